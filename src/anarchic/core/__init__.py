@@ -1,0 +1,1 @@
+"""Anarchic federated learning."""

@@ -1,0 +1,181 @@
+"""What passes between workers, server and simulator: vectors, updates, snapshots, layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anarchic.errors import ConfigError, MalformedUpdate
+
+Vector = NDArray[np.floating[Any]]  # (dim,)
+Matrix = NDArray[np.floating[Any]]  # (updates, dim)
+Integers = NDArray[np.integer[Any]]
+
+EMPTY: Mapping[str, Vector] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What a worker hands back after one visit.
+
+    Symbols: ``base_version`` is mu, ``local_steps`` is K, ``local_lr`` is eta_L and
+    ``direction`` is G_i, the mean direction of the local steps. ``extras`` are vectors that a
+    local rule returns beside it (SCAFFOLD's control). ``(worker, id)`` sent twice counts once.
+    """
+
+    worker: str
+    base_version: int
+    local_steps: int
+    local_lr: float
+    direction: Vector
+    samples: int = 0
+    extras: Mapping[str, Vector] = field(default_factory=lambda: EMPTY)
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Updates:
+    """A block of updates in the order in which they are folded, as arrays."""
+
+    workers: Sequence[str]
+    base_versions: Integers  # (n,)
+    local_steps: Integers  # (n,)
+    local_lrs: NDArray[np.float64]  # (n,)
+    directions: Matrix  # (n, dim)
+    samples: Integers  # (n,)
+    extras: Mapping[str, Matrix] = field(default_factory=lambda: EMPTY)
+
+    def __len__(self) -> int:
+        return len(self.directions)
+
+    def __getitem__(self, rows: slice) -> Updates:
+        return Updates(
+            self.workers[rows],
+            self.base_versions[rows],
+            self.local_steps[rows],
+            self.local_lrs[rows],
+            self.directions[rows],
+            self.samples[rows],
+            {name: block[rows] for name, block in self.extras.items()},
+        )
+
+    def row(self, index: int) -> Update:
+        """The ``index``-th update on its own."""
+        return Update(
+            worker=self.workers[index],
+            base_version=int(self.base_versions[index]),
+            local_steps=int(self.local_steps[index]),
+            local_lr=float(self.local_lrs[index]),
+            direction=self.directions[index],
+            samples=int(self.samples[index]),
+            extras={name: block[index] for name, block in self.extras.items()},
+        )
+
+    @staticmethod
+    def of(updates: Sequence[Update]) -> Updates:
+        """Stack single updates; all must carry the same extras."""
+        names = {frozenset(update.extras) for update in updates}
+        if len(names) != 1:
+            raise MalformedUpdate(
+                f"Updates of one block must carry the same extras, found {sorted(map(sorted, names))}."
+            )
+        return Updates(
+            [u.worker for u in updates],
+            np.array([u.base_version for u in updates]),
+            np.array([u.local_steps for u in updates]),
+            np.array([u.local_lr for u in updates], dtype=np.float64),
+            np.stack([u.direction for u in updates]),
+            np.array([u.samples for u in updates]),
+            {name: np.stack([u.extras[name] for u in updates]) for name in updates[0].extras},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A published model: what a worker pulls. Never written to after publication."""
+
+    version: int
+    params: Vector
+    extras: Mapping[str, Vector] = field(default_factory=lambda: EMPTY)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names, shapes and dtypes of the tensors of a model inside its flat vector.
+
+    The order is the one in which safetensors writes a file: widest dtype first, then by name.
+    A file of float32 tensors in this order therefore *is* the vector, byte for byte.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]  # safetensors' names: "F64", "F32", "F16", "BF16"
+
+    _WIDTHS = MappingProxyType({"F64": 8, "F32": 4, "F16": 2, "BF16": 2})
+
+    @staticmethod
+    def of(tensors: Mapping[str, tuple[Sequence[int], str]]) -> Layout:
+        """From ``{name: (shape, dtype)}`` in any order."""
+        for name, (_, dtype) in tensors.items():
+            if dtype not in Layout._WIDTHS:
+                raise ConfigError(
+                    f"Tensor {name!r} has dtype {dtype}; only {', '.join(Layout._WIDTHS)} can be "
+                    "trained. Keep it outside the model's parameters."
+                )
+        ordered = sorted(tensors, key=lambda name: (-Layout._WIDTHS[tensors[name][1]], name))
+        return Layout(
+            tuple(ordered),
+            tuple(tuple(int(n) for n in tensors[name][0]) for name in ordered),
+            tuple(tensors[name][1] for name in ordered),
+        )
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(prod(shape) for shape in self.shapes)
+
+    @property
+    def dim(self) -> int:
+        """Length of the vector, d."""
+        return sum(self.sizes)
+
+    @property
+    def slices(self) -> dict[str, slice]:
+        """Where each tensor lies in the vector."""
+        ends = np.cumsum([0, *self.sizes]).tolist()
+        return {name: slice(ends[i], ends[i + 1]) for i, name in enumerate(self.names)}
+
+    def split(self, vector: Vector) -> dict[str, NDArray[np.floating[Any]]]:
+        """The vector as named tensors (views). Leading axes, as of a matrix, are kept."""
+        if vector.shape[-1] != self.dim:
+            raise ConfigError(f"The layout holds {self.dim} numbers, the vector {vector.shape[-1]}.")
+        lead = vector.shape[:-1]
+        return {
+            name: vector[..., where].reshape(*lead, *shape)
+            for (name, where), shape in zip(self.slices.items(), self.shapes, strict=True)
+        }
+
+    def join(self, tensors: Mapping[str, NDArray[Any]]) -> Vector:
+        """Named tensors, in any order, as one float32 vector (float64 if any of them is)."""
+        if set(tensors) != set(self.names):
+            missing, unknown = set(self.names) - set(tensors), set(tensors) - set(self.names)
+            raise ConfigError(
+                f"The tensors do not fit the model: missing {sorted(missing)}, "
+                f"unknown {sorted(unknown)}."
+            )
+        for name, shape in zip(self.names, self.shapes, strict=True):
+            if tensors[name].shape != shape:
+                raise ConfigError(
+                    f"Tensor {name!r} has shape {tensors[name].shape}, the model wants {shape}."
+                )
+        wide = any(tensors[name].dtype == np.float64 for name in self.names)
+        dtype = np.float64 if wide else np.float32
+        return np.concatenate(
+            [np.asarray(tensors[name], dtype=dtype).reshape(-1) for name in self.names]
+            or [np.zeros(0, dtype)]
+        )

@@ -1,0 +1,52 @@
+"""Every exception that this package raises on purpose.
+
+    AnarchicError
+      ConfigError         a setting is wrong, or two settings contradict each other
+      DataError           a data set is missing, damaged or of the wrong shape
+        DownloadError     it could not be fetched either
+      RunError            a run directory or checkpoint cannot be used
+      UpdateRefused       a rule will not fold this update; its state is as it was
+        MalformedUpdate   wrong shape, dtype or numbers
+        StaleUpdate       its base version is unknown or too old
+      Diverged            training produced numbers that are not finite
+
+A message says what is wrong, the value found and what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class AnarchicError(Exception):
+    """Root of the tree; the command line prints it without a traceback."""
+
+
+class ConfigError(AnarchicError):
+    """A setting is wrong, or two settings contradict each other."""
+
+
+class DataError(AnarchicError):
+    """A data set is missing, damaged or of the wrong shape."""
+
+
+class DownloadError(DataError):
+    """A data file could not be fetched from any of its mirrors."""
+
+
+class RunError(AnarchicError):
+    """A run directory or checkpoint cannot be used."""
+
+
+class UpdateRefused(AnarchicError):
+    """A rule will not fold this update; the state it was offered to is unchanged."""
+
+
+class MalformedUpdate(UpdateRefused):
+    """The update has the wrong shape or dtype, or numbers that cannot be right."""
+
+
+class StaleUpdate(UpdateRefused):
+    """The update's base version is unknown to the rule, or too old for it."""
+
+
+class Diverged(AnarchicError):
+    """Training produced numbers that are not finite."""
