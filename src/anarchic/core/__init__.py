@@ -1,1 +1,1 @@
-"""Anarchic federated learning."""
+"""The algorithms: NumPy only; no clock, files, sockets, logging or hidden randomness."""

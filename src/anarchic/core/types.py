@@ -83,7 +83,8 @@ class Updates:
         names = {frozenset(update.extras) for update in updates}
         if len(names) != 1:
             raise MalformedUpdate(
-                f"Updates of one block must carry the same extras, found {sorted(map(sorted, names))}."
+                f"Updates of one block must carry the same extras, found "
+                f"{sorted(map(sorted, names))}."
             )
         return Updates(
             [u.worker for u in updates],
@@ -153,7 +154,9 @@ class Layout:
     def split(self, vector: Vector) -> dict[str, NDArray[np.floating[Any]]]:
         """The vector as named tensors (views). Leading axes, as of a matrix, are kept."""
         if vector.shape[-1] != self.dim:
-            raise ConfigError(f"The layout holds {self.dim} numbers, the vector {vector.shape[-1]}.")
+            raise ConfigError(
+                f"The layout holds {self.dim} numbers, the vector {vector.shape[-1]}."
+            )
         lead = vector.shape[:-1]
         return {
             name: vector[..., where].reshape(*lead, *shape)

@@ -1,1 +1,9 @@
-"""Anarchic federated learning."""
+"""Local rules, one a file: what a worker does in a local step."""
+
+from anarchic.core.local.momentum import Momentum
+from anarchic.core.local.prox import Prox
+from anarchic.core.local.rule import LocalRule
+from anarchic.core.local.scaffold import Scaffold
+from anarchic.core.local.sgd import Sgd
+
+__all__ = ["LocalRule", "Momentum", "Prox", "Scaffold", "Sgd"]

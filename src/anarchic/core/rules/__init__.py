@@ -1,1 +1,9 @@
-"""Anarchic federated learning."""
+"""Server rules, one a file. A new one is listed here, in ``anarchic`` and in docs/rules.md."""
+
+from anarchic.core.rules.afa_cd import AfaCd
+from anarchic.core.rules.afa_cs import AfaCs
+from anarchic.core.rules.fedasync import FedAsync
+from anarchic.core.rules.fedavg import FedAvg
+from anarchic.core.rules.fedbuff import FedBuff
+
+__all__ = ["AfaCd", "AfaCs", "FedAsync", "FedAvg", "FedBuff"]

@@ -1,0 +1,210 @@
+"""Rules around a rule.
+
+``StalenessDiscount`` and ``Clip`` change how much an update counts. Every rule uses an update only
+through ``local_lr * direction``, so they scale ``local_lr``: that costs nothing and copies
+nothing. ``Carry`` adds vectors that travel beside the model.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Generic, final
+
+import numpy as np
+
+from anarchic.core.rule import Rule, S, check, check_block, versions_met
+from anarchic.core.types import EMPTY, Integers, Update, Updates, Vector
+from anarchic.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Reweighted(ABC, Generic[S]):
+    """A rule that sees updates with another ``local_lr``."""
+
+    rule: Rule[S]
+
+    @abstractmethod
+    def factor(self, staleness: int, length: float) -> float:
+        """What to multiply ``local_lr`` by; ``length`` is the norm of ``local_lr * direction``."""
+
+    @property
+    def m(self) -> int:
+        return self.rule.m
+
+    def init(self, params: Vector) -> S:
+        return self.rule.init(params)
+
+    def receive(self, state: S, update: Update) -> S:
+        # A factor of numbers that cannot be right would hide them from the rule inside.
+        names = frozenset(update.extras)
+        check(update, params=state.params, version=state.version, extras=names)
+        factor = self.factor(state.version - update.base_version, _length(update))
+        return self.rule.receive(state, replace(update, local_lr=update.local_lr * factor))
+
+    def receive_many(self, state: S, block: Updates) -> S:
+        versions = _versions(self.rule, state, block)
+        names = frozenset(block.extras)
+        check_block(
+            block, params=state.params, versions=versions, oldest=0 * versions, extras=names
+        )
+        staleness = (versions - block.base_versions).tolist()
+        lengths = [_length(block.row(row)) for row in range(len(block))]
+        factors = np.array(list(map(self.factor, staleness, lengths)), np.float64)
+        return self.rule.receive_many(state, replace(block, local_lrs=block.local_lrs * factors))
+
+    def due(self, state: S) -> int:
+        return self.rule.due(state)
+
+    def flush(self, state: S) -> S:
+        return self.rule.flush(state)
+
+
+@final
+@dataclass(frozen=True)
+class StalenessDiscount(Reweighted[S]):
+    """Late updates count less: local_lr becomes local_lr * (1 + tau)^-power.
+
+    Symbols: tau is the version that the step starts from minus the update's base version.
+    Reference: the polynomial discount of Xie, Koyejo, Gupta, arXiv:1903.03934, section 5.2.
+    Departs from it in: it scales an update of any rule, not a mixing weight.
+    """
+
+    power: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not self.power >= 0:
+            raise ConfigError(f"StalenessDiscount needs power >= 0, got power={self.power}.")
+
+    def factor(self, staleness: int, length: float) -> float:
+        return float((1 + staleness) ** -self.power)
+
+
+@final
+@dataclass(frozen=True)
+class Clip(Reweighted[S]):
+    """No update reaches further than ``max_norm``: norm(local_lr * direction) <= max_norm.
+
+    It bounds what any one worker can do to a step, whatever rate it claims.
+    """
+
+    max_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.max_norm < np.inf:
+            raise ConfigError(f"Clip needs a positive max_norm, got max_norm={self.max_norm}.")
+
+    def factor(self, staleness: int, length: float) -> float:
+        return min(1.0, self.max_norm / length) if length > 0 else 1.0
+
+
+@dataclass(slots=True)
+class CarryState(Generic[S]):
+    """The state of the rule inside, the published extras, and what will be added to them."""
+
+    inner: S
+    extras: dict[str, Vector]
+    pending: dict[str, Vector]
+
+    @property
+    def params(self) -> Vector:
+        return self.inner.params
+
+    @property
+    def version(self) -> int:
+        return self.inner.version
+
+
+@final
+@dataclass(frozen=True)
+class Carry(Generic[S]):
+    """Vectors that travel beside the model: pulled with it, changed by what updates bring back.
+
+        c_{t+1} = c_t + (1/M) * sum over the round's updates of e_i
+
+    for every name in ``names``, where e_i is the update's extra of that name and M the
+    ``population``. With ``names=("control",)`` this is the server's half of SCAFFOLD
+    (Karimireddy et al., ICML 2020, arXiv:1910.06378, Algorithm 1, line 17). Departs from it in:
+    nothing; the rule inside may be any.
+    """
+
+    rule: Rule[S]
+    names: tuple[str, ...]
+    population: int
+
+    def __post_init__(self) -> None:
+        if self.population < 1 or not self.names:
+            raise ConfigError(
+                "Carry needs at least one name and a population of at least 1, got "
+                f"names={self.names}, population={self.population}."
+            )
+
+    @property
+    def m(self) -> int:
+        return self.rule.m
+
+    def init(self, params: Vector) -> CarryState[S]:
+        extras = {name: np.zeros_like(params) for name in self.names}
+        pending = {name: np.zeros_like(params) for name in self.names}
+        return CarryState(self.rule.init(params), extras, pending)
+
+    def receive(self, state: CarryState[S], update: Update) -> CarryState[S]:
+        check(update, params=state.params, version=state.version, extras=frozenset(self.names))
+        version = state.version
+        state.inner = self.rule.receive(state.inner, replace(update, extras=EMPTY))
+        self._add(state, update.extras)
+        return self._publish(state) if state.version > version else state
+
+    def receive_many(self, state: CarryState[S], block: Updates) -> CarryState[S]:
+        versions = _versions(self.rule, state.inner, block)
+        check_block(
+            block,
+            params=state.params,
+            versions=versions,
+            oldest=0 * versions,
+            extras=frozenset(self.names),
+        )
+        for part in _by_round(self.rule.due(state.inner), self.m, block):
+            version = state.version
+            state.inner = self.rule.receive_many(state.inner, replace(part, extras=EMPTY))
+            for row in range(len(part)):
+                self._add(state, {name: part.extras[name][row] for name in self.names})
+            state = self._publish(state) if state.version > version else state
+        return state
+
+    def due(self, state: CarryState[S]) -> int:
+        return self.rule.due(state.inner)
+
+    def flush(self, state: CarryState[S]) -> CarryState[S]:
+        version = state.version
+        state.inner = self.rule.flush(state.inner)
+        return self._publish(state) if state.version > version else state
+
+    def _add(self, state: CarryState[S], extras: Mapping[str, Vector]) -> None:
+        for name in self.names:
+            state.pending[name] += extras[name]
+
+    def _publish(self, state: CarryState[S]) -> CarryState[S]:
+        state.extras = {
+            name: state.extras[name] + state.pending[name] / self.population for name in self.names
+        }
+        for vector in state.pending.values():
+            vector.fill(0)
+        return state
+
+
+def _versions(rule: Rule[S], state: S, block: Updates) -> Integers:
+    return versions_met(state.version, rule.m - rule.due(state), rule.m, len(block))
+
+
+def _by_round(due: int, m: int, block: Updates) -> Iterator[Updates]:
+    """Cut a block where steps fall."""
+    start, end = 0, due
+    while start < len(block):
+        yield block[start:end]
+        start, end = end, end + m
+
+
+def _length(update: Update) -> float:
+    return update.local_lr * float(np.linalg.norm(update.direction))

@@ -1,0 +1,150 @@
+"""AFA-CS: anarchic federated averaging for a few silos, with a memory of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+
+from anarchic.core.rule import check, check_block, versions_met
+from anarchic.core.rules.buffer import check_settings
+from anarchic.core.rules.rows import MemoryRows, Rows
+from anarchic.core.steps import SgdStep, Step
+from anarchic.core.types import EMPTY, Update, Updates, Vector
+from anarchic.errors import ConfigError, UpdateRefused
+
+
+@dataclass(slots=True)
+class AfaCsState:
+    """Parameters, version, each worker's last row, and the sum of the rows."""
+
+    params: Vector
+    version: int
+    rows: Rows  # worker -> eta_L_i * G_i
+    total: Vector  # sum of the rows; float64, so that a million replacements do not drift
+    count: int  # updates since the last step
+    moments: dict[str, Vector]  # of the server step
+    extras: Mapping[str, Vector] = field(default_factory=lambda: EMPTY)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class AfaCs:
+    """Anarchic federated averaging, cross-silo form.
+
+    The server remembers the last update of every worker. Every ``m`` new ones it steps along the
+    mean of all that it remembers, so a worker that seldom reports counts as much as one that
+    often does:
+
+        x_{t+1} = x_t - eta * (1/M) * sum_{i in [M]} eta_L_i * G_i
+
+    Symbols: ``m`` is m, ``server_lr`` is eta, ``population`` is M (None: the workers heard so
+    far), the rows are eta_L_i * G_i. An update costs O(d), whatever M is.
+    ``expire_after`` forgets a worker that was silent for more than so many versions, ``cap``
+    refuses newcomers beyond so many workers: nobody weighs for ever after leaving.
+    Reference: Yang, Zhang, Khanduri, Liu, "Anarchic Federated Learning", ICML 2022,
+    arXiv:2108.09875, Algorithm 3. Departs from it in: the step carries eta_L, as in the proofs;
+    the mean may be over the workers heard so far; expiry, cap and server step.
+    """
+
+    m: int
+    server_lr: float = 1.0
+    population: int | None = None
+    step: Step = field(default_factory=SgdStep)
+    expire_after: int | None = None
+    cap: int | None = None
+
+    def __post_init__(self) -> None:
+        check_settings("AfaCs", self.m, self.server_lr)
+        for name in ("population", "expire_after", "cap"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"AfaCs needs {name} >= 1, got {name}={value}.")
+
+    def init(self, params: Vector) -> AfaCsState:
+        params = params.copy()
+        return AfaCsState(
+            params,
+            version=0,
+            rows=MemoryRows(len(params), params.dtype),
+            total=np.zeros(len(params), np.float64),
+            count=0,
+            moments=self.step.init(params),
+        )
+
+    def receive(self, state: AfaCsState, update: Update) -> AfaCsState:
+        check(update, params=state.params, version=state.version)
+        self._check_room(state, [update.worker])
+        return self._replace(state, update.worker, update.local_lr, update.direction)
+
+    def receive_many(self, state: AfaCsState, block: Updates) -> AfaCsState:
+        versions = versions_met(state.version, state.count, self.m, len(block))
+        check_block(block, params=state.params, versions=versions, oldest=0 * versions)
+        self._check_room(state, block.workers)
+        for worker, rate, direction in zip(
+            block.workers, block.local_lrs.tolist(), block.directions, strict=True
+        ):
+            state = self._replace(state, worker, rate, direction)
+        return state
+
+    def forget(self, state: AfaCsState, worker: str) -> AfaCsState:
+        """Drop a worker's row, as on revocation; the next step is without it."""
+        row = state.rows.get(worker)
+        if row is not None:
+            state.total -= row
+            state.rows.remove(worker)
+        return state
+
+    def due(self, state: AfaCsState) -> int:
+        return self.m - state.count
+
+    def flush(self, state: AfaCsState) -> AfaCsState:
+        if state.count == 0:
+            return state
+        self._expire(state)
+        mean = (state.total / (self.population or max(1, len(state.rows)))).astype(
+            state.params.dtype
+        )
+        # New parameters, not new values in the old ones: those were published.
+        state.params = state.params - self.step.change(mean, self.server_lr, state.moments)
+        state.version += 1
+        state.count = 0
+        return state
+
+    def _replace(
+        self, state: AfaCsState, worker: str, local_lr: float, direction: Vector
+    ) -> AfaCsState:
+        # Rounded as it will be stored, so that exactly what was added is one day taken away.
+        row = (local_lr * direction).astype(state.params.dtype, copy=False)
+        old = state.rows.get(worker)
+        if old is not None:
+            state.total -= old
+        state.total += row
+        state.rows.put(worker, row, state.version)
+        state.count += 1
+        return self.flush(state) if state.count == self.m else state
+
+    def _expire(self, state: AfaCsState) -> None:
+        if self.expire_after is None:
+            return
+        while len(state.rows):
+            worker, heard = state.rows.longest_silent()
+            if state.version - heard <= self.expire_after:
+                return
+            self.forget(state, worker)
+
+    def _check_room(self, state: AfaCsState, workers: Sequence[str]) -> None:
+        room = min(self.cap or _MANY, self.population or _MANY)
+        if len(state.rows) + len(workers) <= room:
+            return
+        newcomers = {worker for worker in workers if state.rows.get(worker) is None}
+        if len(state.rows) + len(newcomers) > room:
+            raise UpdateRefused(
+                f"The memory of AfaCs is for {room} workers and holds {len(state.rows)}; "
+                f"{sorted(newcomers)[0]!r} would be one too many: raise population or cap."
+            )
+
+
+_MANY = 1 << 62

@@ -1,0 +1,95 @@
+"""The memory of AFA-CS: the last row of every worker, in the order in which they were heard."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anarchic.core.types import Matrix, Vector
+
+BLOCK_BYTES = 1 << 22  # rows are allocated by blocks of about this size, so growth never copies
+
+
+class Rows(Protocol):
+    """One row a worker, however and wherever it is kept."""
+
+    def __len__(self) -> int: ...
+
+    def get(self, worker: str) -> Vector | None:
+        """The worker's row, to be read before the next ``put``; None if it has none."""
+
+    def put(self, worker: str, row: Vector, version: int) -> None:
+        """Copy ``row`` in, heard at ``version``; the worker becomes the last heard."""
+
+    def remove(self, worker: str) -> None:
+        """Forget a worker that has a row."""
+
+    def longest_silent(self) -> tuple[str, int]:
+        """The worker heard least recently, and the version at which that was."""
+
+    def pack(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Arrays and JSON-able numbers from which ``unpack`` makes the same rows."""
+
+    def unpack(self, arrays: dict[str, NDArray[Any]], numbers: dict[str, Any]) -> Rows: ...
+
+
+@final
+class MemoryRows:
+    """Rows in main memory. Every operation is O(d), whatever the number of workers."""
+
+    def __init__(self, dim: int, dtype: np.dtype[Any]) -> None:
+        self._dim, self._dtype = dim, dtype
+        self._per_block = max(1, BLOCK_BYTES // max(1, dim * dtype.itemsize))
+        self._blocks: list[Matrix] = []
+        self._free: list[int] = []
+        # worker -> (slot, version); a dict keeps the order in which its keys were set
+        self._heard: dict[str, tuple[int, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._heard)
+
+    def get(self, worker: str) -> Vector | None:
+        entry = self._heard.get(worker)
+        return None if entry is None else self._row(entry[0])
+
+    def put(self, worker: str, row: Vector, version: int) -> None:
+        entry = self._heard.pop(worker, None)
+        slot = self._new_slot() if entry is None else entry[0]
+        self._row(slot)[:] = row
+        self._heard[worker] = (slot, version)
+
+    def remove(self, worker: str) -> None:
+        self._free.append(self._heard.pop(worker)[0])
+
+    def longest_silent(self) -> tuple[str, int]:
+        worker, (_, version) = next(iter(self._heard.items()))
+        return worker, version
+
+    def pack(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        matrix = np.empty((len(self), self._dim), self._dtype)
+        for index, (slot, _) in enumerate(self._heard.values()):
+            matrix[index] = self._row(slot)
+        versions = np.array([version for _, version in self._heard.values()], np.int64)
+        return {"rows": matrix, "heard": versions}, {"workers": list(self._heard)}
+
+    def unpack(self, arrays: dict[str, NDArray[Any]], numbers: dict[str, Any]) -> MemoryRows:
+        rows = MemoryRows(self._dim, self._dtype)
+        for worker, row, version in zip(
+            numbers["workers"], arrays["rows"], arrays["heard"].tolist(), strict=True
+        ):
+            rows.put(worker, row, version)
+        return rows
+
+    def _row(self, slot: int) -> Vector:
+        block, row = divmod(slot, self._per_block)
+        found: Vector = self._blocks[block][row]
+        return found
+
+    def _new_slot(self) -> int:
+        if not self._free:
+            start = len(self._blocks) * self._per_block
+            self._blocks.append(np.empty((self._per_block, self._dim), self._dtype))
+            self._free = list(range(start + self._per_block - 1, start - 1, -1))
+        return self._free.pop()

@@ -1,0 +1,84 @@
+"""States as named arrays and JSON-able numbers, and back.
+
+A state is a dataclass of vectors, numbers, dicts of vectors, other states, and objects that know
+how to ``pack`` themselves. What file they end in is not decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anarchic.errors import RunError
+
+Arrays = dict[str, NDArray[Any]]
+Numbers = dict[str, Any]
+T = TypeVar("T")
+
+
+def pack(state: Any) -> tuple[Arrays, Numbers]:
+    """Everything in ``state``, under dotted names."""
+    arrays: Arrays = {}
+    numbers: Numbers = {}
+    for field in fields(state):
+        _pack_value(field.name, getattr(state, field.name), arrays, numbers)
+    return arrays, numbers
+
+
+def unpack(template: T, arrays: Arrays, numbers: Numbers) -> T:
+    """A state like ``template`` (a rule's ``init``) with the values that were packed."""
+    values = {}
+    for field in fields(template):  # type: ignore[arg-type]  # states are dataclasses
+        values[field.name] = _unpack_value(
+            field.name, getattr(template, field.name), arrays, numbers
+        )
+    return type(template)(**values)
+
+
+def _pack_value(name: str, value: Any, arrays: Arrays, numbers: Numbers) -> None:
+    if isinstance(value, np.ndarray):
+        arrays[name] = value
+    elif isinstance(value, Mapping):
+        # The order of a dict is part of the state where a rule folds over it.
+        numbers[name] = list(value)
+        arrays.update({f"{name}.{key}": vector for key, vector in value.items()})
+    elif isinstance(value, (int, float)):
+        numbers[name] = value
+    else:
+        inner = pack(value) if is_dataclass(value) else value.pack()
+        arrays.update({f"{name}.{key}": array for key, array in inner[0].items()})
+        numbers.update({f"{name}.{key}": number for key, number in inner[1].items()})
+
+
+def _unpack_value(name: str, like: Any, arrays: Arrays, numbers: Numbers) -> Any:
+    try:
+        if isinstance(like, np.ndarray):
+            return _same_kind(name, arrays[name], like)
+        if isinstance(like, Mapping):
+            return {key: arrays[f"{name}.{key}"] for key in numbers[name]}
+        if isinstance(like, (int, float)):
+            return type(like)(numbers[name])
+    except KeyError as missing:
+        raise RunError(
+            f"The saved state has no {missing}: it was written by another rule."
+        ) from missing
+    inner = _below(name, arrays), _below(name, numbers)
+    return unpack(like, *inner) if is_dataclass(like) else like.unpack(*inner)
+
+
+def _same_kind(name: str, found: NDArray[Any], like: NDArray[Any]) -> NDArray[Any]:
+    if found.shape != like.shape or found.dtype != like.dtype:
+        raise RunError(
+            f"The saved {name} has shape {found.shape} and dtype {found.dtype}, this run wants "
+            f"{like.shape} and {like.dtype}: it belongs to another model."
+        )
+    return found
+
+
+def _below(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    start = f"{name}."
+    return {key[len(start) :]: value for key, value in values.items() if key.startswith(start)}

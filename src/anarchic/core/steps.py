@@ -1,0 +1,127 @@
+"""How the mean of the updates becomes a step of the server.
+
+Every rule that averages hands its mean ``Delta_t`` to one of these. ``SgdStep`` is the paper's;
+the others are the server optimisers of Reddi et al., "Adaptive Federated Optimization", ICLR 2021,
+arXiv:2003.00295, Algorithm 2 (FedAvgM, FedAdam, FedYogi). Departs from it in: nothing; in
+particular there is no bias correction, and second moments start at ``epsilon ** 2``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, final
+
+import numpy as np
+
+from anarchic.core.types import Vector
+from anarchic.errors import ConfigError
+
+
+class Step(Protocol):
+    """Turns a mean direction into what is subtracted from the parameters."""
+
+    def init(self, params: Vector) -> dict[str, Vector]:
+        """The moments before the first step."""
+
+    def change(self, mean: Vector, server_lr: float, moments: dict[str, Vector]) -> Vector:
+        """What to subtract; brings ``moments`` up to date in place."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SgdStep:
+    """x_{t+1} = x_t - eta * Delta_t."""
+
+    def init(self, params: Vector) -> dict[str, Vector]:
+        return {}
+
+    def change(self, mean: Vector, server_lr: float, moments: dict[str, Vector]) -> Vector:
+        return server_lr * mean
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class MomentumStep:
+    """v_t = beta * v_{t-1} + Delta_t;  x_{t+1} = x_t - eta * v_t."""
+
+    beta: float = 0.9
+
+    def __post_init__(self) -> None:
+        _check_decay("MomentumStep", "beta", self.beta)
+
+    def init(self, params: Vector) -> dict[str, Vector]:
+        return {"velocity": np.zeros_like(params)}
+
+    def change(self, mean: Vector, server_lr: float, moments: dict[str, Vector]) -> Vector:
+        velocity = moments["velocity"]
+        velocity *= self.beta
+        velocity += mean
+        return server_lr * velocity
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class AdamStep:
+    """m_t = b1 m + (1 - b1) Delta;  v_t = b2 v + (1 - b2) Delta^2;  step eta m / (sqrt v + eps)."""
+
+    beta1: float = 0.9
+    beta2: float = 0.99
+    epsilon: float = 1e-3
+
+    def __post_init__(self) -> None:
+        _check_adaptive("AdamStep", self.beta1, self.beta2, self.epsilon)
+
+    def init(self, params: Vector) -> dict[str, Vector]:
+        return _first_moments(params, self.epsilon)
+
+    def change(self, mean: Vector, server_lr: float, moments: dict[str, Vector]) -> Vector:
+        second = moments["second"]
+        second *= self.beta2
+        second += (1 - self.beta2) * mean * mean
+        return _adaptive_change(mean, server_lr, moments, self.beta1, self.epsilon)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class YogiStep:
+    """As ``AdamStep``, with v_t = v - (1 - b2) Delta^2 sign(v - Delta^2)."""
+
+    beta1: float = 0.9
+    beta2: float = 0.99
+    epsilon: float = 1e-3
+
+    def __post_init__(self) -> None:
+        _check_adaptive("YogiStep", self.beta1, self.beta2, self.epsilon)
+
+    def init(self, params: Vector) -> dict[str, Vector]:
+        return _first_moments(params, self.epsilon)
+
+    def change(self, mean: Vector, server_lr: float, moments: dict[str, Vector]) -> Vector:
+        second, square = moments["second"], mean * mean
+        second -= (1 - self.beta2) * square * np.sign(second - square)
+        return _adaptive_change(mean, server_lr, moments, self.beta1, self.epsilon)
+
+
+def _first_moments(params: Vector, epsilon: float) -> dict[str, Vector]:
+    return {"first": np.zeros_like(params), "second": np.full_like(params, epsilon**2)}
+
+
+def _adaptive_change(
+    mean: Vector, server_lr: float, moments: dict[str, Vector], beta1: float, epsilon: float
+) -> Vector:
+    first = moments["first"]
+    first *= beta1
+    first += (1 - beta1) * mean
+    return server_lr * first / (np.sqrt(moments["second"]) + epsilon)
+
+
+def _check_decay(step: str, name: str, value: float) -> None:
+    if not 0 <= value < 1:
+        raise ConfigError(f"{step} needs 0 <= {name} < 1, got {name}={value}.")
+
+
+def _check_adaptive(step: str, beta1: float, beta2: float, epsilon: float) -> None:
+    _check_decay(step, "beta1", beta1)
+    _check_decay(step, "beta2", beta2)
+    if not epsilon > 0:
+        raise ConfigError(f"{step} needs epsilon > 0, got epsilon={epsilon}.")

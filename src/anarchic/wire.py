@@ -1,0 +1,95 @@
+"""Records as bytes: the only module that knows the format, which is safetensors."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import safetensors
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from anarchic.core.saving import Arrays, Numbers, pack, unpack
+from anarchic.core.types import Layout, Vector
+from anarchic.errors import RunError
+
+T = TypeVar("T")
+
+_NUMPY = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
+_NUMBERS = "numbers"  # the metadata entry that holds a state's numbers, as JSON
+
+
+def save_state(path: Path, state: Any, **numbers: Any) -> None:
+    """Write a rule's state, and whatever ``numbers`` should travel with it, in one step."""
+    arrays, own = pack(state)
+    write(path, arrays, {"state": own, **numbers})
+
+
+def load_state(path: Path, template: T) -> tuple[T, Numbers]:
+    """The state written by ``save_state`` for the same rule, and the numbers beside it."""
+    arrays, numbers = read(path)
+    return unpack(template, arrays, numbers.pop("state")), numbers
+
+
+def save_model(path: Path, layout: Layout, params: Vector, **metadata: str) -> None:
+    """Write a model that any safetensors reader opens, tensors under their own names."""
+    _replace(path, save(dict(layout.split(params)), metadata=metadata))
+
+
+def load_model(path: Path) -> tuple[Layout, Vector, dict[str, str]]:
+    """A model's layout, its vector and its metadata, from any safetensors file of floats."""
+    with _opened(path) as file:
+        metadata = file.metadata() or {}
+    entries = dict(safetensors.deserialize(path.read_bytes()))  # type: ignore[no-untyped-call]
+    layout = Layout.of({name: (e["shape"], e["dtype"]) for name, e in entries.items()})
+    tensors = {
+        name: _floats(entry["data"], entry["dtype"]).reshape(entry["shape"])
+        for name, entry in entries.items()
+    }
+    return layout, layout.join(tensors), metadata
+
+
+def write(path: Path, arrays: Mapping[str, NDArray[Any]], numbers: Numbers) -> None:
+    """Arrays and JSON-able numbers in one file, which appears whole or not at all."""
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    _replace(path, save(contiguous, metadata={_NUMBERS: json.dumps(numbers)}))
+
+
+def read(path: Path) -> tuple[Arrays, Numbers]:
+    """What ``write`` wrote."""
+    with _opened(path) as file:
+        numbers = (file.metadata() or {}).get(_NUMBERS)
+        if numbers is None:
+            raise RunError(f"{path} is a safetensors file, but not one that anarchic wrote.")
+        return {name: file.get_tensor(name) for name in file.keys()}, json.loads(numbers)  # noqa: SIM118
+
+
+def _opened(path: Path) -> Any:  # safetensors has no type for what it opens
+    try:
+        return safe_open(path, framework="numpy")
+    except (OSError, SafetensorError) as error:
+        raise RunError(
+            f"{path} cannot be read as a safetensors file ({error}): it is missing, cut short or "
+            "of another kind."
+        ) from error
+
+
+def _floats(data: bytearray, dtype: str) -> NDArray[Any]:
+    if dtype == "BF16":  # the upper half of a float32; NumPy has no such type
+        return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
+    return np.frombuffer(data, _NUMPY[dtype])
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """A reader, or a crash at any moment, sees the old file or the new one, never half of one."""
+    beside = path.with_name(path.name + ".part")
+    with open(beside, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, path)
