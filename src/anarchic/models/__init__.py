@@ -1,1 +1,52 @@
-"""Anarchic federated learning."""
+"""Models by name. A name is all that is loaded until one is made: torch is heavy."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from anarchic.data.dataset import Dataset
+from anarchic.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+MODELS = ("logistic", "mlp", "cnn", "lstm")
+
+
+def make(name: str, data: Dataset, *, seed: int = 0) -> nn.Module:
+    """A fresh model of that name for that data, the same for the same seed."""
+    if name not in MODELS:
+        raise ConfigError(f"There is no model {name!r}; there are {', '.join(MODELS)}.")
+    import torch
+
+    shape, tokens = data.x_train.shape[1:], data.x_train.dtype.kind in "ui"
+    if tokens != (name == "lstm"):
+        kind = "sequences of tokens" if tokens else "arrays of numbers"
+        raise ConfigError(
+            f"Model {name!r} does not go with {data.name}, whose inputs are {kind}: "
+            f"use {'lstm' if tokens else 'logistic, mlp or cnn'}."
+        )
+    if name == "cnn" and (len(shape) != 3 or shape[1] != shape[2]):
+        raise ConfigError(f"cnn needs square images, {data.name} has inputs of shape {shape}.")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return _build(name, shape, data.classes)
+
+
+def _build(name: str, shape: tuple[int, ...], classes: int) -> nn.Module:
+    if name == "logistic":
+        from anarchic.models.logistic import Logistic
+
+        return Logistic(prod(shape), classes)
+    if name == "mlp":
+        from anarchic.models.mlp import Mlp
+
+        return Mlp(prod(shape), classes)
+    if name == "cnn":
+        from anarchic.models.cnn import Cnn
+
+        return Cnn(shape[0], shape[1], classes)
+    from anarchic.models.lstm import Lstm
+
+    return Lstm(classes)

@@ -1,1 +1,1 @@
-"""Anarchic federated learning."""
+"""Computing updates: tasks, and the backends that carry visits out."""

@@ -2,8 +2,8 @@
 
 from anarchic.core.local.momentum import Momentum
 from anarchic.core.local.prox import Prox
-from anarchic.core.local.rule import LocalRule
+from anarchic.core.local.rule import Held, LocalRule
 from anarchic.core.local.scaffold import Scaffold
 from anarchic.core.local.sgd import Sgd
 
-__all__ = ["LocalRule", "Momentum", "Prox", "Scaffold", "Sgd"]
+__all__ = ["Held", "LocalRule", "Momentum", "Prox", "Scaffold", "Sgd"]

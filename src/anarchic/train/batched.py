@@ -1,0 +1,59 @@
+"""The fast backend: visits side by side, as lanes of one array program."""
+
+from __future__ import annotations
+
+from typing import final
+
+import numpy as np
+
+from anarchic.core.local import LocalRule
+from anarchic.core.types import Integers
+from anarchic.train.draws import Draws
+from anarchic.train.task import Computed, Lanes, Task, blank, fill, held_at_start
+
+
+@final
+class Batched:
+    """Every lane has its own start, data, rate and number of steps.
+
+    Lanes are sorted by their number of steps, most first, so that step k runs on a leading slice:
+    nobody computes what nobody asked for. Lanes share a program where local rule and batch size
+    agree; others run in a program of their own.
+    """
+
+    def compute(self, task: Task, lanes: Lanes) -> Computed:
+        results = blank(task, lanes)
+        for group in _groups(lanes):
+            _visits(task, lanes.take(group), results, group)
+        return results
+
+
+def _groups(lanes: Lanes) -> list[Integers]:
+    """Lanes that can share a program, each group with the most local steps first."""
+    members: dict[tuple[LocalRule, int], list[int]] = {}
+    for lane in np.argsort(-lanes.local_steps, kind="stable").tolist():
+        work = lanes.work[lane]
+        members.setdefault((work.rule, work.batch), []).append(lane)
+    return [np.array(group) for group in members.values()]
+
+
+def _visits(task: Task, lanes: Lanes, results: Computed, indices: Integers) -> None:
+    rule, batch, steps = lanes.work[0].rule, lanes.work[0].batch, lanes.local_steps
+    picks = task.pick(Draws(lanes.seed, lanes.worker, lanes.visit, int(steps[0])), batch)
+    held = held_at_start(task, lanes, rule)
+    params = np.stack([snapshot.params for snapshot in lanes.snapshots])[lanes.snapshot]
+    start, x, total = task.put(params), task.put(params), task.put(np.zeros_like(params))
+    rates = task.put(np.array([work.lr for work in lanes.work], params.dtype)[:, None])
+    # How many lanes still have a step k to do.
+    active = (steps[:, None] > np.arange(steps[0])).sum(axis=0).tolist()
+    for k, n in enumerate(active):
+        at_k = {name: pick[:n, k] for name, pick in picks.items()}
+        gradient = task.lane_gradients(x[:n], lanes.worker[:n], at_k)
+        holding = {name: matrix[:n] for name, matrix in held.items()}
+        direction = rule.step(gradient, x[:n], start[:n], holding)
+        for name in rule.scratch:
+            held[name][:n] = holding[name]
+        x[:n] -= rates[:n] * direction
+        total[:n] += direction
+    mean = total / task.put(steps.astype(params.dtype)[:, None])  # G_i
+    fill(results, indices, task, mean, rule.finish(mean, held))
