@@ -1,0 +1,133 @@
+"""Fetching one file over HTTP: resumed after a cut, bounded in size, verified before it appears."""
+
+from __future__ import annotations
+
+from http.client import HTTPException, HTTPResponse
+from pathlib import Path
+
+from anarchic.data.mirrors import Source
+from anarchic.data.progress import progress_bar
+from anarchic.errors import DownloadError
+
+_CHUNK = 1 << 18
+
+
+class _MirrorError(Exception):
+    """This mirror cannot give us the file; another may."""
+
+
+def fetch(source: Source, folder: Path, *, timeout_s: float = 30.0, attempts: int = 5) -> Path:
+    """Bring ``source`` into ``folder`` under its own name and return its path.
+
+    The bytes gather in a ``.part`` file, which survives a cut connection (and this process) and
+    is continued by the next attempt, from whichever mirror answers. Only a file with the right
+    size and checksum gets its final name. ``timeout_s`` bounds the wait for each piece,
+    ``attempts`` the number of times one mirror may cut us off. One process at a time: the caller
+    sees to that.
+    """
+    target = folder / source.name
+    part = folder / f"{source.name}.part"
+    failures = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # What an earlier process left may be no good: then the first mirror is asked once more.
+        for url in source.urls + (source.urls[:1] if part.exists() else ()):
+            try:
+                _gather(url, part, source, timeout_s=timeout_s, attempts=attempts)
+                _verify(part, source)
+            except _MirrorError as failure:
+                failures.append(f"{url}: {failure}")
+            else:
+                return part.replace(target)
+    except OSError as error:
+        raise DownloadError(
+            f"cannot write {target}: {error.strerror or error}. Choose another place with "
+            "data_dir or the environment variable ANARCHIC_DATA."
+        ) from error
+    raise DownloadError(f"no mirror has a good copy of {source.name} ({'; '.join(failures)}).")
+
+
+def _gather(url: str, part: Path, source: Source, *, timeout_s: float, attempts: int) -> None:
+    """Fill ``part`` from one mirror, going on where the last connection was cut."""
+    from urllib.error import HTTPError
+
+    reason = "not tried"
+    for _ in range(attempts):
+        before = _bytes_in(part)
+        if before == source.size:
+            return
+        try:
+            total = _stream(url, part, source, timeout_s)
+            if total is None or _bytes_in(part) == total:
+                return
+            reason = f"connection closed after {_bytes_in(part):,} of {total:,} bytes"
+        except HTTPError as error:
+            reason = f"HTTP {error.code} {error.reason}"
+            if error.code == 416 and before:  # it has fewer bytes than we: ours are not its file
+                part.unlink()
+                continue
+        except (OSError, HTTPException) as error:
+            reason = str(getattr(error, "reason", error)) or type(error).__name__
+        if _bytes_in(part) <= before:
+            break  # trying again would only repeat the failure
+    raise _MirrorError(reason)
+
+
+def _stream(url: str, part: Path, source: Source, timeout_s: float) -> int | None:
+    """Append what the mirror sends; return the size of the whole file, where it is known."""
+    from urllib.request import Request, urlopen
+
+    have = _bytes_in(part)
+    headers = {"User-Agent": "anarchic-data", "Accept-Encoding": "identity"}
+    if have:
+        headers["Range"] = f"bytes={have}-"
+    with urlopen(Request(url, headers=headers), timeout=timeout_s) as response:
+        have = have if _continues(response, have) else 0
+        total = None if response.length is None else have + response.length
+        if total is not None and (total > source.limit or source.size not in (None, total)):
+            raise _MirrorError(f"offers {total:,} bytes where {source.limit:,} are expected")
+        _append(response, part, have, total, source)
+    return source.size if total is None else total
+
+
+def _append(
+    response: HTTPResponse, part: Path, have: int, total: int | None, source: Source
+) -> None:
+    """Copy the body to ``part`` from position ``have`` on, never past the source's limit."""
+    with (
+        part.open("ab" if have else "wb") as out,
+        progress_bar(source.name, total or source.size) as show,
+    ):
+        while have != total and (chunk := response.read1(_CHUNK)):
+            have += len(chunk)
+            if have > source.limit:
+                break
+            out.write(chunk)
+            show(have)
+    if have > source.limit:
+        part.unlink()
+        raise _MirrorError(f"sent more than the expected {source.limit:,} bytes")
+
+
+def _continues(response: HTTPResponse, have: int) -> bool:
+    """Whether the body starts at byte ``have``; a server may ignore Range and send everything."""
+    content_range = response.headers.get("Content-Range", "")
+    return response.status == 206 and content_range.startswith(f"bytes {have}-")
+
+
+def _verify(part: Path, source: Source) -> None:
+    """Refuse, and delete, a complete file that is not the published one."""
+    from hashlib import file_digest
+
+    if source.sha256 is None:
+        return
+    with part.open("rb") as file:
+        found = file_digest(file, "sha256").hexdigest()
+    if found != source.sha256:
+        size = _bytes_in(part)
+        part.unlink()
+        raise _MirrorError(f"sha256 {found} of {size:,} bytes, expected {source.sha256}")
+
+
+def _bytes_in(part: Path) -> int:
+    return part.stat().st_size if part.exists() else 0

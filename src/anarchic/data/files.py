@@ -1,0 +1,155 @@
+"""Where the files of a data set are looked for, and how they are read.
+
+In order: ``data_dir``, the folder named by the environment variable ``ANARCHIC_DATA``, the user's
+cache, and where the system keeps a copy. Below each, a data set has a folder of its own, and a
+file may lie there plain, as ``.gz`` or as ``.xz``. What is in none of them is downloaded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from anarchic.data.mirrors import SOURCES, Source
+from anarchic.errors import DataError, DownloadError
+
+_SUFFIXES = ("", ".gz", ".xz")
+
+_SUBFOLDERS = {"cifar10": "cifar-10-batches-bin"}
+"""The folder that an archive unpacks to when it is unpacked by hand."""
+
+_SYSTEM_FOLDERS = {"fashion-mnist": Path("/usr/share/datasets/fashion-mnist")}
+"""Debian's package dataset-fashion-mnist."""
+
+
+def find(folder: str, filename: str, data_dir: str | os.PathLike[str] | None = None) -> Path:
+    """Path of a data file, plain or compressed; downloaded first where it is nowhere to be found.
+
+    ``folder`` is that of the data set (``"mnist"``), ``filename`` the uncompressed name.
+    """
+    homes = [root / folder for root in _roots(data_dir)]
+    searched = _searched(folder, homes)
+    if found := _first(searched, [filename + suffix for suffix in _SUFFIXES]):
+        return found
+    source = SOURCES.get(folder, {}).get(filename)
+    if source is None:
+        raise DataError(
+            f"{folder}/{filename} is not in {_listed(searched)}, and no mirror of it is known. "
+            f"Put it at {homes[0] / filename}."
+        )
+    return _obtain(source, filename, homes, searched)
+
+
+def read(path: Path) -> bytes:
+    """The whole content of a data file, decompressed."""
+    import gzip
+    import lzma
+    import zlib
+
+    expand = {".gz": gzip.decompress, ".xz": lzma.decompress}.get(path.suffix, bytes)
+    try:
+        return expand(path.read_bytes())
+    except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
+        size = path.stat().st_size
+        raise damaged(path, f"its {size:,} bytes do not decompress ({error})") from error
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}.") from error
+
+
+def damaged(path: Path, found: str) -> DataError:
+    """The error for a file whose content cannot be right; ``found`` says what is there."""
+    return DataError(
+        f"{path} is damaged or not the expected file: {found}. Delete it and load again to fetch "
+        "a fresh copy, or put a good copy in its place."
+    )
+
+
+def _roots(data_dir: str | os.PathLike[str] | None) -> list[Path]:
+    named = [data_dir, os.environ.get("ANARCHIC_DATA")]
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return [Path(place).expanduser() for place in named if place] + [Path(cache) / "anarchic"]
+
+
+def _searched(folder: str, homes: Iterable[Path]) -> list[Path]:
+    searched = []
+    for home in homes:
+        searched.append(home)
+        if folder in _SUBFOLDERS:
+            searched.append(home / _SUBFOLDERS[folder])
+    if folder in _SYSTEM_FOLDERS:
+        searched.append(_SYSTEM_FOLDERS[folder])
+    return searched
+
+
+def _first(folders: Iterable[Path], names: Iterable[str]) -> Path | None:
+    names = list(names)
+    paths = (folder / name for folder in folders for name in names)
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _obtain(source: Source, filename: str, homes: list[Path], searched: list[Path]) -> Path:
+    """Bring a file into the first home that can be written, from its mirrors or its archive."""
+    home = next((home for home in homes if _writable(home)), homes[-1])
+    try:
+        with _alone_in(home):
+            if fetched := _first([home], [filename, source.name][: 1 if source.members else 2]):
+                return fetched  # by another process, while this one waited
+            return _bring(source, filename, home, searched)
+    except DownloadError as error:
+        raise DownloadError(
+            f"{source.name} is not in {_listed(searched)}, and could not be downloaded: {error} "
+            f"Without a network, put the file at {homes[0] / source.name}, or set ANARCHIC_DATA "
+            f"to a folder that holds {home.name}/{source.name}."
+        ) from error
+
+
+def _bring(source: Source, filename: str, home: Path, searched: list[Path]) -> Path:
+    from anarchic.data.download import fetch
+    from anarchic.data.unpack import unpack
+
+    if not source.members:
+        return fetch(source, home)
+    by_hand = _first(searched, [source.name])
+    archive = by_hand or fetch(source, home)
+    try:
+        unpack(archive, source.members, home)
+    finally:
+        if by_hand is None:  # its content now lies beside it, or it is no good
+            archive.unlink()
+    return home / filename
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock: two workers that start together must not share a .part file."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: the checksum still keeps a mixed-up file from appearing
+        yield
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise DownloadError(f"cannot write to {folder}: {error.strerror or error}.") from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _writable(folder: Path) -> bool:
+    """Whether ``folder`` can be written to, or made in the nearest folder above that exists.
+
+    A folder without any write bit is meant to stay as it is, even where root could change it.
+    """
+    existing = next(place for place in (folder, *folder.parents) if place.exists())
+    may_change = existing.stat().st_mode & 0o222 and os.access(existing, os.W_OK)
+    return existing.is_dir() and bool(may_change)
+
+
+def _listed(folders: Iterable[Path]) -> str:
+    return ", ".join(str(folder) for folder in folders)

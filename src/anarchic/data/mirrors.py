@@ -1,0 +1,120 @@
+"""Where the public data sets can be fetched, and what the files must be.
+
+Sizes and sha256 are of the file as it stands on the mirror. This is the only place that knows an
+address; a file is looked up by the folder of its data set and its uncompressed name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+UNKNOWN_SIZE_LIMIT = 32 * 2**20
+"""The most bytes accepted from a mirror whose file has no published size."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file as it stands on its mirrors; every mirror has the same bytes.
+
+    ``members`` makes it an archive: path inside the archive -> file name after unpacking.
+    ``sha256`` and ``size`` are None where none was published; such a file must be an archive with
+    checksums of its own, and its loader checks what it contains.
+    """
+
+    name: str
+    urls: tuple[str, ...]
+    size: int | None = None
+    sha256: str | None = None
+    members: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def limit(self) -> int:
+        """The most bytes that are accepted."""
+        return UNKNOWN_SIZE_LIMIT if self.size is None else self.size
+
+
+def _gzipped(roots: tuple[str, ...], files: Mapping[str, tuple[int, str]]) -> dict[str, Source]:
+    return {
+        name: Source(f"{name}.gz", tuple(f"{root}/{name}.gz" for root in roots), size, sha256)
+        for name, (size, sha256) in files.items()
+    }
+
+
+_MNIST = _gzipped(
+    (
+        "https://ossci-datasets.s3.amazonaws.com/mnist",
+        "https://storage.googleapis.com/cvdf-datasets/mnist",
+    ),
+    {
+        "train-images-idx3-ubyte": (
+            9_912_422,
+            "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+        ),
+        "train-labels-idx1-ubyte": (
+            28_881,
+            "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+        ),
+        "t10k-images-idx3-ubyte": (
+            1_648_877,
+            "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+        ),
+        "t10k-labels-idx1-ubyte": (
+            4_542,
+            "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+        ),
+    },
+)
+
+_FASHION_MNIST = _gzipped(
+    (
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+        "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion",
+    ),
+    {
+        "train-images-idx3-ubyte": (
+            26_421_880,
+            "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+        ),
+        "train-labels-idx1-ubyte": (
+            29_515,
+            "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+        ),
+        "t10k-images-idx3-ubyte": (
+            4_422_102,
+            "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+        ),
+        "t10k-labels-idx1-ubyte": (
+            5_148,
+            "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+        ),
+    },
+)
+
+_CIFAR10_BATCHES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
+_CIFAR10 = Source(
+    "cifar-10-binary.tar.gz",
+    ("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),
+    size=170_052_171,
+    sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+    members={f"cifar-10-batches-bin/{name}": name for name in _CIFAR10_BATCHES},
+)
+
+# Project Gutenberg publishes no checksum and has moved its old postings before, hence two
+# addresses. The zip carries CRCs, and the loader refuses a text with other roles than LEAF's.
+_SHAKESPEARE = Source(
+    "1994-01-100.zip",
+    (
+        "https://www.gutenberg.org/files/100/old/old/1994-01-100.zip",
+        "https://www.gutenberg.org/files/100/old/1994-01-100.zip",
+    ),
+    members={"100.txt": "pg100.txt"},
+)
+
+SOURCES: Mapping[str, Mapping[str, Source]] = {
+    "mnist": _MNIST,
+    "fashion-mnist": _FASHION_MNIST,
+    "cifar10": dict.fromkeys(_CIFAR10_BATCHES, _CIFAR10),
+    "shakespeare": {"pg100.txt": _SHAKESPEARE},
+}
+"""Folder of the data set -> uncompressed file name -> where it comes from."""
