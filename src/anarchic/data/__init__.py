@@ -1,1 +1,30 @@
-"""Anarchic federated learning."""
+"""Data sets and how they are dealt to workers."""
+
+from anarchic.data.catalogue import DATASETS, load
+from anarchic.data.cifar10 import load_cifar10
+from anarchic.data.dataset import Dataset
+from anarchic.data.digits import load_digits
+from anarchic.data.mnist import load_fashion_mnist, load_mnist
+from anarchic.data.partition import Parts, by_role, dirichlet, iid, labels
+from anarchic.data.quadratics import Quadratics, random_quadratics
+from anarchic.data.shakespeare import load_shakespeare
+from anarchic.data.synthetic import load_synthetic
+
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "Parts",
+    "Quadratics",
+    "by_role",
+    "dirichlet",
+    "iid",
+    "labels",
+    "load",
+    "load_cifar10",
+    "load_digits",
+    "load_fashion_mnist",
+    "load_mnist",
+    "load_shakespeare",
+    "load_synthetic",
+    "random_quadratics",
+]

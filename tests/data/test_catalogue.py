@@ -1,0 +1,43 @@
+import subprocess
+import sys
+
+import pytest
+
+from anarchic.data import DATASETS, load
+from anarchic.errors import ConfigError
+
+
+def test_the_known_names():
+    assert list(DATASETS) == [
+        "digits",
+        "mnist",
+        "fashion-mnist",
+        "cifar10",
+        "shakespeare",
+        "synthetic",
+    ]
+
+
+def test_a_wrong_name_gets_the_nearest_and_all_others():
+    with pytest.raises(ConfigError) as caught:
+        load("MNSIT")
+    assert "'MNSIT'. Did you mean 'mnist'? Known: digits, mnist," in str(caught.value)
+
+
+def test_a_wrong_option_gets_the_nearest_and_all_others():
+    with pytest.raises(ConfigError, match=r"no option 'alhpa'\. Did you mean 'alpha'"):
+        load("synthetic", alhpa=1)
+    with pytest.raises(ConfigError, match=r"digits has no option 'seed'\. Its options: none"):
+        load("digits", seed=1)
+
+
+def test_importing_reads_nothing_heavy():
+    heavy = (
+        "{'gzip', 'lzma', 'tarfile', 'zipfile', 'urllib.request', 'rich', 'matplotlib', 'torch'}"
+    )
+    before = "import sys, numpy, numpy.random, anarchic.errors; before = set(sys.modules); "
+    check = f"import anarchic.data; print(sorted({heavy} & (set(sys.modules) - before)))"
+    ran = subprocess.run(
+        [sys.executable, "-c", before + check], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == "[]\n"
