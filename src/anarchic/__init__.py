@@ -1,37 +1,41 @@
 """Anarchic federated learning: the workers decide when, how long and whether they train."""
 
+from anarchic.core import local, rules
 from anarchic.core.around import Carry, Clip, StalenessDiscount
-from anarchic.core.local import LocalRule, Momentum, Prox, Scaffold, Sgd
+from anarchic.core.local import *  # noqa: F403
 from anarchic.core.rule import Rule, State
-from anarchic.core.rules import AfaCd, AfaCs, FedAsync, FedAvg, FedBuff
+from anarchic.core.rules import *  # noqa: F403
 from anarchic.core.steps import AdamStep, MomentumStep, SgdStep, Step, YogiStep
 from anarchic.core.types import Layout, Snapshot, Update, Updates
+from anarchic.sim.experiment import Experiment
+from anarchic.sim.run import Progress, Run, simulate
+from anarchic.sim.settings import Settings
+from anarchic.train.task import LocalWork, Task
 
 __version__ = "0.1.0"
 
 __all__ = [
+    *local.__all__,
+    *rules.__all__,
     "AdamStep",
-    "AfaCd",
-    "AfaCs",
     "Carry",
     "Clip",
-    "FedAsync",
-    "FedAvg",
-    "FedBuff",
+    "Experiment",
     "Layout",
-    "LocalRule",
-    "Momentum",
+    "LocalWork",
     "MomentumStep",
-    "Prox",
+    "Progress",
     "Rule",
-    "Scaffold",
-    "Sgd",
+    "Run",
+    "Settings",
     "SgdStep",
     "Snapshot",
     "StalenessDiscount",
     "State",
     "Step",
+    "Task",
     "Update",
     "Updates",
     "YogiStep",
+    "simulate",
 ]

@@ -102,6 +102,9 @@ class YogiStep:
         return _adaptive_change(mean, server_lr, moments, self.beta1, self.epsilon)
 
 
+STEPS = {"sgd": SgdStep, "momentum": MomentumStep, "adam": AdamStep, "yogi": YogiStep}
+
+
 def _first_moments(params: Vector, epsilon: float) -> dict[str, Vector]:
     return {"first": np.zeros_like(params), "second": np.full_like(params, epsilon**2)}
 

@@ -1,1 +1,1 @@
-"""Anarchic federated learning."""
+"""The simulator: a timetable walked with real training in virtual time."""

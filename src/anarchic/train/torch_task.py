@@ -59,7 +59,6 @@ class TorchTask:
         self.layout = Layout.of({n: (tuple(p.shape), name) for n, p in trained.items()})
         self._closed_form = getattr(module, "lane_gradients", None)
         self._uses_numpy = self._closed_form is not None and self.device.type == "cpu"
-        self._autograd = vmap(grad(self._loss_of))
 
         self.samples: Integers = np.array([len(part) for part in parts], np.int64)
         self._first = np.cumsum([0, *self.samples[:-1]])
@@ -111,7 +110,7 @@ class TorchTask:
         x, y = self._batch(picks)
         if self._closed_form is not None:
             return self._closed_form(params, x, y)
-        gradients = self._autograd(self._split(params), x, y)
+        gradients = vmap(grad(self._loss_of))(self._split(params), x, y)
         return torch.cat([gradients[name].flatten(1) for name in self.layout.names], dim=1)
 
     def evaluate(self, params: Vector) -> dict[str, float]:

@@ -6,4 +6,6 @@ from anarchic.core.local.rule import Held, LocalRule
 from anarchic.core.local.scaffold import Scaffold
 from anarchic.core.local.sgd import Sgd
 
-__all__ = ["Held", "LocalRule", "Momentum", "Prox", "Scaffold", "Sgd"]
+LOCAL_RULES = {"sgd": Sgd, "prox": Prox, "scaffold": Scaffold, "momentum": Momentum}
+
+__all__ = ["LOCAL_RULES", "Held", "LocalRule", "Momentum", "Prox", "Scaffold", "Sgd"]

@@ -1,0 +1,228 @@
+"""Walking a timetable: compute what can be computed, fold what comes next.
+
+An update can be computed as soon as its base version exists, so all that can be computed now are
+lanes of one batch, also those that are folded some rounds later. A version is dropped when the
+last update that starts from it has been computed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from anarchic.core.saving import Arrays, Numbers, pack, unpack
+from anarchic.core.types import Integers, Matrix, Snapshot, Updates, Vector
+from anarchic.errors import Diverged, MalformedUpdate
+from anarchic.participation.timetable import Timetable
+from anarchic.sim.experiment import Experiment
+from anarchic.train.task import Computed, Lanes
+
+
+class Walk:
+    """A run in progress: the rule's state and what it takes to go on."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        table, works = experiment.timetable, experiment.works
+        self._works = works
+        self.experiment = experiment
+        self.state = experiment.rule.init(experiment.task.init())
+        self.row = 0  # the next update to be folded
+        self.local_steps = 0  # of all that were
+        self._names = [str(worker) for worker in range(table.workers)]
+        self._stateful = np.array([bool(work.rule.keeps) for work in works])
+        self._rates = np.array([work.lr for work in works])
+        self._previous = _previous_rows(table) if self._stateful.any() else None
+        self._needed = np.bincount(table.base_version, minlength=table.rounds + 2)
+        self._computed = np.zeros(len(table), bool)
+        self._results: dict[int, tuple[Computed, int]] = {}  # row -> where its result is
+        self._snapshots: dict[int, Snapshot] = {}
+        self._kept: dict[tuple[str, int], Vector] = {}  # (name, worker) -> vector
+        self._publish()
+
+    @property
+    def version(self) -> int:
+        version: int = self.state.version
+        return version
+
+    def next_version(self) -> None:
+        """Go on until the rule has taken a step."""
+        before = self.version
+        while self.version == before:
+            self._advance()
+        self._publish()
+        if not np.isfinite(self.state.params @ self.state.params):
+            raise Diverged(
+                f"Version {self.version} has parameters that are not finite: lower the local or "
+                "the server learning rate."
+            )
+
+    def _advance(self) -> None:
+        if self.row not in self._results:
+            self._compute(self._ready())
+        end = self.row + 1
+        while end in self._results and end - self.row < self.experiment.rule.due(self.state):
+            end += 1
+        self._fold(np.arange(self.row, end))
+
+    def _ready(self) -> Integers:
+        """Rows that can be computed now, the next to be folded first."""
+        table = self.experiment.timetable
+        ahead = max(self.experiment.lookahead, self.experiment.rule.due(self.state))
+        window = slice(self.row, self.row + ahead)
+        ready = (table.base_version[window] <= self.version) & ~self._computed[window]
+        if self._previous is not None:
+            # What a worker keeps of a visit is known once that visit's update is folded.
+            waits = self._stateful[table.worker[window]] & (self._previous[window] >= self.row)
+            ready &= ~waits
+        return self.row + np.flatnonzero(ready)
+
+    def _compute(self, rows: Integers) -> None:
+        experiment, table = self.experiment, self.experiment.timetable
+        worker = table.worker[rows]
+        versions, snapshot = np.unique(table.base_version[rows], return_inverse=True)
+        lanes = Lanes(
+            experiment.seed,
+            worker,
+            table.visit[rows],
+            table.local_steps[rows],
+            [self._works[w] for w in worker.tolist()],
+            [self._snapshots[v] for v in versions.tolist()],
+            snapshot,
+            self._kept_by(worker),
+        )
+        results = experiment.backend.compute(experiment.task, lanes)
+        self._results.update({row: (results, lane) for lane, row in enumerate(rows.tolist())})
+        self._computed[rows] = True
+        np.subtract.at(self._needed, table.base_version[rows], 1)
+        for version in versions.tolist():
+            if self._needed[version] == 0:
+                del self._snapshots[version]
+
+    def _fold(self, rows: Integers) -> None:
+        experiment, table = self.experiment, self.experiment.timetable
+        worker = table.worker[rows]
+        directions, extras, kept = self._collect(rows)
+        block = Updates(
+            [self._names[w] for w in worker.tolist()],
+            table.base_version[rows],
+            table.local_steps[rows],
+            self._rates[worker],
+            directions,
+            experiment.task.samples[worker],
+            extras,
+        )
+        try:
+            self.state = experiment.rule.receive_many(self.state, block)
+        except MalformedUpdate as refusal:
+            raise Diverged(
+                f"Training diverged after version {self.version}: {refusal}"
+            ) from refusal
+        for name, matrix in kept.items():
+            for lane, w in enumerate(worker.tolist()):
+                if name in self._works[w].rule.keeps:
+                    self._kept[name, w] = matrix[lane]
+        self.row += len(rows)
+        self.local_steps += int(table.local_steps[rows].sum())
+
+    def _collect(self, rows: Integers) -> tuple[Matrix, dict[str, Matrix], dict[str, Matrix]]:
+        """The results of some rows; no copy where they are one batch in order."""
+        places = [self._results.pop(row) for row in rows.tolist()]
+        first = places[0][0]
+        lanes: Any = [lane for _, lane in places]
+        if any(results is not first for results, _ in places):
+            first = _stacked([(results, lane) for results, lane in places])
+            lanes = slice(None)
+        elif lanes == list(range(lanes[0], lanes[0] + len(rows))):
+            lanes = slice(lanes[0], lanes[0] + len(rows))
+        return (
+            first.directions[lanes],
+            {name: matrix[lanes] for name, matrix in first.extras.items()},
+            {name: matrix[lanes] for name, matrix in first.kept.items()},
+        )
+
+    def _kept_by(self, workers: Integers) -> dict[str, Matrix]:
+        names = {name for w in workers.tolist() for name in self._works[w].rule.keeps}
+        zero = np.zeros_like(self.state.params)
+        return {
+            name: np.stack([self._kept.get((name, w), zero) for w in workers.tolist()])
+            for name in names
+        }
+
+    def _publish(self) -> None:
+        if self._needed[self.version]:
+            self._snapshots[self.version] = Snapshot(
+                self.version, self.state.params, self.state.extras
+            )
+
+    def pack(self) -> tuple[Arrays, Numbers]:
+        """All of it, for a checkpoint; results that wait to be folded included."""
+        state, numbers = pack(self.state)
+        arrays = {f"state.{name}": array for name, array in state.items()}
+        for version, snapshot in self._snapshots.items():
+            arrays[f"snapshot.{version}.params"] = snapshot.params
+            arrays |= {f"snapshot.{version}.{name}": v for name, v in snapshot.extras.items()}
+        arrays |= {f"kept.{worker}.{name}": vector for (name, worker), vector in self._kept.items()}
+        waiting = _stacked(list(self._results.values()))
+        for kind, group in (("extras", waiting.extras), ("kept", waiting.kept)):
+            arrays |= {f"waiting.{kind}.{name}": matrix for name, matrix in group.items()}
+        arrays["waiting.directions"] = waiting.directions
+        return arrays, {"state": numbers, "row": self.row, "waiting": list(self._results)}
+
+    def unpack(self, arrays: Arrays, numbers: Numbers) -> None:
+        """Go back to where ``pack`` was called, in a walk of the same experiment."""
+        table = self.experiment.timetable
+        self.state = unpack(self.state, _below("state.", arrays), numbers["state"])
+        self.row = numbers["row"]
+        self.local_steps = int(table.local_steps[: self.row].sum(dtype=np.int64))
+        self._snapshots = {}
+        for version, parts in _by_number(_below("snapshot.", arrays)).items():
+            self._snapshots[version] = Snapshot(version, parts.pop("params"), parts)
+        self._kept = {
+            (name, worker): vector
+            for worker, vectors in _by_number(_below("kept.", arrays)).items()
+            for name, vector in vectors.items()
+        }
+        waiting = Computed(
+            arrays["waiting.directions"],
+            _below("waiting.extras.", arrays),
+            _below("waiting.kept.", arrays),
+        )
+        self._results = {row: (waiting, lane) for lane, row in enumerate(numbers["waiting"])}
+        self._computed[: self.row] = True
+        self._computed[numbers["waiting"]] = True
+        self._needed = np.bincount(table.base_version[~self._computed], minlength=len(self._needed))
+
+
+def _stacked(places: list[tuple[Computed, int]]) -> Computed:
+    """Single results of several batches as one; zero where one has no such vector."""
+    if not places:
+        return Computed(np.zeros((0, 0)), {}, {})
+    directions = np.stack([results.directions[lane] for results, lane in places])
+    stacked = Computed(directions, {}, {})
+    for index, (results, lane) in enumerate(places):
+        for into, group in ((stacked.extras, results.extras), (stacked.kept, results.kept)):
+            for name, matrix in group.items():
+                into.setdefault(name, np.zeros_like(directions))[index] = matrix[lane]
+    return stacked
+
+
+def _previous_rows(table: Timetable) -> Integers:
+    """For every row the one before it of the same worker, -1 for a first visit."""
+    order = np.lexsort((table.visit, table.worker))
+    previous = np.full(len(table), -1)
+    previous[order[1:]] = np.where(table.visit[order[1:]] > 0, order[:-1], -1)
+    return previous
+
+
+def _below(start: str, arrays: Arrays) -> Arrays:
+    return {name[len(start) :]: a for name, a in arrays.items() if name.startswith(start)}
+
+
+def _by_number(arrays: Arrays) -> dict[int, Arrays]:
+    """``{"3.name": array}`` as ``{3: {"name": array}}``."""
+    found: dict[int, Arrays] = {}
+    for name, array in arrays.items():
+        number, rest = name.split(".", 1)
+        found.setdefault(int(number), {})[rest] = array
+    return found

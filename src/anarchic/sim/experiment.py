@@ -1,0 +1,79 @@
+"""What is simulated, put together from its parts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from anarchic.core.rule import Rule
+from anarchic.errors import ConfigError
+from anarchic.participation.timetable import Timetable
+from anarchic.train.batched import Batched
+from anarchic.train.task import Backend, LocalWork, Task
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A task, a rule, a timetable, and how the workers train: all that a result depends on.
+
+    ``work`` is one setting for all workers or a sequence with one each. ``eval_every`` says after
+    how many rounds the model is evaluated (None: about fifty times in all), besides the first and
+    the last ten. ``target_accuracy`` ends the run once it is reached. ``lookahead`` is how many
+    updates ahead may be computed with those that are due. ``about`` is for people: it is written
+    to the run directory as it is.
+    """
+
+    task: Task
+    rule: Rule[Any]
+    timetable: Timetable
+    work: LocalWork | Sequence[LocalWork] = field(default_factory=LocalWork)
+    seed: int = 0
+    backend: Backend = field(default_factory=Batched)
+    eval_every: int | None = None
+    target_accuracy: float | None = None
+    lookahead: int = 16
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        table = self.timetable
+        table.check()
+        if self.rule.m != table.m:
+            raise ConfigError(
+                f"The rule steps every {self.rule.m} updates, the timetable was made for "
+                f"{table.m}: make it with m={self.rule.m}."
+            )
+        if table.workers > len(self.task.samples):
+            raise ConfigError(
+                f"The timetable has {table.workers} workers, but the task has data for only "
+                f"{len(self.task.samples)}: deal the data to as many workers as there are."
+            )
+        if len(self.works) < table.workers:
+            raise ConfigError(
+                f"The timetable has {table.workers} workers, but only {len(self.works)} of them "
+                "have local work: give one LocalWork for all or one each."
+            )
+        if self.eval_every is not None and self.eval_every < 1:
+            raise ConfigError(f"eval_every must be at least 1 round, got {self.eval_every}.")
+
+    @property
+    def works(self) -> Sequence[LocalWork]:
+        """The local work of every worker."""
+        if isinstance(self.work, LocalWork):
+            return [self.work] * self.timetable.workers
+        return self.work
+
+    @property
+    def evaluated(self) -> frozenset[int]:
+        """The versions that are evaluated."""
+        rounds = self.timetable.rounds
+        every = self.eval_every or max(1, rounds // 50)
+        return frozenset([*range(0, rounds, every), *range(max(0, rounds - 9), rounds + 1)])
+
+    def fingerprint(self) -> str:
+        """Equal for experiments whose runs are equal to the last byte (on the same machine)."""
+        parts = hashlib.sha256(self.task.init().tobytes())
+        same = (self.rule, self.works, self.seed, type(self.backend).__name__, self.lookahead)
+        parts.update(f"{self.timetable.digest()} {same} {self.task.layout}".encode())
+        return parts.hexdigest()

@@ -1,0 +1,142 @@
+"""A run directory: settings, timetable, metrics, checkpoint, model and summary, in open formats."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from anarchic import wire
+from anarchic.core.saving import Arrays, Numbers
+from anarchic.core.types import Layout, Vector
+from anarchic.errors import RunError
+from anarchic.participation.timetable import Timetable
+
+Metrics = dict[str, float | int | None]
+
+
+class RunDirectory:
+    """Where a run is recorded.
+
+    ``settings.json`` what was asked for; ``timetable.safetensors`` who reported when;
+    ``metrics.csv`` a row an evaluation; ``checkpoint.safetensors`` to go on from;
+    ``model.safetensors`` and ``summary.json`` at the end.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, settings: Mapping[str, Any], timetable: Timetable) -> Self:
+        """Start a new directory; one that holds anything already is left alone."""
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise RunError(
+                f"{path} exists and is not empty: choose another directory, or resume the run "
+                "in it."
+            )
+        path.mkdir(parents=True, exist_ok=True)
+        record = cls(path)
+        arrays, numbers = timetable.to_arrays()
+        wire.write(path / "timetable.safetensors", arrays, dict(numbers))
+        record._write("settings.json", json.dumps(settings, indent=2) + "\n")
+        return record
+
+    @classmethod
+    def reopen(cls, path: Path, settings: Mapping[str, Any]) -> Self:
+        """Open a directory to go on with the same run; refuse that of another."""
+        record = cls(path)
+        found = record.settings()
+        if found.get("fingerprint") != settings["fingerprint"]:
+            names = sorted(set(found) | set(settings))
+            other = [
+                f"{name} is {found.get(name)!r} there and {settings.get(name)!r} here"
+                for name in names
+                if found.get(name) != settings.get(name) and name != "fingerprint"
+            ]
+            raise RunError(
+                f"{path} holds another run: {'; '.join(other) or 'its data or model differ'}. "
+                "Resume with the settings it was started with, or choose another directory."
+            )
+        return record
+
+    def settings(self) -> dict[str, Any]:
+        return self._json("settings.json")
+
+    def summary(self) -> dict[str, Any]:
+        return self._json("summary.json")
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / "summary.json").exists()
+
+    def model(self, layout: Layout) -> Vector:
+        """The last parameters; the file must fit ``layout``."""
+        found, params, _ = wire.load_model(self.path / "model.safetensors")
+        if found != layout:
+            raise RunError(f"The model in {self.path} is not that of this task.")
+        return params
+
+    def timetable(self) -> Timetable:
+        return Timetable.from_arrays(*wire.read(self.path / "timetable.safetensors"))
+
+    def metrics(self) -> list[Metrics]:
+        """The rows of metrics.csv; a missing value is None."""
+        try:
+            with open(self.path / "metrics.csv", newline="", encoding="utf-8") as file:
+                return [
+                    {name: float(value) if value else None for name, value in row.items()}
+                    for row in csv.DictReader(file)
+                ]
+        except (OSError, ValueError) as error:
+            raise RunError(f"{self.path / 'metrics.csv'} cannot be read: {error}") from error
+
+    def start_metrics(self, rows: Sequence[Metrics]) -> None:
+        """Begin metrics.csv with the rows so far, dropping what a cut-off run wrote after them."""
+        self._write("metrics.csv", "")
+        for row in rows:
+            self.append_metrics(row)
+
+    def append_metrics(self, row: Metrics) -> None:
+        with open(self.path / "metrics.csv", "a", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, fieldnames=list(row), lineterminator="\n")
+            if file.tell() == 0:
+                writer.writeheader()
+            writer.writerow(row)
+
+    def save_checkpoint(self, arrays: Arrays, numbers: Numbers) -> None:
+        wire.write(self.checkpoint, arrays, numbers)
+
+    def load_checkpoint(self) -> tuple[Arrays, Numbers] | None:
+        """The last checkpoint, or None where the run did not get that far."""
+        return wire.read(self.checkpoint) if self.checkpoint.exists() else None
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / "checkpoint.safetensors"
+
+    def finish(
+        self, layout: Layout, params: Vector, summary: Mapping[str, Any], version: int
+    ) -> None:
+        """Write the model and then the summary, whose presence says that the run has ended."""
+        wire.save_model(self.path / "model.safetensors", layout, params, version=str(version))
+        self._write("summary.json", json.dumps(summary, indent=2) + "\n")
+
+    def _json(self, name: str) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise RunError(
+                f"{self.path} has no {name}: it is not the directory of a "
+                f"{'finished ' if name == 'summary.json' else ''}run."
+            ) from error
+        except (OSError, ValueError) as error:
+            raise RunError(f"{self.path / name} cannot be read: {error}") from error
+        return found
+
+    def _write(self, name: str, text: str) -> None:
+        beside = self.path / (name + ".part")
+        beside.write_text(text, encoding="utf-8")
+        os.replace(beside, self.path / name)

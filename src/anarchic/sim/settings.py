@@ -1,0 +1,300 @@
+"""An experiment by the names of its parts: what the command line takes, and what is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal
+
+import numpy as np
+
+from anarchic.core.around import Carry, Clip, StalenessDiscount
+from anarchic.core.local import LOCAL_RULES, LocalRule
+from anarchic.core.rule import Rule
+from anarchic.core.rules import RULES
+from anarchic.core.steps import STEPS
+from anarchic.data import Dataset, Parts, by_role, dirichlet, iid, labels, load
+from anarchic.errors import ConfigError
+from anarchic.models import make
+from anarchic.participation import (
+    ConstantSteps,
+    Diurnal,
+    Dropout,
+    Exponential,
+    ExponentialSpread,
+    Habits,
+    Idle,
+    LogNormal,
+    LogNormalSpread,
+    NoSpread,
+    Sampler,
+    SpeedClasses,
+    StepPolicy,
+    Synchronous,
+    Timetable,
+    UniformSteps,
+    Work,
+    make_timetable,
+    read_availability,
+)
+from anarchic.sim.experiment import Experiment
+from anarchic.train.batched import Batched
+from anarchic.train.loop import Loop
+from anarchic.train.task import Backend, LocalWork, Task
+
+BACKENDS: dict[str, Callable[[], Backend]] = {"loop": Loop, "batched": Batched}
+HABITS = ("sampler", "exponential", "lognormal", "diurnal")
+SPREADS: dict[str, Callable[[], Any]] = {
+    "none": NoSpread,
+    "exponential": ExponentialSpread,
+    "lognormal": lambda: LogNormalSpread(1.0),
+}
+DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """One run of the simulator. The defaults are the paper's LR settings on the embedded digits.
+
+    None means the default of the part concerned; a setting that the chosen rule does not have is
+    refused, not ignored.
+    """
+
+    # data and model
+    data: str = "digits"
+    data_dir: str | None = None
+    model: str = "logistic"
+    workers: int | None = None  # M; 10, or as many as the data set has roles
+    labels_per_worker: int | None = None  # p
+    dirichlet: float | None = None  # alpha
+    augment: bool | None = None
+    # server
+    rule: str = "afa-cd"
+    m: int | None = None  # 5, for rules that have it
+    server_lr: float | None = None  # eta
+    server_opt: str | None = None
+    rule_options: Mapping[str, Any] = field(default_factory=dict)
+    staleness_power: float | None = None
+    clip: float | None = None
+    # workers
+    local_rule: str = "sgd"
+    mu: float | None = None
+    local_options: Mapping[str, Any] = field(default_factory=dict)
+    local_steps: int = 5  # K, or its half-range c
+    dynamic_steps: bool = False
+    local_lr: float = 0.1  # eta_L
+    batch: int = 64
+    # participation
+    participation: str = "sampler"
+    versions_back: int = 1
+    replace: bool = False
+    arrival_probs: tuple[float, ...] | None = None
+    idle_s: float = 1.0
+    step_s: float = 0.2
+    spread: str = "exponential"
+    slow_share: float = 0.0
+    slow_factor: float = 10.0
+    lost: float = 0.0
+    timeout_s: float | None = None
+    availability: str | None = None
+    # run
+    rounds: int = 150
+    seed: int = 0
+    backend: str = "batched"
+    device: str = "cpu"
+    dtype: Literal["float32", "float64"] = "float32"
+    threads: int | None = None
+    eval_every: int | None = None
+    target_accuracy: float | None = None
+    lookahead: int = 16
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise ConfigError(f"A run needs at least one round, got rounds={self.rounds}.")
+        if self.threads is not None and self.threads < 1:
+            raise ConfigError(f"threads must be at least 1, got {self.threads}.")
+        if self.seed < 0:
+            raise ConfigError(f"The seed must not be negative, got {self.seed}.")
+        one_of("rule", self.rule, RULES)
+        one_of("local rule", self.local_rule, LOCAL_RULES)
+        one_of("server optimiser", self.server_opt or "sgd", STEPS)
+        one_of("backend", self.backend, BACKENDS)
+        one_of("participation", self.participation, HABITS)
+        one_of("spread", self.spread, SPREADS)
+        if self.labels_per_worker is not None and self.dirichlet is not None:
+            raise ConfigError("Deal the data by labels_per_worker or by dirichlet, not by both.")
+
+
+def build(settings: Settings) -> Experiment:
+    """The experiment that the settings name."""
+    data = _load(settings)
+    workers = _workers(settings, data)
+    local: LocalRule = _make(
+        LOCAL_RULES[settings.local_rule], {"mu": settings.mu}, settings.local_options
+    )
+    rule = make_rule(settings, workers, local)
+    # Before the task: a wrong number of workers is cheaper to find here than after the data.
+    timetable = make_table(settings, workers, rule.m)
+    return Experiment(
+        task=_task(settings, data, deal(settings, data, workers)),
+        rule=rule,
+        timetable=timetable,
+        work=LocalWork(local, settings.local_lr, settings.batch),
+        seed=_seed(settings, "training"),
+        backend=BACKENDS[settings.backend](),
+        eval_every=settings.eval_every,
+        target_accuracy=settings.target_accuracy,
+        lookahead=settings.lookahead,
+        about=asdict(settings),
+    )
+
+
+def make_rule(settings: Settings, workers: int, local: LocalRule) -> Rule[Any]:
+    """The rule by name, with what settings put around it."""
+    kind = RULES[settings.rule]
+    has = {f.name for f in fields(kind)}
+    given = {
+        "m": (5 if settings.m is None else settings.m) if "m" in has else settings.m,
+        "server_lr": settings.server_lr,
+        "step": STEPS[settings.server_opt]() if settings.server_opt else None,
+        # The simulator knows how many there are; AFA-CS divides by it, as printed.
+        "population": workers if "population" in has else None,
+    }
+    rule: Rule[Any] = _make(kind, given, settings.rule_options)
+    if settings.staleness_power is not None:
+        rule = StalenessDiscount(rule, settings.staleness_power)
+    if settings.clip is not None:
+        rule = Clip(rule, settings.clip)
+    if local.shares:
+        rule = Carry(rule, names=local.shares, population=workers)
+    return rule
+
+
+def make_table(settings: Settings, workers: int, m: int) -> Timetable:
+    """Who reports when: the paper's sampler, habits in continuous time, or synchronous rounds."""
+    rng = np.random.default_rng(_seed(settings, "timetable"))
+    c = settings.local_steps
+    steps: StepPolicy = UniformSteps(c) if settings.dynamic_steps else ConstantSteps(c)
+    if settings.participation == "sampler":
+        if settings.rule == "fedavg" and settings.versions_back > 1:
+            raise ConfigError(
+                f"fedavg is synchronous, it has no use for versions_back={settings.versions_back}: "
+                "leave it out, or use afa-cd."
+            )
+        sampler = Sampler(
+            workers,
+            m,
+            steps,
+            versions_back=settings.versions_back,
+            replace=settings.replace,
+            probabilities=settings.arrival_probs,
+        )
+        return sampler.timetable(rng, settings.rounds)
+    work = Work(
+        steps,
+        settings.step_s,
+        SpeedClasses(
+            {
+                "fast": (1 - settings.slow_share, 1.0),
+                "slow": (settings.slow_share, settings.slow_factor),
+            }
+        ),
+        SPREADS[settings.spread](),
+    )
+    if settings.rule == "fedavg":
+        synchronous = Synchronous(workers, m, work, settings.lost, settings.timeout_s)
+        return synchronous.timetable(rng, settings.rounds)
+    habits = Habits(
+        _idle(settings),
+        work,
+        Dropout(settings.lost),
+        availability=read_availability(settings.availability) if settings.availability else None,
+    )
+    return make_timetable(habits, workers=workers, m=m, rounds=settings.rounds, rng=rng)
+
+
+def deal(settings: Settings, data: Dataset, workers: int) -> Parts:
+    """The training samples of every worker."""
+    seed = _seed(settings, "partition")
+    if settings.labels_per_worker is not None:
+        return labels(data.y_train, workers, settings.labels_per_worker, seed)
+    if settings.dirichlet is not None:
+        return dirichlet(data.y_train, workers, settings.dirichlet, seed)
+    return by_role(data) if data.roles else iid(data.y_train, workers, seed)
+
+
+def one_of(what: str, name: str, known: Any) -> None:
+    """Refuse a name that nobody knows."""
+    if name not in known:
+        raise ConfigError(f"There is no {what} {name!r}; there are {', '.join(known)}.")
+
+
+def _load(settings: Settings) -> Dataset:
+    by_nature = settings.labels_per_worker is None and settings.dirichlet is None
+    if settings.data == "synthetic" and settings.workers is not None and by_nature:
+        return load("synthetic", settings.data_dir, workers=settings.workers)
+    return load(settings.data, settings.data_dir)
+
+
+def _workers(settings: Settings, data: Dataset) -> int:
+    by_nature = settings.labels_per_worker is None and settings.dirichlet is None
+    if not (data.roles and by_nature):
+        return 10 if settings.workers is None else settings.workers
+    if settings.workers not in (None, len(data.roles)):
+        raise ConfigError(
+            f"{data.name} is dealt by role to {len(data.roles)} workers, got "
+            f"workers={settings.workers}: leave it out, or deal by labels_per_worker or dirichlet."
+        )
+    return len(data.roles)
+
+
+def _task(settings: Settings, data: Dataset, parts: Parts) -> Task:
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"Model {settings.model!r} needs PyTorch: pip install 'anarchic[torch]'."
+        ) from error
+    from anarchic.train.torch_task import TorchTask
+
+    module = make(settings.model, data, seed=_seed(settings, "model"))
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    elif hasattr(module, "lane_gradients"):
+        # Its arrays are small: more threads would spend their time waiting for each other.
+        torch.set_num_threads(1)
+    return TorchTask(
+        module,
+        data,
+        parts,
+        device=settings.device,
+        dtype=settings.dtype,
+        augment=settings.augment,
+    )
+
+
+def _make(kind: Callable[..., Any], given: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
+    """Build a part from the settings that were given; one that it does not have is refused."""
+    has = [f.name for f in fields(kind)]  # type: ignore[arg-type]  # parts are dataclasses
+    chosen = {name: value for name, value in given.items() if value is not None} | dict(options)
+    for name in chosen:
+        if name not in has:
+            raise ConfigError(
+                f"{kind.__name__} has no setting {name!r}; it has {', '.join(has) or 'none'}."
+            )
+    return kind(**chosen)
+
+
+def _idle(settings: Settings) -> Idle:
+    if settings.participation == "exponential":
+        return Exponential(settings.idle_s)
+    if settings.participation == "lognormal":
+        return LogNormal(settings.idle_s, sigma=1.0)
+    return Diurnal(settings.idle_s)
+
+
+def _seed(settings: Settings, role: str) -> int:
+    """One seed a role, so that a change in one part of a run leaves the others as they were."""
+    roles = ("partition", "model", "timetable", "training")
+    state = np.random.SeedSequence([settings.seed, roles.index(role)]).generate_state(1, np.uint64)
+    return int(state[0]) >> 1
