@@ -1,0 +1,138 @@
+"""How hard and how long a worker works on a visit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, final
+
+import numpy as np
+from numpy.random import Generator
+
+from anarchic.errors import ConfigError
+from anarchic.participation.arrays import Floats, Ints
+from anarchic.participation.steps import StepPolicy
+
+
+class Spread(Protocol):
+    """Chance in the work time of a visit: factors of mean 1, or None for exactly 1."""
+
+    def draw(self, rng: Generator, shape: int | tuple[int, ...]) -> Floats | None: ...
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NoSpread:
+    """Work takes exactly as long as its local steps."""
+
+    def draw(self, rng: Generator, shape: int | tuple[int, ...]) -> Floats | None:
+        return None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ExponentialSpread:
+    """Work time is exponential: the usual model of stragglers."""
+
+    def draw(self, rng: Generator, shape: int | tuple[int, ...]) -> Floats | None:
+        return rng.standard_exponential(shape)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LogNormalSpread:
+    """Work time is log-normal; ``sigma`` is the standard deviation of its logarithm."""
+
+    sigma: float
+
+    def __post_init__(self) -> None:
+        if not self.sigma > 0:
+            raise ConfigError(
+                f"LogNormalSpread needs sigma > 0, got {self.sigma}; NoSpread() has none."
+            )
+
+    def draw(self, rng: Generator, shape: int | tuple[int, ...]) -> Floats | None:
+        return rng.lognormal(-(self.sigma**2) / 2, self.sigma, shape)  # mean 1
+
+
+@final
+@dataclass(frozen=True)
+class SpeedClasses:
+    """Fast and slow workers: ``{name: (share, factor)}``.
+
+    Each worker belongs to a class for good, drawn by the shares; its work takes ``factor`` times
+    as long as that of a worker with factor 1.
+    """
+
+    classes: Mapping[str, tuple[float, float]]
+
+    def __post_init__(self) -> None:
+        if not self.classes:
+            raise ConfigError("SpeedClasses needs at least one class, got none.")
+        for name, (share, factor) in self.classes.items():
+            if not (share >= 0 and 0 < factor < np.inf):
+                raise ConfigError(
+                    f"Speed class {name!r} has share {share} and factor {factor}; a share is >= 0 "
+                    "and a factor is above 0 and finite."
+                )
+        total = sum(share for share, _ in self.classes.values())
+        if abs(total - 1) > 1e-6:
+            raise ConfigError(
+                f"Shares of speed classes must sum to 1, got {total:.9g}; divide them by their sum."
+            )
+
+    def draw(self, rng: Generator, workers: int) -> Floats:
+        """The factor of each worker."""
+        shares, factors = zip(*self.classes.values(), strict=True)
+        if len(factors) == 1:
+            return np.full(workers, float(factors[0]))
+        edges = np.cumsum(shares)[:-1]  # the last class takes what rounding leaves
+        of = np.searchsorted(edges, rng.random(workers), side="right")
+        return np.array(factors, np.float64)[of]
+
+
+@final
+@dataclass(frozen=True)
+class Work:
+    """Work time = local steps * ``step_s`` * the worker's speed factor * chance of mean 1.
+
+    With ``budget_s`` a worker plans no more local steps than its own speed fits into that time
+    (at least one), so that slow workers do less instead of taking longer.
+    """
+
+    steps: StepPolicy
+    step_s: float
+    speeds: SpeedClasses = field(default_factory=lambda: SpeedClasses({"all": (1.0, 1.0)}))
+    spread: Spread = field(default_factory=NoSpread)
+    budget_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.step_s < np.inf:
+            raise ConfigError(f"Work needs 0 < step_s < inf seconds a step, got {self.step_s}.")
+        if self.budget_s is not None and not self.budget_s > 0:
+            raise ConfigError(f"Work needs budget_s > 0, got {self.budget_s}; None sets no limit.")
+
+    def draw_steps(self, rng: Generator, factor: Floats) -> Ints:
+        """Local steps of one visit of each worker, given the workers' speed factors."""
+        steps = self.steps.draw(rng, factor.shape)
+        if self.budget_s is None:
+            return steps
+        fits = np.floor(self.budget_s / (self.step_s * factor))
+        return np.clip(fits, 1, steps).astype(np.int32)
+
+    def draw_seconds(self, rng: Generator, steps: Ints, factor: Floats) -> Floats:
+        """How long these visits work."""
+        seconds = factor * steps
+        seconds *= self.step_s
+        spread = self.spread.draw(rng, steps.shape)
+        if spread is not None:
+            seconds *= spread
+        return seconds
+
+    def pace_s(self, idle_s: float) -> float:
+        """Time between pushes at the mean rate over all classes, for a mean idle time."""
+        mean_s = self.steps.mean * self.step_s
+        rate = sum(
+            share / (idle_s + mean_s * factor) for share, factor in self.speeds.classes.values()
+        )
+        return 1 / rate

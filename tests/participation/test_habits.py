@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+
+from anarchic.errors import ConfigError
+from anarchic.participation import (
+    ConstantSteps,
+    Exponential,
+    ExponentialSpread,
+    Habits,
+    SpeedClasses,
+    Work,
+    make_timetable,
+)
+
+
+def test_workers_that_keep_working_by_hand():
+    """Two steps of 1 s: the fast worker pushes every second, the slow one every three."""
+    speeds = SpeedClasses({"fast": (0.5, 0.5), "slow": (0.5, 1.5)})
+    habits = Habits(Exponential(0.0), Work(ConstantSteps(2), 1.0, speeds))
+    visits = habits.visits(np.random.default_rng(0), 50, 6.5)
+    counts = np.bincount(visits.worker)
+    assert set(counts.tolist()) == {6, 2}
+    fast = int(np.argmax(counts == 6))
+    assert visits.pull_s[visits.worker == fast].tolist() == [0, 1, 2, 3, 4, 5]
+    assert visits.push_s[visits.worker == fast].tolist() == [1, 2, 3, 4, 5, 6]
+    slow = int(np.argmax(counts == 2))
+    assert visits.push_s[visits.worker == slow].tolist() == [3, 6]
+
+
+def test_ten_workers_that_keep_working_make_a_round_of_five_in_half_a_second():
+    """Pushes come at rate 10: the anarchic side of the straggler comparison."""
+    habits = Habits(Exponential(0.0), Work(ConstantSteps(1), 1.0, spread=ExponentialSpread()))
+    rounds = 20_000
+    table = make_timetable(habits, workers=10, m=5, rounds=rounds, rng=0)
+    mean = table.version_s[-1] / rounds
+    assert abs(mean - 0.5) < 4 * np.sqrt(5) / 10 / np.sqrt(rounds)
+
+
+def test_fast_workers_come_more_often():
+    speeds = SpeedClasses({"fast": (0.5, 1.0), "slow": (0.5, 4.0)})
+    habits = Habits(Exponential(2.0), Work(ConstantSteps(1), 2.0, speeds))
+    visits = habits.visits(np.random.default_rng(0), 1000, 1000.0)
+    counts = np.bincount(visits.worker, minlength=1000)
+    fast, slow = counts[counts > 175], counts[counts <= 175]
+    assert fast.mean() == pytest.approx(1000 / 4, rel=0.02)
+    assert slow.mean() == pytest.approx(1000 / 10, rel=0.02)
+
+
+@pytest.mark.parametrize(("workers", "horizon"), [(0, 1.0), (1, -1.0), (1, np.inf), (1, np.nan)])
+def test_impossible_requests_are_refused(workers, horizon):
+    habits = Habits(Exponential(1.0), Work(ConstantSteps(1), 1.0))
+    with pytest.raises(ConfigError, match="workers >= 1 and a finite horizon_s"):
+        habits.visits(np.random.default_rng(0), workers, horizon)

@@ -1,0 +1,74 @@
+import numpy as np
+import pytest
+
+from anarchic.errors import ConfigError
+from anarchic.participation import (
+    ConstantSteps,
+    ExponentialSpread,
+    LogNormalSpread,
+    SpeedClasses,
+    UniformSteps,
+    Work,
+)
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def test_work_time_is_steps_times_step_time_times_speed():
+    work = Work(ConstantSteps(4), step_s=0.5)
+    factor = np.array([1.0, 3.0])
+    steps = work.draw_steps(rng(), factor)
+    assert steps.tolist() == [4, 4]
+    assert work.draw_seconds(rng(), steps, factor).tolist() == [2.0, 6.0]
+
+
+def test_a_time_budget_makes_slow_workers_do_less():
+    work = Work(ConstantSteps(10), step_s=1.0, budget_s=6.0)
+    assert work.draw_steps(rng(), np.array([0.1, 1.0, 4.0, 100.0])).tolist() == [10, 6, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("spread", "variance"),
+    [(ExponentialSpread(), 1.0), (LogNormalSpread(0.5), np.exp(0.25) - 1)],
+)
+def test_spreads_have_mean_1(spread, variance):
+    n = 200_000
+    factors = spread.draw(rng(), n)
+    assert abs(factors.mean() - 1) < 4 * np.sqrt(variance / n)
+    assert abs(factors.var() / variance - 1) < 0.05
+
+
+def test_speed_classes_are_drawn_by_their_shares():
+    n = 100_000
+    factor = SpeedClasses({"fast": (0.2, 0.5), "none": (0.0, 7.0), "slow": (0.8, 2.0)}).draw(
+        rng(), n
+    )
+    assert set(factor.tolist()) == {0.5, 2.0}
+    assert abs((factor == 0.5).mean() - 0.2) < 4 * np.sqrt(0.2 * 0.8 / n)
+
+
+def test_pace_is_that_of_the_mean_rate():
+    work = Work(
+        UniformSteps(2), step_s=2.0, speeds=SpeedClasses({"a": (0.5, 1.0), "b": (0.5, 3.0)})
+    )
+    # Mean K is 2.5: cycles of 5 + 5 and of 5 + 15 seconds, rates 1/10 and 1/20.
+    assert work.pace_s(5.0) == pytest.approx(1 / (0.5 / 10 + 0.5 / 20))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Work(ConstantSteps(1), step_s=0.0), "0 < step_s < inf seconds a step, got 0.0"),
+        (lambda: Work(ConstantSteps(1), step_s=1.0, budget_s=0.0), "budget_s > 0, got 0.0"),
+        (lambda: LogNormalSpread(0.0), "sigma > 0, got 0.0"),
+        (lambda: SpeedClasses({}), "at least one class"),
+        (lambda: SpeedClasses({"a": (0.5, 1.0)}), "sum to 1, got 0.5"),
+        (lambda: SpeedClasses({"a": (1.0, 0.0)}), "'a' has share 1.0 and factor 0.0"),
+        (lambda: SpeedClasses({"a": (-0.5, 1.0), "b": (1.5, 1.0)}), "'a' has share -0.5"),
+    ],
+)
+def test_impossible_settings_are_refused(make, message):
+    with pytest.raises(ConfigError, match=message):
+        make()
