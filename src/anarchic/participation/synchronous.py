@@ -1,0 +1,110 @@
+"""Classical synchronous rounds under stragglers, for comparison."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from anarchic.errors import ConfigError
+from anarchic.participation.arrays import Floats, Ints
+from anarchic.participation.distinct import distinct_workers
+from anarchic.participation.timetable import Timetable, check_rounds, running_numbers
+from anarchic.participation.work import Work
+
+
+@final
+@dataclass(frozen=True)
+class Synchronous:
+    """Synchronous FedAvg: each round the server picks m of M workers and waits for all of them.
+
+    The round lasts as long as the slowest. A worker drops out in mid-work with probability
+    ``lost``; the server learns of it by silence, so its place stands empty until ``timeout_s``
+    after it was picked, when a replacement is drawn among the workers that hold no other place in
+    the round. Workers that are merely slow are waited for.
+
+    Reference: McMahan et al., "Communication-Efficient Learning of Deep Networks from
+    Decentralized Data", AISTATS 2017. Departs from it in: work takes time, workers drop out.
+    """
+
+    workers: int
+    m: int
+    work: Work
+    lost: float = 0.0
+    timeout_s: float | None = None
+
+    def __post_init__(self) -> None:
+        check_round(self.workers, self.m)
+        if not 0 <= self.lost < 1:
+            raise ConfigError(f"Synchronous needs 0 <= lost < 1, got {self.lost}.")
+        if self.lost > 0 and self.timeout_s is None:
+            raise ConfigError(
+                f"With lost={self.lost} a round would wait for ever; give Synchronous a timeout_s."
+            )
+        if self.timeout_s is not None and not 0 < self.timeout_s < np.inf:
+            raise ConfigError(f"Synchronous needs 0 < timeout_s < inf, got {self.timeout_s}.")
+
+    def timetable(self, rng: Generator | int, rounds: int) -> Timetable:
+        """A timetable of ``rounds`` rounds; ``rng`` may be a seed."""
+        check_rounds(rounds)
+        rng = np.random.default_rng(rng)
+        factor = self.work.speeds.draw(rng, self.workers)
+        worker = distinct_workers(rng, self.workers, (rounds, self.m))
+        steps, seconds = self._work(rng, factor[worker])
+        picked_s = np.zeros(worker.shape)  # since the round began
+        failed = rng.random(worker.shape) < self.lost
+        while failed.any():
+            assert self.timeout_s is not None
+            picked_s[failed] += self.timeout_s
+            _replace(rng, self.workers, worker, failed)
+            steps[failed], seconds[failed] = self._work(rng, factor[worker[failed]])
+            failed[failed] = rng.random(np.count_nonzero(failed)) < self.lost
+        return timetable_of_rounds(self.workers, worker, steps, picked_s, picked_s + seconds)
+
+    def _work(self, rng: Generator, factor: Floats) -> tuple[Ints, Floats]:
+        steps = self.work.draw_steps(rng, factor)
+        return steps, self.work.draw_seconds(rng, steps, factor)
+
+
+def check_round(workers: int, m: int) -> None:
+    """Refuse rounds that cannot be filled."""
+    if not 1 <= m <= workers:
+        raise ConfigError(f"A round needs 1 <= m <= workers, got m={m} of {workers} workers.")
+
+
+def timetable_of_rounds(
+    workers: int, worker: Ints, steps: Ints, pull_s: Floats, push_s: Floats
+) -> Timetable:
+    """The timetable of rounds that follow each other; all arguments (rounds, m).
+
+    Times count from the beginning of each round; a round ends with its last push.
+    """
+    order = np.lexsort((worker, push_s), axis=1)
+    worker = np.take_along_axis(worker, order, axis=1)
+    # Running sums, so that a round begins at exactly the last push of the one before.
+    begins = np.concatenate(([0.0], np.cumsum(push_s.max(axis=1))))[:-1, None]
+    rounds, m = worker.shape
+    return Timetable(
+        workers=workers,
+        m=m,
+        worker=worker.reshape(-1),
+        visit=running_numbers(worker.reshape(-1)),
+        base_version=np.repeat(np.arange(rounds, dtype=np.int32), m),
+        local_steps=np.take_along_axis(steps, order, axis=1).reshape(-1),
+        pull_s=(begins + np.take_along_axis(pull_s, order, axis=1)).reshape(-1),
+        push_s=(begins + np.take_along_axis(push_s, order, axis=1)).reshape(-1),
+    )
+
+
+def _replace(rng: Generator, workers: int, worker: Ints, failed: NDArray[np.bool_]) -> None:
+    """Put other workers in the failed places of each round, in place."""
+    for place in range(worker.shape[1]):  # one place at a time: its replacements never clash
+        rounds = np.flatnonzero(failed[:, place])
+        others = np.sort(np.delete(worker[rounds], place, axis=1), axis=1)
+        # The i-th worker that is not among the others: step over those at or below it.
+        free = rng.integers(0, workers - others.shape[1], len(rounds), dtype=np.int32)
+        below = others - np.arange(others.shape[1], dtype=np.int32) <= free[:, None]
+        worker[rounds, place] = free + np.count_nonzero(below, axis=1)
