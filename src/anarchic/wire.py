@@ -33,30 +33,35 @@ def save_state(path: Path, state: Any, **numbers: Any) -> None:
 def load_state(path: Path, template: T) -> tuple[T, Numbers]:
     """The state written by ``save_state`` for the same rule, and the numbers beside it."""
     arrays, numbers = read(path)
+    if "state" not in numbers:
+        raise RunError(f"{path} holds {sorted(numbers)}, but not the state of a rule.")
     return unpack(template, arrays, numbers.pop("state")), numbers
 
 
 def save_model(path: Path, layout: Layout, params: Vector, **metadata: str) -> None:
     """Write a model that any safetensors reader opens, tensors under their own names."""
-    _replace(path, save(dict(layout.split(params)), metadata=metadata))
+    # safetensors writes whatever lies behind a tensor's first byte, in one piece or not.
+    _replace(path, save(layout.split(np.ascontiguousarray(params)), metadata=metadata))
 
 
 def load_model(path: Path) -> tuple[Layout, Vector, dict[str, str]]:
     """A model's layout, its vector and its metadata, from any safetensors file of floats."""
-    with _opened(path) as file:
-        metadata = file.metadata() or {}
-    entries = dict(safetensors.deserialize(path.read_bytes()))  # type: ignore[no-untyped-call]
+    try:
+        data = path.read_bytes()  # once: the file may be replaced at any moment
+        entries = dict(safetensors.deserialize(data))  # type: ignore[no-untyped-call]
+    except (OSError, SafetensorError) as error:
+        raise _unreadable(path, error) from error
     layout = Layout.of({name: (e["shape"], e["dtype"]) for name, e in entries.items()})
     tensors = {
         name: _floats(entry["data"], entry["dtype"]).reshape(entry["shape"])
         for name, entry in entries.items()
     }
-    return layout, layout.join(tensors), metadata
+    return layout, layout.join(tensors), _metadata(data)
 
 
 def write(path: Path, arrays: Mapping[str, NDArray[Any]], numbers: Numbers) -> None:
     """Arrays and JSON-able numbers in one file, which appears whole or not at all."""
-    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     _replace(path, save(contiguous, metadata={_NUMBERS: json.dumps(numbers)}))
 
 
@@ -73,10 +78,21 @@ def _opened(path: Path) -> Any:  # safetensors has no type for what it opens
     try:
         return safe_open(path, framework="numpy")
     except (OSError, SafetensorError) as error:
-        raise RunError(
-            f"{path} cannot be read as a safetensors file ({error}): it is missing, cut short or "
-            "of another kind."
-        ) from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> RunError:
+    return RunError(
+        f"{path} cannot be read as a safetensors file ({error}): it is missing, cut short or of "
+        "another kind."
+    )
+
+
+def _metadata(data: bytes) -> dict[str, str]:
+    """The metadata in a file's header, which follows its own length."""
+    length = int.from_bytes(data[:8], "little")
+    metadata: dict[str, str] = json.loads(data[8 : 8 + length]).get("__metadata__", {})
+    return metadata
 
 
 def _floats(data: bytearray, dtype: str) -> NDArray[Any]:

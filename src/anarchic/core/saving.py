@@ -62,12 +62,12 @@ def _unpack_value(name: str, like: Any, arrays: Arrays, numbers: Numbers) -> Any
             return {key: arrays[f"{name}.{key}"] for key in numbers[name]}
         if isinstance(like, (int, float)):
             return type(like)(numbers[name])
+        inner = _below(name, arrays), _below(name, numbers)
+        return unpack(like, *inner) if is_dataclass(like) else like.unpack(*inner)
     except KeyError as missing:
         raise RunError(
             f"The saved state has no {missing}: it was written by another rule."
         ) from missing
-    inner = _below(name, arrays), _below(name, numbers)
-    return unpack(like, *inner) if is_dataclass(like) else like.unpack(*inner)
 
 
 def _same_kind(name: str, found: NDArray[Any], like: NDArray[Any]) -> NDArray[Any]:

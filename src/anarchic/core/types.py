@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,30 @@ Vector = NDArray[np.floating[Any]]  # (dim,)
 Matrix = NDArray[np.floating[Any]]  # (updates, dim)
 Integers = NDArray[np.integer[Any]]
 
-EMPTY: Mapping[str, Vector] = MappingProxyType({})
+
+@final
+class _Nothing(Mapping[str, Vector]):
+    """A mapping without entries that nobody can fill, and that copies and pickles as itself."""
+
+    __slots__ = ()
+
+    def __getitem__(self, name: str) -> Vector:
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return "{}"
+
+    def __reduce__(self) -> str:
+        return "EMPTY"
+
+
+EMPTY: Mapping[str, Vector] = _Nothing()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +73,15 @@ class Updates:
     directions: Matrix  # (n, dim)
     samples: Integers  # (n,)
     extras: Mapping[str, Matrix] = field(default_factory=lambda: EMPTY)
+
+    def __post_init__(self) -> None:
+        columns: list[Sized] = [self.workers, self.base_versions, self.local_steps]
+        columns += [self.local_lrs, self.samples, *self.extras.values()]
+        found = {len(column) for column in columns}
+        if found != {len(self)}:
+            raise MalformedUpdate(
+                f"A block of {len(self)} directions has columns of {sorted(found)} entries."
+            )
 
     def __len__(self) -> int:
         return len(self.directions)
@@ -110,26 +142,30 @@ class Snapshot:
 class Layout:
     """Names, shapes and dtypes of the tensors of a model inside its flat vector.
 
-    The order is the one in which safetensors writes a file: widest dtype first, then by name.
-    A file of float32 tensors in this order therefore *is* the vector, byte for byte.
+    The order is the one in which safetensors writes a file: by dtype, widest first, then by name.
+    The data part of a file of float32 tensors therefore *is* the vector, byte for byte.
+
+    >>> layout = Layout.of({"weight": ((2, 3), "F32"), "bias": ((2,), "F32")})
+    >>> layout.names, layout.dim, layout.slices["weight"]
+    (('bias', 'weight'), 8, slice(2, 8, None))
     """
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[str, ...]  # safetensors' names: "F64", "F32", "F16", "BF16"
 
-    _WIDTHS = MappingProxyType({"F64": 8, "F32": 4, "F16": 2, "BF16": 2})
+    _RANKS = MappingProxyType({"F64": 0, "F32": 1, "BF16": 2, "F16": 3})  # as safetensors sorts
 
     @staticmethod
     def of(tensors: Mapping[str, tuple[Sequence[int], str]]) -> Layout:
         """From ``{name: (shape, dtype)}`` in any order."""
         for name, (_, dtype) in tensors.items():
-            if dtype not in Layout._WIDTHS:
+            if dtype not in Layout._RANKS:
                 raise ConfigError(
-                    f"Tensor {name!r} has dtype {dtype}; only {', '.join(Layout._WIDTHS)} can be "
+                    f"Tensor {name!r} has dtype {dtype}; only {', '.join(Layout._RANKS)} can be "
                     "trained. Keep it outside the model's parameters."
                 )
-        ordered = sorted(tensors, key=lambda name: (-Layout._WIDTHS[tensors[name][1]], name))
+        ordered = sorted(tensors, key=lambda name: (Layout._RANKS[tensors[name][1]], name))
         return Layout(
             tuple(ordered),
             tuple(tuple(int(n) for n in tensors[name][0]) for name in ordered),
@@ -159,7 +195,7 @@ class Layout:
             )
         lead = vector.shape[:-1]
         return {
-            name: vector[..., where].reshape(*lead, *shape)
+            name: vector[..., where].reshape((*lead, *shape))
             for (name, where), shape in zip(self.slices.items(), self.shapes, strict=True)
         }
 

@@ -1,0 +1,44 @@
+import numpy as np
+import pytest
+
+from anarchic import AfaCd, AfaCs, Carry, FedAsync
+from anarchic.core.saving import pack, unpack
+from anarchic.errors import RunError
+
+from .make import update, vector
+
+
+def test_a_state_is_packed_under_dotted_names():
+    rule = Carry(AfaCs(m=2), ("control",), population=4)
+    state = rule.receive(rule.init(vector(0.0)), update([1.0], extras={"control": vector(2.0)}))
+    arrays, numbers = pack(state)
+    assert arrays["inner.params"].tolist() == [0.0]
+    assert arrays["inner.rows.rows"].tolist() == [[1.0]]
+    assert arrays["pending.control"].tolist() == [2.0]
+    assert numbers["inner.rows.workers"] == ["a"]
+    assert (numbers["inner.version"], numbers["inner.count"]) == (0, 1)
+
+
+def test_the_order_of_a_dict_is_kept():
+    rule = FedAsync(history=3)
+    state = rule.init(vector(0.0))
+    for version in range(12):
+        state = rule.receive(state, update([1.0], base_version=version))
+    assert list(unpack(rule.init(vector(0.0)), *pack(state)).history) == ["10", "11", "12"]
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [(AfaCd(m=1), AfaCs(m=1)), (AfaCs(m=1), AfaCd(m=1)), (AfaCd(m=1), FedAsync())],
+    ids=str,
+)
+def test_the_state_of_another_rule_is_refused(written, read):
+    with pytest.raises(RunError, match="another rule"):
+        unpack(read.init(vector(0.0)), *pack(written.init(vector(0.0))))
+
+
+@pytest.mark.parametrize("other", [np.zeros(2), np.zeros(1, np.float32)], ids=["dim", "dtype"])
+def test_the_state_of_another_model_is_refused(other):
+    rule = AfaCd(m=1)
+    with pytest.raises(RunError, match="another model"):
+        unpack(rule.init(vector(0.0)), *pack(rule.init(other)))
