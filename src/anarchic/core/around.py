@@ -1,20 +1,20 @@
 """Rules around a rule.
 
-``StalenessDiscount`` and ``Clip`` change how much an update counts. Every rule uses an update only
-through ``local_lr * direction``, so they scale ``local_lr``: that costs nothing and copies
+``StalenessDiscount`` and ``Clip`` change how much an update counts. Every rule uses a direction
+only through ``local_lr * direction``, so they scale ``local_lr``: that costs nothing and copies
 nothing. ``Carry`` adds vectors that travel beside the model.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, final
 
 import numpy as np
 
-from anarchic.core.rule import Rule, S, check, check_block, versions_met
+from anarchic.core.rule import Rule, S, check, check_block, norms, versions_met
 from anarchic.core.types import EMPTY, Integers, Update, Updates, Vector
 from anarchic.errors import ConfigError
 
@@ -40,8 +40,10 @@ class Reweighted(ABC, Generic[S]):
         # A factor of numbers that cannot be right would hide them from the rule inside.
         names = frozenset(update.extras)
         check(update, params=state.params, version=state.version, extras=names)
-        factor = self.factor(state.version - update.base_version, _length(update))
-        return self.rule.receive(state, replace(update, local_lr=update.local_lr * factor))
+        rate = float(update.local_lr)
+        length = rate * float(norms(update.direction[None])[0])
+        factor = self.factor(state.version - update.base_version, length)
+        return self.rule.receive(state, replace(update, local_lr=rate * factor))
 
     def receive_many(self, state: S, block: Updates) -> S:
         versions = _versions(self.rule, state, block)
@@ -50,7 +52,7 @@ class Reweighted(ABC, Generic[S]):
             block, params=state.params, versions=versions, oldest=0 * versions, extras=names
         )
         staleness = (versions - block.base_versions).tolist()
-        lengths = [_length(block.row(row)) for row in range(len(block))]
+        lengths = (block.local_lrs * norms(block.directions)).tolist()
         factors = np.array(list(map(self.factor, staleness, lengths)), np.float64)
         return self.rule.receive_many(state, replace(block, local_lrs=block.local_lrs * factors))
 
@@ -86,7 +88,9 @@ class StalenessDiscount(Reweighted[S]):
 class Clip(Reweighted[S]):
     """No update reaches further than ``max_norm``: norm(local_lr * direction) <= max_norm.
 
-    It bounds what any one worker can do to a step, whatever rate it claims.
+    It bounds what one update can do to a step of ``AfaCd`` or ``AfaCs``, whatever rate its worker
+    claims. ``FedAvg``, ``FedBuff`` and ``FedAsync`` step by ``local_steps`` times as much, and
+    ``FedAvg(by_samples=True)`` also weighs by samples: there those claims need a bound as well.
     """
 
     max_norm: float = 1.0
@@ -134,10 +138,10 @@ class Carry(Generic[S]):
     population: int
 
     def __post_init__(self) -> None:
-        if self.population < 1 or not self.names:
+        if self.population < 1 or not self.names or isinstance(self.names, str):
             raise ConfigError(
-                "Carry needs at least one name and a population of at least 1, got "
-                f"names={self.names}, population={self.population}."
+                "Carry needs a tuple of at least one name and a population of at least 1, got "
+                f"names={self.names!r}, population={self.population}."
             )
 
     @property
@@ -165,12 +169,13 @@ class Carry(Generic[S]):
             oldest=0 * versions,
             extras=frozenset(self.names),
         )
-        for part in _by_round(self.rule.due(state.inner), self.m, block):
-            version = state.version
-            state.inner = self.rule.receive_many(state.inner, replace(part, extras=EMPTY))
-            for row in range(len(part)):
-                self._add(state, {name: part.extras[name][row] for name in self.names})
-            state = self._publish(state) if state.version > version else state
+        due = self.rule.due(state.inner)
+        # The whole block at once: the rule inside may yet refuse it.
+        state.inner = self.rule.receive_many(state.inner, replace(block, extras=EMPTY))
+        for row in range(len(block)):
+            self._add(state, {name: block.extras[name][row] for name in self.names})
+            if row + 1 >= due and (row + 1 - due) % self.m == 0:
+                state = self._publish(state)
         return state
 
     def due(self, state: CarryState[S]) -> int:
@@ -196,15 +201,3 @@ class Carry(Generic[S]):
 
 def _versions(rule: Rule[S], state: S, block: Updates) -> Integers:
     return versions_met(state.version, rule.m - rule.due(state), rule.m, len(block))
-
-
-def _by_round(due: int, m: int, block: Updates) -> Iterator[Updates]:
-    """Cut a block where steps fall."""
-    start, end = 0, due
-    while start < len(block):
-        yield block[start:end]
-        start, end = end, end + m
-
-
-def _length(update: Update) -> float:
-    return update.local_lr * float(np.linalg.norm(update.direction))

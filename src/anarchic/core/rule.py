@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anarchic.core.types import Integers, Matrix, Update, Updates, Vector
-from anarchic.errors import MalformedUpdate, StaleUpdate
+from anarchic.errors import ConfigError, MalformedUpdate, StaleUpdate
 
 
 class State(Protocol):
@@ -24,7 +24,7 @@ class State(Protocol):
     def extras(self) -> Mapping[str, Vector]: ...
 
 
-MOST_STEPS = 2**31 - 1
+MOST = 2**31 - 1  # steps or samples that a worker can claim
 
 S = TypeVar("S", bound=State)
 
@@ -78,7 +78,7 @@ def check(
     _check_base(update, oldest, version)
     for name, vector in (("direction", update.direction), *update.extras.items()):
         _check_vector(f"{name} of worker {update.worker!r}", vector, params)
-        norm = float(_square_norms(vector[None])[0]) ** 0.5
+        norm = float(norms(vector[None])[0])
         if not _reach(update.local_lr, update.local_steps, norm) < _limit(params):
             raise MalformedUpdate(
                 f"The {name} of worker {update.worker!r} is not finite or far too large (norm "
@@ -96,26 +96,54 @@ def check_block(
     extras: frozenset[str] = frozenset(),
 ) -> None:
     """The checks of ``check`` for every update of a block, before any of them is folded."""
+
+    def check_row(row: int) -> None:
+        version, least = int(versions[row]), int(oldest[row])
+        check(block.row(row), params=params, version=version, oldest=least, extras=extras)
+
+    if len(block):  # shapes, dtypes and names are common to the block: one row answers for all
+        check_row(0)
     limit = _limit(params)
     suspect = (
         (block.local_steps < 1)
+        | (block.local_steps > MOST)
         | ~(block.local_lrs > 0)
         | (block.samples < 0)
+        | (block.samples > MOST)
         | (block.base_versions < oldest)
         | (block.base_versions > versions)
     )
     for matrix in (block.directions, *block.extras.values()):
-        norms = np.sqrt(_square_norms(matrix))
-        suspect |= ~(_reach(block.local_lrs, block.local_steps, norms) < limit)
-    # Shapes, dtypes and names are common to the block: its first row answers for all.
-    for row in (*range(min(1, len(block))), *np.flatnonzero(suspect).tolist()):
-        check(
-            block.row(row),
-            params=params,
-            version=int(versions[row]),
-            oldest=int(oldest[row]),
-            extras=extras,
+        suspect |= ~(_reach(block.local_lrs, block.local_steps, norms(matrix)) < limit)
+    for row in np.flatnonzero(suspect).tolist():
+        check_row(row)
+
+
+def norms(matrix: Matrix) -> NDArray[np.float64]:
+    """The norm of every row. Not by BLAS, whose sums change with the number of threads."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        # float16 would overflow at a norm of 256
+        dtype = np.result_type(matrix.dtype, np.float32)
+        squares = np.einsum("ij,ij->i", matrix, matrix, dtype=dtype)
+    found: NDArray[np.float64] = np.sqrt(squares.astype(np.float64))
+    return found
+
+
+def scaled(vector: Vector, factor: float, like: Vector) -> Vector:
+    """``factor * vector`` in the dtype of ``like``, however narrow or wide the two are."""
+    return np.multiply(vector, factor, dtype=like.dtype)
+
+
+def start(params: Vector) -> Vector:
+    """A copy of a model's first parameters, which must be one vector of finite floats."""
+    if params.ndim != 1 or not np.issubdtype(params.dtype, np.floating):
+        raise ConfigError(
+            f"The parameters have shape {params.shape} and dtype {params.dtype}; a rule works on "
+            "one vector of floats: see Layout.join."
         )
+    if not np.isfinite(params).all():
+        raise ConfigError("The first parameters are not all finite: initialise the model anew.")
+    return params.copy()
 
 
 def versions_met(version: int, count: int, m: int, updates: int) -> Integers:
@@ -125,10 +153,11 @@ def versions_met(version: int, count: int, m: int, updates: int) -> Integers:
 
 def _check_numbers(update: Update) -> None:
     steps, rate, samples = update.local_steps, update.local_lr, update.samples
-    if not 1 <= steps <= MOST_STEPS or samples < 0 or not 0 < rate < np.inf:
+    if not (1 <= steps <= MOST and 0 <= samples <= MOST and 0 < rate < np.inf):
         raise MalformedUpdate(
             f"Worker {update.worker!r} reports local_steps={steps}, local_lr={rate}, "
-            f"samples={samples}; it must take at least one step at a positive, finite rate."
+            f"samples={samples}; it must take at least one step at a positive, finite rate, and "
+            f"neither steps nor samples may exceed {MOST}."
         )
 
 
@@ -147,12 +176,6 @@ def _check_vector(what: str, vector: Vector, params: Vector) -> None:
             f"The {what} has shape {vector.shape} and dtype {vector.dtype}, the model "
             f"{params.shape} and {params.dtype}: send one number for each parameter."
         )
-
-
-def _square_norms(matrix: Matrix) -> NDArray[np.floating[Any]]:
-    with np.errstate(over="ignore", invalid="ignore"):
-        norms: NDArray[np.floating[Any]] = np.einsum("ij,ij->i", matrix, matrix)
-    return norms
 
 
 def _reach(local_lr: Any, local_steps: Any, norm: Any) -> Any:

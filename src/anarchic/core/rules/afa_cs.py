@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from anarchic.core.rule import check, check_block, versions_met
+from anarchic.core.rule import check, check_block, scaled, start, versions_met
 from anarchic.core.rules.buffer import check_settings
 from anarchic.core.rules.rows import MemoryRows, Rows
 from anarchic.core.steps import SgdStep, Step
@@ -64,7 +64,7 @@ class AfaCs:
                 raise ConfigError(f"AfaCs needs {name} >= 1, got {name}={value}.")
 
     def init(self, params: Vector) -> AfaCsState:
-        params = params.copy()
+        params = start(params)
         return AfaCsState(
             params,
             version=0,
@@ -77,7 +77,7 @@ class AfaCs:
     def receive(self, state: AfaCsState, update: Update) -> AfaCsState:
         check(update, params=state.params, version=state.version)
         self._check_room(state, [update.worker])
-        return self._replace(state, update.worker, update.local_lr, update.direction)
+        return self._replace(state, update.worker, float(update.local_lr), update.direction)
 
     def receive_many(self, state: AfaCsState, block: Updates) -> AfaCsState:
         versions = versions_met(state.version, state.count, self.m, len(block))
@@ -95,6 +95,8 @@ class AfaCs:
         if row is not None:
             state.total -= row
             state.rows.remove(worker)
+        if not len(state.rows):
+            state.total.fill(0)  # not the rounding that the last row leaves behind
         return state
 
     def due(self, state: AfaCsState) -> int:
@@ -108,7 +110,8 @@ class AfaCs:
             state.params.dtype
         )
         # New parameters, not new values in the old ones: those were published.
-        state.params = state.params - self.step.change(mean, self.server_lr, state.moments)
+        change = self.step.change(mean, self.server_lr, state.moments)
+        state.params = np.subtract(state.params, change, dtype=state.params.dtype)
         state.version += 1
         state.count = 0
         return state
@@ -117,7 +120,7 @@ class AfaCs:
         self, state: AfaCsState, worker: str, local_lr: float, direction: Vector
     ) -> AfaCsState:
         # Rounded as it will be stored, so that exactly what was added is one day taken away.
-        row = (local_lr * direction).astype(state.params.dtype, copy=False)
+        row = scaled(direction, local_lr, state.params)
         old = state.rows.get(worker)
         if old is not None:
             state.total -= old

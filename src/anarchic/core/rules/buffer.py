@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from anarchic.core.rule import check, check_block, versions_met
+from anarchic.core.rule import check, check_block, scaled, start, versions_met
 from anarchic.core.steps import SgdStep, Step
 from anarchic.core.types import EMPTY, Integers, Update, Updates, Vector
 from anarchic.errors import ConfigError
@@ -55,14 +55,15 @@ class BufferedRule(ABC):
         return np.zeros_like(version)
 
     def init(self, params: Vector) -> BufferState:
-        params = params.copy()
+        params = start(params)
         return BufferState(params, 0, np.zeros_like(params), 0.0, 0, self.step.init(params))
 
     def receive(self, state: BufferState, update: Update) -> BufferState:
         oldest = int(self.oldest(np.array(state.version)))
         check(update, params=state.params, version=state.version, oldest=oldest)
         staleness = state.version - update.base_version
-        coefficient = self.coefficient(update.local_lr, update.local_steps, staleness)
+        rate, steps = float(update.local_lr), int(update.local_steps)
+        coefficient = self.coefficient(rate, steps, staleness)
         return self._add(state, update.direction, coefficient, self.mass(update.samples))
 
     def receive_many(self, state: BufferState, block: Updates) -> BufferState:
@@ -82,7 +83,7 @@ class BufferedRule(ABC):
     def _add(
         self, state: BufferState, direction: Vector, coefficient: float, mass: float
     ) -> BufferState:
-        state.total += (mass * coefficient) * direction
+        state.total += scaled(direction, mass * coefficient, state.total)
         state.mass += mass
         state.count += 1
         return self.flush(state) if state.count == self.m else state
@@ -96,7 +97,8 @@ class BufferedRule(ABC):
         mean = state.total
         mean /= state.mass
         # New parameters, not new values in the old ones: those were published.
-        state.params = state.params - self.step.change(mean, self.server_lr, state.moments)
+        change = self.step.change(mean, self.server_lr, state.moments)
+        state.params = np.subtract(state.params, change, dtype=state.params.dtype)
         state.version += 1
         state.total.fill(0)
         state.mass, state.count = 0.0, 0
@@ -104,7 +106,7 @@ class BufferedRule(ABC):
 
 
 def check_settings(rule: str, m: int, server_lr: float) -> None:
-    if m < 1:
-        raise ConfigError(f"{rule} needs m >= 1 updates per step, got m={m}.")
+    if not m >= 1 or m % 1:
+        raise ConfigError(f"{rule} needs a whole number m >= 1 of updates per step, got m={m}.")
     if not 0 < server_lr < float("inf"):
         raise ConfigError(f"{rule} needs a positive, finite server_lr, got {server_lr}.")

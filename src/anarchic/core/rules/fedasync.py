@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import final
 
-from anarchic.core.rule import check, check_block, versions_met
+from anarchic.core.rule import check, check_block, scaled, start, versions_met
 from anarchic.core.types import EMPTY, Update, Updates, Vector
 from anarchic.errors import ConfigError
 
@@ -49,7 +49,7 @@ class FedAsync:
             raise ConfigError(f"FedAsync needs history >= 1 versions, got {self.history}.")
 
     def init(self, params: Vector) -> FedAsyncState:
-        params = params.copy()
+        params = start(params)
         return FedAsyncState(params, 0, {"0": params})
 
     def receive(self, state: FedAsyncState, update: Update) -> FedAsyncState:
@@ -69,8 +69,9 @@ class FedAsync:
         staleness = state.version - update.base_version
         weight = self.mixing * float((1 + staleness) ** -self.power)
         base = state.history[str(update.base_version)]
-        theirs = base - (update.local_lr * update.local_steps) * update.direction
-        state.params = ((1 - weight) * state.params + weight * theirs).astype(base.dtype)
+        reach = float(update.local_lr) * int(update.local_steps)
+        theirs = base - scaled(update.direction, reach, base)
+        state.params = scaled(state.params, 1 - weight, base) + scaled(theirs, weight, base)
         state.version += 1
         state.history[str(state.version)] = state.params
         state.history.pop(str(state.version - self.history), None)

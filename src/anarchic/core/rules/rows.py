@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any, Protocol, final
 
 import numpy as np
@@ -44,8 +45,9 @@ class MemoryRows:
         self._per_block = max(1, BLOCK_BYTES // max(1, dim * dtype.itemsize))
         self._blocks: list[Matrix] = []
         self._free: list[int] = []
-        # worker -> (slot, version); a dict keeps the order in which its keys were set
-        self._heard: dict[str, tuple[int, int]] = {}
+        # worker -> (slot, version), the last heard last. Not a dict: there the first key is found
+        # by walking over every key that was ever taken out before it.
+        self._heard: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._heard)
@@ -55,10 +57,11 @@ class MemoryRows:
         return None if entry is None else self._row(entry[0])
 
     def put(self, worker: str, row: Vector, version: int) -> None:
-        entry = self._heard.pop(worker, None)
+        entry = self._heard.get(worker)
         slot = self._new_slot() if entry is None else entry[0]
         self._row(slot)[:] = row
         self._heard[worker] = (slot, version)
+        self._heard.move_to_end(worker)
 
     def remove(self, worker: str) -> None:
         self._free.append(self._heard.pop(worker)[0])

@@ -1,0 +1,108 @@
+"""Every rule that the conformance suite runs over. A new one joins by a line in ``RULES``."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from anarchic import (
+    AdamStep,
+    AfaCd,
+    AfaCs,
+    Carry,
+    Clip,
+    FedAsync,
+    FedAvg,
+    FedBuff,
+    MomentumStep,
+    Scaffold,
+    Sgd,
+    StalenessDiscount,
+    Update,
+    YogiStep,
+)
+
+WORKERS = ("ann", "bob", "cleo", "dan")
+DIM = 5
+SGD = Sgd()
+
+
+@dataclass(frozen=True)
+class Case:
+    """A rule and the circumstances under which it is known to reach the optimum."""
+
+    name: str
+    rule: Any
+    fresh: bool = False  # it only takes updates that start from the current version
+    shared_optimum: bool = False  # it weighs workers unequally, so they must agree on the goal
+    local: Any = SGD
+    local_steps: int = 1
+    names: tuple[str, ...] = ()  # extras that its updates carry
+
+
+ADAM, YOGI = AdamStep(epsilon=0.1), YogiStep(epsilon=0.1)
+CONTROL = {"names": ("control",), "local": Scaffold(), "local_steps": 3}
+
+RULES = [
+    Case("afa_cd", AfaCd(m=4)),
+    Case("afa_cd one", AfaCd(m=1, server_lr=0.5), shared_optimum=True),
+    Case("afa_cd momentum", AfaCd(m=4, server_lr=0.3, step=MomentumStep(0.8))),
+    Case("afa_cd adam", AfaCd(m=4, server_lr=0.1, step=ADAM)),
+    Case("afa_cd yogi", AfaCd(m=4, server_lr=0.1, step=YOGI)),
+    Case("afa_cs", AfaCs(m=3)),
+    Case("afa_cs population", AfaCs(m=2, population=4)),
+    Case("afa_cs expiry", AfaCs(m=2, expire_after=3, cap=4)),
+    Case("afa_cs momentum", AfaCs(m=3, server_lr=0.3, step=MomentumStep(0.8))),
+    Case("afa_cs adam", AfaCs(m=3, server_lr=0.1, step=ADAM)),
+    Case("afa_cs yogi", AfaCs(m=3, server_lr=0.1, step=YOGI)),
+    Case("fedavg", FedAvg(m=4), fresh=True),
+    Case("fedavg by samples", FedAvg(m=4, by_samples=True), fresh=True),
+    Case("fedavg momentum", FedAvg(m=4, server_lr=0.3, step=MomentumStep(0.8)), fresh=True),
+    Case("fedavg adam", FedAvg(m=4, server_lr=0.1, step=ADAM), fresh=True),
+    Case("fedavg yogi", FedAvg(m=4, server_lr=0.1, step=YOGI), fresh=True),
+    Case("fedbuff", FedBuff(m=4), shared_optimum=True),
+    Case("fedbuff equal", FedBuff(m=4, power=0.0)),
+    Case("fedbuff momentum", FedBuff(m=4, server_lr=0.3, step=MomentumStep(0.8), power=0.0)),
+    Case("fedbuff adam", FedBuff(m=4, server_lr=0.1, step=ADAM, power=0.0)),
+    Case("fedbuff yogi", FedBuff(m=4, server_lr=0.1, step=YOGI, power=0.0)),
+    Case("fedasync", FedAsync(mixing=0.6, history=4), shared_optimum=True),
+    Case("discount afa_cd", StalenessDiscount(AfaCd(m=4)), shared_optimum=True),
+    Case("discount afa_cs", StalenessDiscount(AfaCs(m=3), power=1.0), shared_optimum=True),
+    Case("discount fedasync", StalenessDiscount(FedAsync(history=4)), shared_optimum=True),
+    Case("clip afa_cd", Clip(AfaCd(m=4), max_norm=1.0)),
+    Case("clip afa_cs", Clip(AfaCs(m=3), max_norm=1.0)),
+    Case("clip fedavg", Clip(FedAvg(m=4), max_norm=1.0), fresh=True),
+    Case("clip discount", Clip(StalenessDiscount(AfaCd(m=4)), 1.0), shared_optimum=True),
+    Case("carry afa_cd", Carry(AfaCd(m=4), ("control",), population=4), fresh=True, **CONTROL),
+    Case("carry afa_cs", Carry(AfaCs(m=4), ("control",), population=4), fresh=True, **CONTROL),
+    Case("carry fedavg", Carry(FedAvg(m=4), ("control",), population=4), fresh=True, **CONTROL),
+    Case("carry clip", Carry(Clip(AfaCd(m=4), 1.0), ("control",), population=4), True, **CONTROL),
+    Case("clip carry", Clip(Carry(AfaCd(m=4), ("control",), population=4), 1.0), True, **CONTROL),
+]
+
+
+def stream(case, updates, seed=0, dtype=np.float32):
+    """Valid updates of every shape and size, in the order in which they are folded."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for index in range(updates):
+        version = index // case.rule.m
+        oldest = version if case.fresh else max(0, version - 3)
+        found.append(
+            Update(
+                worker=str(rng.choice(WORKERS)),
+                base_version=int(rng.integers(oldest, version + 1)),
+                local_steps=int(rng.integers(1, 5)),
+                local_lr=float(rng.uniform(0.05, 0.5)),
+                direction=rng.normal(size=DIM).astype(dtype),
+                samples=int(rng.integers(1, 9)),
+                extras={name: rng.normal(size=DIM).astype(dtype) for name in case.names},
+            )
+        )
+    return found
+
+
+def with_m(rule, m):
+    """The same rule, stepping every ``m`` updates."""
+    inner = getattr(rule, "rule", None)
+    return replace(rule, m=m) if inner is None else replace(rule, rule=with_m(inner, m))

@@ -1,0 +1,143 @@
+import numpy as np
+import pytest
+
+from anarchic import AfaCd, AfaCs, Carry, Clip, FedAsync, FedAvg, StalenessDiscount, Updates
+from anarchic.errors import ConfigError, StaleUpdate, UpdateRefused
+
+from .make import dump, fold, update, vector
+
+
+def carried(direction, control, **others):
+    return update(direction, extras={"control": vector(control)}, **others)
+
+
+# StalenessDiscount
+
+
+def test_a_late_update_counts_less():
+    rule = StalenessDiscount(AfaCd(m=1), power=0.5)
+    state = fold(rule, rule.init(vector(0.0)), [update([0.0], base_version=v) for v in range(3)])
+    state = rule.receive(state, update([8.0], base_version=3))
+    assert state.params[0] == -8.0  # fresh
+    state = rule.receive(state, update([8.0], base_version=1))
+    assert state.params[0] == -12.0  # three versions late: 1 / sqrt(4)
+
+
+def test_in_a_block_staleness_counts_from_the_version_that_is_met():
+    rule = StalenessDiscount(AfaCd(m=1), power=1.0)
+    block = Updates.of([update([12.0], base_version=0)] * 4)
+    state = rule.receive_many(rule.init(vector(0.0)), block)
+    assert state.params[0] == pytest.approx(-12 - 6 - 4 - 3)
+
+
+@pytest.mark.parametrize("power", [-0.5, float("nan")])
+def test_the_power_must_not_be_negative(power):
+    with pytest.raises(ConfigError, match="power"):
+        StalenessDiscount(AfaCd(m=1), power)
+
+
+# Clip
+
+
+def test_a_long_update_is_cut_to_max_norm_and_a_short_one_left_alone():
+    rule = Clip(AfaCd(m=1), max_norm=1.0)
+    state = rule.receive(rule.init(vector(0.0, 0.0)), update([6.0, 8.0], local_lr=0.5))
+    np.testing.assert_allclose(state.params, [-0.6, -0.8])  # of length 5, cut to 1
+    state = rule.receive(state, update([0.6, 0.0], local_lr=0.5))
+    np.testing.assert_allclose(state.params, [-0.9, -0.8])
+    state = rule.receive(state, update([0.0, 0.0]))
+    np.testing.assert_allclose(state.params, [-0.9, -0.8])
+
+
+def test_no_rate_buys_more_than_max_norm():
+    rule = Clip(AfaCs(m=1), max_norm=1.0)
+    state = rule.receive(rule.init(vector(0.0)), update([1.0], local_lr=1e9))
+    assert state.params[0] == pytest.approx(-1.0)
+
+
+def test_a_narrow_direction_is_measured_in_a_wider_type():
+    """The square of 300 is too large for float16."""
+    rule = Clip(AfaCd(m=1), max_norm=1.0)
+    state = rule.receive(rule.init(vector(0.0, dtype="f4")), update([300.0], dtype="f2"))
+    assert state.params[0] == pytest.approx(-1.0)
+
+
+@pytest.mark.parametrize("max_norm", [0.0, -1.0, float("inf"), float("nan")])
+def test_max_norm_must_be_positive_and_finite(max_norm):
+    with pytest.raises(ConfigError, match="max_norm"):
+        Clip(AfaCd(m=1), max_norm)
+
+
+def test_wrappers_nest():
+    rule = Clip(StalenessDiscount(AfaCd(m=1), power=1.0), max_norm=4.0)
+    state = rule.receive(rule.init(vector(0.0)), update([1.0]))
+    state = rule.receive(state, update([100.0], base_version=0))  # cut to 4, then halved
+    assert state.params[0] == pytest.approx(-3.0)
+    assert (rule.m, rule.due(state), state.version) == (1, 1, 2)
+
+
+# Carry
+
+
+def test_carried_vectors_move_by_the_sum_over_the_population():
+    rule = Carry(AfaCd(m=2), ("control",), population=4)
+    state = rule.receive(rule.init(vector(0.0)), carried([1.0], 2.0))
+    assert state.extras["control"][0] == 0.0  # not before the step
+    state = rule.receive(state, carried([1.0], 6.0))
+    assert state.extras["control"][0] == 2.0  # (2 + 6) / 4
+    state = fold(rule, state, [carried([1.0], -4.0)] * 2)
+    assert (state.extras["control"][0], state.params[0]) == (0.0, -2.0)
+
+
+def test_a_flush_publishes_what_was_brought():
+    rule = Carry(AfaCd(m=9), ("control",), population=4)
+    state = rule.flush(rule.receive(rule.init(vector(0.0)), carried([1.0], 2.0)))
+    assert (state.version, state.extras["control"][0]) == (1, 0.5)
+    assert rule.flush(state).extras["control"][0] == 0.5
+
+
+INNER_REFUSES = {
+    "late in a later round": (
+        FedAvg(m=2),
+        [carried([1.0], 1.0)] * 3,  # the third starts from version 0, where version 1 is wanted
+    ),
+    "a newcomer in a later round": (
+        AfaCs(m=2, cap=1),
+        [carried([1.0], 1.0, worker="ann")] * 2 + [carried([1.0], 1.0, worker="bob")],
+    ),
+    "too old in a later round": (FedAsync(history=1), [carried([1.0], 1.0)] * 2),
+}
+
+
+@pytest.mark.parametrize("how", INNER_REFUSES)
+def test_a_block_that_the_rule_inside_refuses_changes_nothing(how):
+    inner, updates = INNER_REFUSES[how]
+    rule = Carry(inner, ("control",), population=4)
+    state = rule.init(vector(0.0))
+    before = dump(state)
+    with pytest.raises(UpdateRefused):
+        rule.receive_many(state, Updates.of(updates))
+    assert dump(state) == before
+
+
+def test_an_update_that_the_rule_inside_refuses_brings_nothing():
+    rule = Carry(FedAvg(m=1), ("control",), population=4)
+    state = rule.receive(rule.init(vector(0.0)), carried([1.0], 1.0))
+    before = dump(state)
+    with pytest.raises(StaleUpdate):
+        rule.receive(state, carried([1.0], 1.0))
+    assert dump(state) == before
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"names": (), "population": 1},
+        {"names": ("c",), "population": 0},
+        {"names": "control", "population": 1},  # would be seven names
+    ],
+    ids=str,
+)
+def test_settings_of_carry_are_checked(settings):
+    with pytest.raises(ConfigError, match="Carry needs"):
+        Carry(AfaCd(m=1), **settings)
