@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from anarchic.core.rule import Rule
 from anarchic.errors import ConfigError
 from anarchic.participation.timetable import Timetable
@@ -74,6 +76,7 @@ class Experiment:
     def fingerprint(self) -> str:
         """Equal for experiments whose runs are equal to the last byte (on the same machine)."""
         parts = hashlib.sha256(self.task.init().tobytes())
-        same = (self.rule, self.works, self.seed, type(self.backend).__name__, self.lookahead)
+        parts.update(np.asarray(self.task.samples, np.int64).tobytes())
+        same = (self.rule, self.work, self.seed, type(self.backend).__name__, self.lookahead)
         parts.update(f"{self.timetable.digest()} {same} {self.task.layout}".encode())
         return parts.hexdigest()

@@ -107,11 +107,19 @@ class RunDirectory:
             writer.writerow(row)
 
     def save_checkpoint(self, arrays: Arrays, numbers: Numbers) -> None:
-        wire.write(self.checkpoint, arrays, numbers)
+        wire.write(self.checkpoint, arrays, {**numbers, "run": self.settings()["fingerprint"]})
 
     def load_checkpoint(self) -> tuple[Arrays, Numbers] | None:
         """The last checkpoint, or None where the run did not get that far."""
-        return wire.read(self.checkpoint) if self.checkpoint.exists() else None
+        if not self.checkpoint.exists():
+            return None
+        arrays, numbers = wire.read(self.checkpoint)
+        if numbers.pop("run", None) != self.settings()["fingerprint"]:
+            raise RunError(
+                f"{self.checkpoint} is the checkpoint of another run: put the right one back, or "
+                "remove it to begin again."
+            )
+        return arrays, numbers
 
     @property
     def checkpoint(self) -> Path:

@@ -1,0 +1,181 @@
+"""The walk over a timetable against the algorithm written out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from anarchic import AfaCd, AfaCs, Carry, Experiment, FedAsync, LocalWork, Scaffold, Sgd
+from anarchic.data import Quadratics, random_quadratics
+from anarchic.errors import ConfigError, Diverged
+from anarchic.participation import (
+    ConstantSteps,
+    Exponential,
+    Habits,
+    Sampler,
+    UniformSteps,
+    Work,
+    make_timetable,
+)
+from anarchic.sim.engine import Walk
+from anarchic.train.loop import Loop
+from anarchic.train.quadratic import QuadraticTask
+
+WORKERS = 6
+
+
+def task(noise=0.3):
+    return QuadraticTask(random_quadratics(WORKERS, 4, noise=noise, seed=1))
+
+
+def sampled(m=3, rounds=15, versions_back=5, seed=2):
+    return Sampler(WORKERS, m, UniformSteps(2), versions_back=versions_back).timetable(seed, rounds)
+
+
+def scaffold(m=3):
+    return Carry(AfaCd(m), names=("control",), population=WORKERS)
+
+
+def walk_to_the_end(walk):
+    while walk.version < walk.experiment.timetable.rounds:
+        walk.next_version()
+    return walk.state.params
+
+
+def test_two_workers_three_rounds_by_hand():
+    # f_0 = (x - 1)^2 / 2 and f_1 = (x + 1)^2 / 2; one local step at rate 1/2; AFA-CD with m = 1.
+    functions = Quadratics(np.ones((2, 1)), np.array([[1.0], [-1.0]]))
+    table = Sampler(2, 1, ConstantSteps(1)).timetable(0, 3)
+    columns, numbers = table.to_arrays()
+    columns["worker"][:] = [0, 1, 0]
+    columns["visit"][:] = [0, 0, 1]
+    columns["base_version"][:] = [0, 0, 1]
+    table = type(table).from_arrays(columns, numbers)
+    walk = Walk(Experiment(QuadraticTask(functions), AfaCd(1), table, LocalWork(lr=0.5)))
+    seen = []
+    for _ in range(3):
+        walk.next_version()
+        seen.append(float(walk.state.params[0]))
+    # from 0: gradient -1 -> 0.5; from 0 again: +1 -> 0.0; from 0.5: -0.5 -> 0.25
+    assert seen == [0.5, 0.0, 0.25]
+
+
+def by_hand(task, table, seed, lr):
+    """AFA-CD as Algorithm 2 prints it (with eta_L in the step), one worker at a time."""
+    from anarchic.train.draws import Draws
+
+    versions = [task.init()]
+    for t in range(table.rounds):
+        mean = np.zeros_like(versions[0])
+        for row in range(t * table.m, (t + 1) * table.m):
+            worker, steps = int(table.worker[row]), int(table.local_steps[row])
+            lane = Draws(seed, table.worker[[row]], table.visit[[row]], steps)
+            noise = task.pick(lane, 64)["noise"][0]
+            x = versions[table.base_version[row]].copy()
+            gradients = []
+            for k in range(steps):
+                gradients.append(task.functions.gradient(x, worker) + noise[k])
+                x = x - lr * gradients[-1]
+            mean += lr * np.mean(gradients, axis=0) / table.m
+        versions.append(versions[-1] - mean)
+    return versions[-1]
+
+
+def test_a_walk_is_the_printed_algorithm():
+    problem, table = task(), sampled()
+    walk = Walk(Experiment(problem, AfaCd(3), table, LocalWork(lr=0.2), seed=9))
+    expected = by_hand(problem, table, 9, 0.2)
+    np.testing.assert_allclose(walk_to_the_end(walk), expected, rtol=1e-12)
+
+
+def clocked(m=2, rounds=20):
+    habits = Habits(Exponential(1.0), Work(UniformSteps(2), 0.5))
+    return make_timetable(habits, workers=WORKERS, m=m, rounds=rounds, rng=4)
+
+
+@pytest.mark.parametrize("rule", [AfaCd(2), AfaCs(2, population=WORKERS), scaffold(2)], ids=str)
+def test_looking_ahead_changes_nothing(rule):
+    work = LocalWork(Scaffold() if isinstance(rule, Carry) else Sgd(), lr=0.2)
+    finals = [
+        walk_to_the_end(
+            Walk(Experiment(task(), rule, clocked(), work, lookahead=lookahead, backend=Loop()))
+        )
+        for lookahead in (1, 7, 1000)
+    ]
+    assert finals[0].tobytes() == finals[1].tobytes() == finals[2].tobytes()
+
+
+def test_looking_ahead_fills_the_batches():
+    table = Sampler(WORKERS, 1, ConstantSteps(1), versions_back=5).timetable(0, 60)
+    counts = []
+
+    class Counting:
+        def compute(self, task, lanes):
+            counts.append(len(lanes))
+            return Loop().compute(task, lanes)
+
+    walk_to_the_end(Walk(Experiment(task(), FedAsync(), table, LocalWork(), backend=Counting())))
+    assert sum(counts) == 60
+    assert len(counts) < 45  # without looking ahead there would be 60 batches of one
+
+
+def test_versions_are_dropped_when_nobody_needs_them():
+    walk = Walk(Experiment(task(), AfaCd(3), sampled(rounds=60), LocalWork()))
+    held = []
+    while walk.version < 60:
+        walk.next_version()
+        held.append(len(walk._snapshots))
+    assert max(held) <= 5
+    assert not walk._snapshots
+    assert not walk._results
+
+
+def test_a_worker_twice_in_a_round_uses_what_it_kept_the_first_time():
+    table = Sampler(2, 4, ConstantSteps(2), replace=True).timetable(0, 10)
+    work = LocalWork(Scaffold(), lr=0.1)
+    rule = Carry(AfaCd(4), names=("control",), population=2)
+    problem = QuadraticTask(random_quadratics(2, 3))
+    walk = Walk(Experiment(problem, rule, table, work))
+    walk_to_the_end(walk)
+    # Without noise SCAFFOLD's controls end at the gradients at the optimum, which cancel out.
+    controls = [walk._kept["own_control", worker] for worker in range(2)]
+    assert np.linalg.norm(controls[0]) > 0.1
+    np.testing.assert_allclose(walk.state.extras["control"], np.mean(controls, axis=0), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("rule", "local"),
+    [(AfaCd(2), Sgd()), (AfaCs(2), Sgd()), (scaffold(2), Scaffold())],
+    ids=["afa-cd", "afa-cs", "scaffold"],
+)
+def test_a_walk_saved_after_any_round_goes_on_to_the_same_bytes(rule, local):
+    experiment = Experiment(task(), rule, clocked(rounds=12), LocalWork(local, lr=0.2))
+    whole = Walk(experiment)
+    packed = []
+    while whole.version < 12:
+        arrays, numbers = whole.pack()
+        packed.append(({name: array.copy() for name, array in arrays.items()}, numbers))
+        whole.next_version()
+    assert any(numbers["waiting"] for _, numbers in packed)  # look-ahead results were saved too
+    for arrays, numbers in packed:
+        again = Walk(experiment)
+        again.unpack(arrays, numbers)
+        assert walk_to_the_end(again).tobytes() == whole.state.params.tobytes()
+        assert again.local_steps == whole.local_steps
+
+
+def test_divergence_names_the_version_and_the_worker():
+    walk = Walk(Experiment(task(), AfaCd(3), sampled(rounds=600), LocalWork(lr=1e6)))
+    with pytest.raises(Diverged, match=r"after version \d+: .*worker '\d'"):
+        walk_to_the_end(walk)
+
+
+def test_a_timetable_for_another_m_is_refused():
+    with pytest.raises(ConfigError, match=r"every 2 updates.*made for 3.*m=2"):
+        Experiment(task(), AfaCd(2), sampled(m=3))
+
+
+def test_more_workers_than_data_are_refused():
+    table = Sampler(WORKERS + 1, 3, ConstantSteps(1)).timetable(0, 2)
+    with pytest.raises(ConfigError, match=r"7 workers.*only 6"):
+        Experiment(task(), AfaCd(3), table)

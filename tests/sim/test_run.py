@@ -1,0 +1,169 @@
+"""Runs: evaluated, recorded, resumed, stopped."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from anarchic import AfaCd, Experiment, LocalWork, Settings, simulate
+from anarchic.data import random_quadratics
+from anarchic.errors import Diverged, RunError
+from anarchic.participation import Sampler, UniformSteps
+from anarchic.sim.record import RunDirectory
+from anarchic.train.quadratic import QuadraticTask
+from anarchic.wire import load_model
+
+pytest.importorskip("torch")
+SMALL = Settings(rounds=30, versions_back=5, dynamic_steps=True, labels_per_worker=2, batch=16)
+
+
+def test_a_run_learns_and_says_how_much():
+    run = simulate(SMALL)
+    assert run.accuracy == run.metrics[-1]["accuracy"] > 0.75
+    assert run.summary["rounds"] == 30
+    assert run.summary["updates"] == 150
+    last10 = [row["accuracy"] for row in run.metrics if row["round"] > 20]
+    assert len(last10) == 10
+    assert run.summary["last10_accuracy"] == pytest.approx(np.mean(last10))
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_does_not():
+    first, second = simulate(SMALL), simulate(SMALL)
+    assert first.params.tobytes() == second.params.tobytes()
+    assert simulate(replace(SMALL, seed=1)).params.tobytes() != first.params.tobytes()
+
+
+def test_loop_and_batched_train_to_the_same_model():
+    loop = simulate(replace(SMALL, backend="loop", rounds=5))
+    np.testing.assert_allclose(simulate(replace(SMALL, rounds=5)).params, loop.params, atol=1e-5)
+
+
+def test_a_run_directory_holds_everything_in_open_formats(tmp_path):
+    run = simulate(SMALL, out=tmp_path / "run", checkpoint_every=10)
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert names == {
+        "settings.json",
+        "timetable.safetensors",
+        "metrics.csv",
+        "checkpoint.safetensors",
+        "model.safetensors",
+        "summary.json",
+    }
+    record = RunDirectory(tmp_path / "run")
+    assert record.summary() == json.loads(json.dumps(run.summary))
+    assert record.settings()["versions_back"] == 5
+    assert record.timetable().rounds == 30
+    assert record.metrics() == run.metrics
+    layout, params, metadata = load_model(tmp_path / "run" / "model.safetensors")
+    assert params.tobytes() == run.params.tobytes()
+    assert layout.names == ("bias", "weight")
+    assert metadata["version"] == "30"
+
+
+class Cut(Exception):
+    pass
+
+
+def cut_at(version):
+    def watch(progress):
+        if progress.round == version:
+            raise Cut
+
+    return watch
+
+
+@pytest.mark.parametrize("change", [{}, {"local_rule": "scaffold"}, {"rule": "afa-cs"}])
+def test_a_run_cut_off_resumes_to_the_same_bytes(tmp_path, change):
+    settings = replace(SMALL, **change)
+    whole = simulate(settings, out=tmp_path / "whole")
+    with pytest.raises(Cut):
+        simulate(settings, out=tmp_path / "cut", checkpoint_every=7, watch=cut_at(17))
+    resumed = simulate(settings, out=tmp_path / "cut", resume=True)
+    assert resumed.params.tobytes() == whole.params.tobytes()
+    for name in ("model.safetensors", "timetable.safetensors", "settings.json"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    accuracies = [[row["accuracy"] for row in run.metrics] for run in (resumed, whole)]
+    assert accuracies[0] == accuracies[1]
+    assert len(RunDirectory(tmp_path / "cut").metrics()) == len(whole.metrics)
+
+
+def test_a_run_cut_off_before_its_first_checkpoint_starts_again(tmp_path):
+    with pytest.raises(Cut):
+        simulate(SMALL, out=tmp_path / "cut", watch=cut_at(3))
+    resumed = simulate(SMALL, out=tmp_path / "cut", resume=True)
+    assert resumed.params.tobytes() == simulate(SMALL).params.tobytes()
+
+
+def test_resuming_a_finished_run_returns_it(tmp_path):
+    run = simulate(SMALL, out=tmp_path / "run")
+    before = {path: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    again = simulate(SMALL, out=tmp_path / "run", resume=True)
+    assert again.params.tobytes() == run.params.tobytes()
+    assert again.summary == run.summary
+    assert {path: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+
+
+def test_a_directory_in_use_is_left_alone(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(RunError, match="exists and is not empty"):
+        simulate(SMALL, out=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_run_with_other_settings_cannot_be_resumed(tmp_path):
+    with pytest.raises(Cut):
+        simulate(SMALL, out=tmp_path / "cut", checkpoint_every=5, watch=cut_at(12))
+    before = {path: path.read_bytes() for path in (tmp_path / "cut").iterdir()}
+    with pytest.raises(RunError, match=r"another run: local_lr is 0.1 there and 0.2 here"):
+        simulate(replace(SMALL, local_lr=0.2), out=tmp_path / "cut", resume=True)
+    assert {path: path.read_bytes() for path in (tmp_path / "cut").iterdir()} == before
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+    simulate(SMALL, out=tmp_path / "other", checkpoint_every=10)
+    with pytest.raises(Cut):
+        simulate(replace(SMALL, seed=5), out=tmp_path / "cut", watch=cut_at(3))
+    stray = (tmp_path / "other" / "checkpoint.safetensors").read_bytes()
+    (tmp_path / "cut" / "checkpoint.safetensors").write_bytes(stray)
+    with pytest.raises(RunError, match="checkpoint of another run"):
+        simulate(replace(SMALL, seed=5), out=tmp_path / "cut", resume=True)
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path):
+    with pytest.raises(Cut):
+        simulate(SMALL, out=tmp_path / "cut", checkpoint_every=5, watch=cut_at(12))
+    path = tmp_path / "cut" / "checkpoint.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(RunError, match="cut short"):
+        simulate(SMALL, out=tmp_path / "cut", resume=True)
+
+
+def test_a_target_ends_the_run():
+    run = simulate(replace(SMALL, target_accuracy=0.5, eval_every=1))
+    assert run.summary["stopped_at"] == "target"
+    assert run.summary["rounds"] < 30
+    assert run.accuracy >= 0.5
+    assert all(row["accuracy"] < 0.5 for row in run.metrics[:-1])
+
+
+def test_divergence_names_the_last_good_checkpoint(tmp_path):
+    table = Sampler(4, 2, UniformSteps(2)).timetable(0, 400)
+    task = QuadraticTask(random_quadratics(4, 3), start=np.ones(3))
+    experiment = Experiment(task, AfaCd(2), table, LocalWork(lr=40.0))
+    with pytest.raises(
+        Diverged, match=r"version \d+.*worker.*last good checkpoint is .*safetensors"
+    ):
+        simulate(experiment, out=tmp_path / "run", checkpoint_every=1)
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
+def test_virtual_time_is_recorded_where_there_is_a_clock():
+    assert simulate(SMALL).summary["virtual_s"] is None
+    run = simulate(replace(SMALL, participation="exponential", versions_back=1))
+    times = [row["virtual_s"] for row in run.metrics]
+    assert times[0] == 0
+    assert times == sorted(times)
+    assert times[-1] == run.summary["virtual_s"] > 1

@@ -1,0 +1,95 @@
+"""Imports point one way, and importing the package is cheap."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "anarchic"
+
+# A room may import itself and the rooms named here; cli sees all.
+ALLOWED = {
+    "errors": set(),
+    "core": {"errors"},
+    "wire": {"core", "errors"},
+    "participation": {"core", "errors"},
+    "data": {"core", "errors"},
+    "models": {"core", "data", "errors"},
+    "train": {"core", "data", "errors", "models", "participation"},
+    "sim": {"core", "data", "errors", "models", "participation", "train", "wire"},
+    "report": {"core", "data", "errors", "participation", "sim", "wire"},
+}
+# What a GPU host without our other dependencies has.
+FOREIGN = {"numpy", "torch", "safetensors"}
+PORTABLE = {"errors", "core", "wire", "participation", "data", "models", "train", "sim"}
+HEAVY = ("torch", "matplotlib", "starlette", "uvicorn", "httpx", "sqlalchemy", "psycopg", "ray")
+
+
+def modules(rooms: set[str]) -> list[Path]:
+    return sorted(path for path in SOURCE.rglob("*.py") if room_of(path) in rooms)
+
+
+def room_of(path: Path) -> str:
+    first = path.relative_to(SOURCE).parts[0]
+    return first.removesuffix(".py")
+
+
+def imported(path: Path, *, at_top: bool = False) -> set[str]:
+    """Dotted names of the modules that a file imports, anywhere or at its top only."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = tree.body if at_top else ast.walk(tree)
+    names: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide the direction"
+            base = node.module or ""
+            names |= (
+                {f"{base}.{alias.name}" for alias in node.names} if base == "anarchic" else {base}
+            )
+    return names
+
+
+def test_every_room_has_its_place() -> None:
+    assert {room_of(path) for path in SOURCE.rglob("*.py")} <= {
+        *ALLOWED,
+        "cli",
+        "__init__",
+        "__main__",
+    }
+
+
+@pytest.mark.parametrize("path", modules(set(ALLOWED)), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_point_one_way(path: Path) -> None:
+    room = room_of(path)
+    for name in imported(path):
+        parts = name.split(".")
+        if parts[0] == "anarchic" and parts[1:2] not in ([room], ["__version__"]):
+            assert parts[1] in ALLOWED[room], f"{path.name} of {room} imports {name}"
+
+
+@pytest.mark.parametrize("path", modules(PORTABLE), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_the_simulator_needs_only_numpy_torch_and_safetensors(path: Path) -> None:
+    room = room_of(path)
+    for name in imported(path, at_top=True):
+        first = name.split(".")[0]
+        assert first in FOREIGN | {"anarchic", "__future__"} or first in sys.stdlib_module_names
+        if room == "core":
+            assert first not in ("torch", "safetensors")
+
+
+def test_the_layer_test_sees_a_back_arrow(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.py"
+    bad.write_text("from anarchic.sim.run import simulate\nimport anarchic.cli\n")
+    assert imported(bad) == {"anarchic.sim.run", "anarchic.cli"}
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    code = f"import sys, anarchic; print([m for m in {HEAVY} if m in sys.modules])"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"

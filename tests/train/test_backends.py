@@ -1,0 +1,116 @@
+"""Every backend against the loop, for every model and local rule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from anarchic import (
+    AfaCd,
+    Carry,
+    Experiment,
+    LocalWork,
+    Momentum,
+    Prox,
+    Scaffold,
+    Sgd,
+    Snapshot,
+)
+from anarchic.participation import Sampler, UniformSteps
+from anarchic.sim.engine import Walk
+from anarchic.train.batched import Batched
+from anarchic.train.loop import Loop
+from anarchic.train.task import Lanes
+from tests.train.conftest import WORKERS, make_task
+
+MODELS = ["quadratic", "logistic", "mlp", "cnn", "lstm"]
+RULES = [Sgd(), Prox(0.1), Momentum(0.9), Scaffold()]
+
+
+def walked(task, work, rounds, backend):
+    """The parameters after some rounds of asynchronous, dynamic training."""
+    table = Sampler(WORKERS, 2, UniformSteps(2), versions_back=5).timetable(3, rounds)
+    rule = Carry(AfaCd(2), names=("control",), population=WORKERS)
+    walk = Walk(Experiment(task, rule, table, work, seed=11, backend=backend))
+    while walk.version < rounds:
+        walk.next_version()
+    return walk.state.params
+
+
+def difference(a, b):
+    return np.linalg.norm(a - b) / np.linalg.norm(b)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
+@pytest.mark.parametrize("model", MODELS)
+def test_batched_equals_loop_in_double_precision_after_20_rounds(model, rule):
+    work = LocalWork(rule, lr=0.05, batch=3)
+    task = make_task(model)
+    loop, batched = walked(task, work, 20, Loop()), walked(task, work, 20, Batched())
+    assert loop.dtype == np.float64
+    assert (loop != task.init()).any()
+    assert difference(batched, loop) < 1e-10
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
+@pytest.mark.parametrize("model", MODELS[1:])
+def test_batched_equals_loop_in_single_precision_after_one_round(model, rule):
+    work = LocalWork(rule, lr=0.05, batch=3)
+    task = make_task(model, "float32")
+    loop, batched = walked(task, work, 1, Loop()), walked(task, work, 1, Batched())
+    assert loop.dtype == np.float32
+    assert difference(batched, loop) < 1e-4
+
+
+def test_workers_of_one_run_may_differ_in_rule_rate_and_batch():
+    work = [
+        LocalWork(Sgd(), 0.1, 4),
+        LocalWork(Prox(0.5), 0.05, 4),
+        LocalWork(Momentum(0.5), 0.02, 8),
+        LocalWork(Scaffold(), 0.1, 4),
+        LocalWork(Sgd(), 0.2, 2),
+    ]
+    task = make_task("logistic")
+    loop, batched = walked(task, work, 20, Loop()), walked(task, work, 20, Batched())
+    assert difference(batched, loop) < 1e-10
+    same = walked(task, [work[0]] * WORKERS, 20, Loop())
+    assert difference(same, loop) > 1e-3  # the differences do matter
+
+
+def lanes(task, steps, work):
+    params = task.init()
+    count = len(steps)
+    return Lanes(
+        seed=5,
+        worker=np.arange(count) % WORKERS,
+        visit=np.zeros(count, np.int32),
+        local_steps=np.array(steps),
+        work=[work] * count,
+        snapshots=[Snapshot(0, params), Snapshot(1, params + 0.01)],
+        snapshot=np.arange(count) % 2,
+        kept={},
+    )
+
+
+@pytest.mark.parametrize("backend", [Loop(), Batched()], ids=["loop", "batched"])
+def test_a_lane_does_not_depend_on_its_neighbours(backend):
+    task = make_task("mlp")
+    many = lanes(task, [1, 4, 2, 3], LocalWork(batch=4))
+    together = backend.compute(task, many).directions
+    for lane in range(4):
+        alone = backend.compute(task, many.take(np.array([lane]))).directions
+        np.testing.assert_allclose(together[lane], alone[0], rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("backend", [Loop(), Batched()], ids=["loop", "batched"])
+def test_the_direction_is_the_mean_gradient_of_the_local_steps(backend):
+    # f(x) = x^2 / 2 for worker 0: gradients 8, 4, 2 at rate 1/2 from x = 8; their mean is 14/3.
+    from anarchic.data import Quadratics
+    from anarchic.train.quadratic import QuadraticTask
+
+    task = QuadraticTask(Quadratics(np.ones((1, 1)), np.zeros((1, 1))), start=np.array([8.0]))
+    one = replace(lanes(task, [3], LocalWork(lr=0.5)), snapshots=[Snapshot(0, task.init())])
+    assert backend.compute(task, one).directions.tolist() == [[14 / 3]]
