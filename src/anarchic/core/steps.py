@@ -1,9 +1,11 @@
 """How the mean of the updates becomes a step of the server.
 
-Every rule that averages hands its mean ``Delta_t`` to one of these. ``SgdStep`` is the paper's;
-the others are the server optimisers of Reddi et al., "Adaptive Federated Optimization", ICLR 2021,
-arXiv:2003.00295, Algorithm 2 (FedAvgM, FedAdam, FedYogi). Departs from it in: nothing; in
-particular there is no bias correction, and second moments start at ``epsilon ** 2``.
+Every rule that averages hands its mean ``Delta_t`` to one of these. ``SgdStep`` is the paper's,
+``MomentumStep`` is FedAvgM (Hsu, Qi, Brown, 2019, arXiv:1909.06335), ``AdamStep`` and ``YogiStep``
+are FedAdam and FedYogi (Reddi et al., "Adaptive Federated Optimization", ICLR 2021,
+arXiv:2003.00295, Algorithm 2; ``epsilon`` is its tau). Departs from them in: the sign, since our
+Delta points uphill and is subtracted. As there, there is no bias correction, and second moments
+start at ``epsilon ** 2``.
 """
 
 from __future__ import annotations

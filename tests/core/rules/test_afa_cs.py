@@ -146,3 +146,39 @@ def test_the_running_total_is_the_sum_of_the_rows(actions, expire_after):
 def test_limits_must_be_positive(name):
     with pytest.raises(ConfigError, match=f"{name} >= 1"):
         AfaCs(m=1, **{name: 0})
+
+
+class Counted:
+    """Rows that count what is asked of them."""
+
+    def __init__(self, rows):
+        self.rows, self.calls = rows, []
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getattr__(self, name):
+        self.calls.append(name)
+        return getattr(self.rows, name)
+
+
+@pytest.mark.parametrize("workers", [10, 1000])
+def test_an_update_touches_one_row_however_many_there_are(workers):
+    rule = AfaCs(m=1, expire_after=10**6, cap=workers)
+    state = rule.init(vector(0.0))
+    for index in range(workers):
+        state = rule.receive(state, update([1.0], str(index)))
+    state.rows = Counted(state.rows)
+    state = rule.receive(state, update([1.0], "3"))  # checked for room, replaced, stepped
+    assert sorted(state.rows.calls) == ["get", "get", "longest_silent", "put"]
+
+
+def test_a_block_does_not_count_on_room_that_expiry_would_make():
+    """One by one they are taken: by the time that cleo comes, ann has expired."""
+    rule = AfaCs(m=1, expire_after=1, cap=2)
+    bobs = [update([1.0], "bob")] * 2
+    state = fold(rule, rule.init(vector(0.0)), [update([1.0], "ann")])
+    with pytest.raises(UpdateRefused):
+        rule.receive_many(state, Updates.of([*bobs, update([1.0], "cleo")]))
+    state = fold(rule, state, [*bobs, update([1.0], "cleo")])
+    assert state.rows.pack()[1]["workers"] == ["bob", "cleo"]

@@ -15,6 +15,8 @@ class Momentum(Stateless):
     """v <- beta * v + g;  x <- x - eta_L * v; v is zero when the worker pulls.
 
     The update's direction is the mean of the v, that is (x_start - x_end) / (K * eta_L).
+    Reference: Polyak, "Some methods of speeding up the convergence of iteration methods", 1964.
+    Departs from it in: the gradients are stochastic, the velocity does not outlive a visit.
     """
 
     beta: float = 0.9

@@ -43,7 +43,9 @@ class AfaCs:
     Symbols: ``m`` is m, ``server_lr`` is eta, ``population`` is M (None: the workers heard so
     far), the rows are eta_L_i * G_i. An update costs O(d), whatever M is.
     ``expire_after`` forgets a worker that was silent for more than so many versions, ``cap``
-    refuses newcomers beyond so many workers: nobody weighs for ever after leaving.
+    refuses newcomers beyond so many workers: nobody weighs for ever after leaving. The sum of the
+    rows is kept in float64; a row a trillion times larger than the rest leaves rounding behind
+    even when it is gone, so put ``Clip`` around the rule where workers are not trusted.
     Reference: Yang, Zhang, Khanduri, Liu, "Anarchic Federated Learning", ICML 2022,
     arXiv:2108.09875, Algorithm 3. Departs from it in: the step carries eta_L, as in the proofs;
     the mean may be over the workers heard so far; expiry, cap and server step.
@@ -80,6 +82,7 @@ class AfaCs:
         return self._replace(state, update.worker, float(update.local_lr), update.direction)
 
     def receive_many(self, state: AfaCsState, block: Updates) -> AfaCsState:
+        """As in ``Rule``; room that expiry would make within the block is not counted on."""
         versions = versions_met(state.version, state.count, self.m, len(block))
         check_block(block, params=state.params, versions=versions, oldest=0 * versions)
         self._check_room(state, block.workers)
