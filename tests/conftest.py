@@ -1,6 +1,11 @@
 """Settings of the whole suite."""
 
+import os
+
 from hypothesis import settings
+
+# Set before anything loads torch: the suite's processes share the cores, threads would fight.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # The same examples every time: a failure in CI is a failure here.
 settings.register_profile("repeatable", derandomize=True, deadline=None)

@@ -7,6 +7,7 @@
       RunError            a run directory or checkpoint cannot be used
       UpdateRefused       a rule will not fold this update; its state is as it was
         MalformedUpdate   wrong shape, dtype or numbers
+          NotFinite       among them NaN, infinity, or what would soon become that
         StaleUpdate       its base version is unknown or too old
       Diverged            training produced numbers that are not finite
 
@@ -42,6 +43,10 @@ class UpdateRefused(AnarchicError):
 
 class MalformedUpdate(UpdateRefused):
     """The update has the wrong shape or dtype, or numbers that cannot be right."""
+
+
+class NotFinite(MalformedUpdate):
+    """The update holds NaN or infinity, or numbers so large that a step would make them so."""
 
 
 class StaleUpdate(UpdateRefused):

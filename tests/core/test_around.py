@@ -109,6 +109,12 @@ INNER_REFUSES = {
 }
 
 
+def test_an_update_without_the_extra_counts_as_one_of_zero():
+    rule = Carry(AfaCd(m=2), ("control",), population=4)
+    state = fold(rule, rule.init(vector(0.0)), [carried([1.0], 8.0), update([3.0])])
+    assert (state.version, state.params[0], state.extras["control"][0]) == (1, -2.0, 2.0)
+
+
 @pytest.mark.parametrize("how", INNER_REFUSES)
 def test_a_block_that_the_rule_inside_refuses_changes_nothing(how):
     inner, updates = INNER_REFUSES[how]

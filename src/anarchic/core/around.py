@@ -130,7 +130,8 @@ class Carry(Generic[S]):
     for every name in ``names``, where e_i is the update's extra of that name and M the
     ``population``. With ``names=("control",)`` this is the server's half of SCAFFOLD
     (Karimireddy et al., ICML 2020, arXiv:1910.06378, Algorithm 1, line 17). Departs from it in:
-    nothing; the rule inside may be any.
+    the rule inside may be any; an update without such an extra counts as one of zero, so that
+    workers with other local rules can take part.
     """
 
     rule: Rule[S]
@@ -173,7 +174,7 @@ class Carry(Generic[S]):
         # The whole block at once: the rule inside may yet refuse it.
         state.inner = self.rule.receive_many(state.inner, replace(block, extras=EMPTY))
         for row in range(len(block)):
-            self._add(state, {name: block.extras[name][row] for name in self.names})
+            self._add(state, {name: matrix[row] for name, matrix in block.extras.items()})
             if row + 1 >= due and (row + 1 - due) % self.m == 0:
                 state = self._publish(state)
         return state
@@ -187,8 +188,8 @@ class Carry(Generic[S]):
         return self._publish(state) if state.version > version else state
 
     def _add(self, state: CarryState[S], extras: Mapping[str, Vector]) -> None:
-        for name in self.names:
-            state.pending[name] += extras[name]
+        for name, vector in extras.items():
+            state.pending[name] += vector
 
     def _publish(self, state: CarryState[S]) -> CarryState[S]:
         state.extras = {

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anarchic.core.types import Integers, Matrix, Update, Updates, Vector
-from anarchic.errors import ConfigError, MalformedUpdate, StaleUpdate
+from anarchic.errors import ConfigError, MalformedUpdate, NotFinite, StaleUpdate
 
 
 class State(Protocol):
@@ -69,10 +69,10 @@ def check(
 
     ``version`` is the one that it meets, ``oldest`` the oldest base version that will do.
     """
-    if set(update.extras) != extras:
+    if not extras.issuperset(update.extras):
         raise MalformedUpdate(
             f"The update of worker {update.worker!r} carries extras {sorted(update.extras)}, the "
-            f"rule wants {sorted(extras)}: run a local rule that goes with the server's rule."
+            f"rule knows {sorted(extras)}: run a local rule that goes with the server's rule."
         )
     _check_numbers(update)
     _check_base(update, oldest, version)
@@ -80,7 +80,7 @@ def check(
         _check_vector(f"{name} of worker {update.worker!r}", vector, params)
         norm = float(norms(vector[None])[0])
         if not _reach(update.local_lr, update.local_steps, norm) < _limit(params):
-            raise MalformedUpdate(
+            raise NotFinite(
                 f"The {name} of worker {update.worker!r} is not finite or far too large (norm "
                 f"{norm:g}, local_lr {update.local_lr:g}): lower its local learning rate or clip "
                 "its gradients."

@@ -13,7 +13,7 @@ import numpy as np
 
 from anarchic.core.saving import Arrays, Numbers, pack, unpack
 from anarchic.core.types import Integers, Matrix, Snapshot, Updates, Vector
-from anarchic.errors import Diverged, MalformedUpdate
+from anarchic.errors import Diverged, NotFinite
 from anarchic.participation.timetable import Timetable
 from anarchic.sim.experiment import Experiment
 from anarchic.train.task import Computed, Lanes
@@ -114,7 +114,7 @@ class Walk:
         )
         try:
             self.state = experiment.rule.receive_many(self.state, block)
-        except MalformedUpdate as refusal:
+        except NotFinite as refusal:
             raise Diverged(
                 f"Training diverged after version {self.version}: {refusal}"
             ) from refusal

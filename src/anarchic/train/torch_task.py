@@ -169,7 +169,9 @@ def _numpy(tensor: Tensor) -> NDArray[Any]:
 
 
 def _device(name: str) -> torch.device:
-    if name.startswith("cuda") and not torch.cuda.is_available():
+    if name.split(":")[0] not in ("cpu", "cuda"):
+        raise ConfigError(f"There is no device {name!r}; there are cpu and cuda.")
+    if name != "cpu" and not torch.cuda.is_available():
         raise ConfigError(f"Device {name!r} was asked for, but torch sees no GPU: use cpu.")
     return torch.device(name)
 

@@ -1,6 +1,10 @@
-"""Every rule that the conformance suite runs over. A new one joins by a line in ``RULES``."""
+"""Every rule that the conformance suite runs over.
 
-from dataclasses import dataclass, replace
+A new one joins by being listed in ``anarchic.core.rules``; a line in ``RULES`` here says more
+about the circumstances under which it reaches the optimum.
+"""
+
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +25,7 @@ from anarchic import (
     Update,
     YogiStep,
 )
+from anarchic.core import rules as core_rules
 
 WORKERS = ("ann", "bob", "cleo", "dan")
 DIM = 5
@@ -78,6 +83,13 @@ RULES = [
     Case("carry fedavg", Carry(FedAvg(m=4), ("control",), population=4), fresh=True, **CONTROL),
     Case("carry clip", Carry(Clip(AfaCd(m=4), 1.0), ("control",), population=4), True, **CONTROL),
     Case("clip carry", Clip(Carry(AfaCd(m=4), ("control",), population=4), 1.0), True, **CONTROL),
+]
+
+LISTED = {type(case.rule) for case in RULES}
+RULES += [
+    Case(name, kind(m=4) if "m" in {f.name for f in fields(kind)} else kind(), shared_optimum=True)
+    for name, kind in core_rules.RULES.items()
+    if kind not in LISTED
 ]
 
 

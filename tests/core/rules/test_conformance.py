@@ -255,14 +255,14 @@ def test_a_refused_update_leaves_the_state_as_it_was(case, fault):
     assert dump(fold(case.rule, state, updates[5:])) == dump(begun(case, 12))
 
 
-@pytest.mark.parametrize("fault", ["missing", "nan", "short"])
+@pytest.mark.parametrize("fault", ["unknown", "nan", "short"])
 def test_a_refused_extra_leaves_the_state_as_it_was(fault):
     for case in (case for case in RULES if case.names):
         updates = stream(case, 6)
         state = fold(case.rule, case.rule.init(first_params()), updates[:5])
         before = dump(state)
         control = {
-            "missing": {},
+            "unknown": {"other": np.zeros(DIM, np.float32)},
             "nan": {"control": np.full(DIM, np.nan, np.float32)},
             "short": {"control": np.zeros(DIM - 1, np.float32)},
         }[fault]

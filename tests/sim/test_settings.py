@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from anarchic import AfaCd, AfaCs, Carry, Clip, Prox, Settings, StalenessDiscount
+from anarchic.core.rules import RULES
+from anarchic.core.steps import AdamStep
+from anarchic.errors import ConfigError
+from anarchic.sim.settings import build
+
+pytest.importorskip("torch")
+
+
+def test_names_become_parts():
+    experiment = build(
+        Settings(rule="afa-cs", m=4, server_lr=2.0, server_opt="adam", local_rule="prox", mu=0.3)
+    )
+    assert experiment.rule == AfaCs(4, 2.0, population=10, step=AdamStep())
+    assert experiment.work.rule == Prox(0.3)
+
+
+def test_wrappers_go_around_the_rule():
+    rule = build(Settings(staleness_power=0.5, clip=2.0, local_rule="scaffold")).rule
+    assert rule == Carry(Clip(StalenessDiscount(AfaCd(5), 0.5), 2.0), ("control",), 10)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_can_be_built_by_its_name(rule):
+    assert build(Settings(rule=rule, rounds=2)).rule.m >= 1
+
+
+def test_rule_options_reach_the_rule():
+    rule = build(Settings(rule="fedasync", rule_options={"mixing": 0.9, "history": 7})).rule
+    assert (rule.mixing, rule.history) == (0.9, 7)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"rule": "fedsgd"}, "no rule 'fedsgd'; there are afa-cd, afa-cs"),
+        ({"local_rule": "adam"}, "no local rule 'adam'"),
+        ({"server_opt": "lion"}, "no server optimiser 'lion'"),
+        ({"backend": "jax"}, "no backend 'jax'"),
+        ({"participation": "often"}, "no participation 'often'"),
+        ({"data": "imagenet"}, "no data set 'imagenet'"),
+        ({"model": "gpt"}, "no model 'gpt'"),
+        ({"rounds": 0}, "at least one round"),
+        ({"seed": -1}, "must not be negative"),
+        ({"threads": 0}, "threads must be at least 1"),
+        ({"m": 11}, "11"),
+        ({"labels_per_worker": 3, "workers": 4, "m": 2}, "equally often"),
+        ({"labels_per_worker": 2, "dirichlet": 0.1}, "not by both"),
+        ({"rule": "fedasync", "m": 5}, "FedAsync has no setting 'm'; it has mixing, power"),
+        ({"rule": "fedasync", "server_lr": 1.0}, "no setting 'server_lr'"),
+        ({"mu": 0.1}, "Sgd has no setting 'mu'"),
+        ({"rule_options": {"beta": 1}}, "AfaCd has no setting 'beta'"),
+        ({"rule": "fedavg", "versions_back": 5}, "fedavg is synchronous"),
+        ({"local_lr": 0.0}, "positive learning rate"),
+        ({"batch": 0}, "batch of at least 1"),
+        ({"arrival_probs": (0.5, 0.5)}, "10"),
+        ({"device": "tpu"}, "tpu"),
+        ({"data": "synthetic", "workers": 0}, "workers"),
+    ],
+)
+def test_bad_settings_are_refused_with_a_sentence(settings, says):
+    with pytest.raises(ConfigError, match=says):
+        build(Settings(**settings))
+
+
+def test_roles_are_workers_unless_dealt_otherwise():
+    experiment = build(Settings(data="synthetic", workers=12, rounds=2))
+    assert len(experiment.task.samples) == 12
+    dealt = build(Settings(data="synthetic", workers=6, dirichlet=1.0, rounds=2))
+    assert len(dealt.task.samples) == 6
+
+
+def test_one_part_s_seed_does_not_move_another():
+    one, two = build(Settings(local_lr=0.1, model="mlp")), build(Settings(rounds=20, model="mlp"))
+    assert np.array_equal(one.task.init(), two.task.init())
+    assert np.array_equal(one.task.samples, two.task.samples)
+
+
+@pytest.mark.parametrize("habit", ["exponential", "lognormal", "diurnal"])
+def test_fedavg_meets_the_same_stragglers_in_synchronous_rounds(habit):
+    settings = {"participation": habit, "rounds": 20, "slow_share": 0.2}
+    anarchic = build(Settings(**settings)).timetable
+    synchronous = build(Settings(rule="fedavg", **settings)).timetable
+    assert anarchic.staleness.max() > 0
+    assert synchronous.staleness.max() == 0
+    assert synchronous.version_s is not None

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from anarchic.data import Dataset, iid, load
+from anarchic.errors import ConfigError
+from anarchic.models import make
+from anarchic.train.draws import Draws
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+from anarchic.train.images import PAD, crop_and_flip, padded, pick_crops  # noqa: E402
+from anarchic.train.torch_task import TorchTask, cross_entropy  # noqa: E402
+
+
+def data():
+    return load("digits")
+
+
+def task(module=None, **settings):
+    found = data()
+    module = make("logistic", found) if module is None else module
+    return TorchTask(module, found, iid(found.y_train, 4, 0), **settings)
+
+
+def net(*layers):
+    return nn.Sequential(nn.Flatten(), *layers, nn.Linear(64, 10))
+
+
+def test_the_vector_is_the_model_in_safetensors_order():
+    module = net()
+    flat = task(module).init()
+    assert task(module).layout.names == ("1.bias", "1.weight")
+    assert np.array_equal(flat[:10], module[1].bias.detach().numpy())
+    assert np.array_equal(flat[10:], module[1].weight.detach().numpy().reshape(-1))
+
+
+def test_a_worker_draws_only_from_its_own_samples():
+    found = data()
+    parts = [np.arange(100, 110), np.arange(500, 503)]
+    marked = Dataset(
+        "marked", np.arange(len(found.y_train), dtype=np.float32)[:, None], found.y_train,
+        found.x_test[:, 0, 0, :1], found.y_test, 10,
+    )  # fmt: skip
+    module = nn.Linear(1, 10)
+    problem = TorchTask(module, marked, parts)
+    picks = problem.pick(Draws(0, np.array([0, 1]), np.array([0, 0]), 50), 8)
+    drawn = problem._x[picks["sample"]][..., 0]
+    assert set(drawn[0].reshape(-1).tolist()) == set(range(100, 110))
+    assert set(drawn[1].reshape(-1).tolist()) == set(range(500, 503))
+
+
+def test_evaluation_counts_what_the_model_gets_right():
+    problem = task()
+    params = np.zeros(650, np.float32)
+    params[3] = 1.0  # the bias of class 3: everything is a three
+    found = problem.evaluate(params)
+    assert found["accuracy"] == pytest.approx((data().y_test == 3).mean())
+    expected = np.log(9 + np.e) - (data().y_test == 3).mean()
+    assert found["loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_cross_entropy_is_torch_s():
+    outputs, labels = torch.randn(6, 10), torch.randint(0, 10, (6,))
+    expected = nn.functional.cross_entropy(outputs, labels)
+    torch.testing.assert_close(cross_entropy(outputs, labels), expected)
+
+
+def test_frozen_parameters_and_buffers_stay_behind():
+    module = net(nn.Linear(64, 64))
+    module[1].weight.requires_grad_(False)
+    module.register_buffer("count", torch.tensor(3))
+    assert task(module).layout.names == ("1.bias", "2.bias", "2.weight")
+
+
+def test_tied_weights_travel_once():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one = nn.Linear(64, 64)
+            self.two = nn.Linear(64, 64)
+            self.two.weight = self.one.weight
+            self.out = nn.Linear(64, 10)
+
+        def forward(self, x):
+            return self.out(self.two(self.one(x.flatten(1))))
+
+    problem = task(Tied(), dtype="float64")
+    assert "two.weight" not in problem.layout.names
+    picks = problem.pick(Draws(0, np.array([0]), np.array([0]), 1), 4)
+    at_0 = {name: pick[:, 0] for name, pick in picks.items()}
+    params = torch.tensor(problem.init())
+    alone = problem.gradient(params, 0, {name: pick[0] for name, pick in at_0.items()})
+    lanes = problem.lane_gradients(params[None], np.array([0]), at_0)
+    torch.testing.assert_close(lanes[0], alone)
+
+
+@pytest.mark.parametrize(
+    ("layer", "says"),
+    [
+        (nn.BatchNorm1d(64), "BatchNorm1d.*nn.GroupNorm"),
+        (nn.Dropout(0.5), "Dropout with p=0.5.*Set p=0"),
+        (nn.LSTM(64, 64), "nn.LSTM.*anarchic.models.lstm"),
+    ],
+)
+def test_modules_that_could_not_be_repeated_are_refused_with_a_remedy(layer, says):
+    with pytest.raises(ConfigError, match=says):
+        task(net(layer))
+
+
+def test_a_module_without_parameters_is_refused():
+    module = net()
+    module.requires_grad_(False)
+    with pytest.raises(ConfigError, match="no parameter that requires a gradient"):
+        task(module)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_missing_gpu_is_said():
+    with pytest.raises(ConfigError, match="no GPU"):
+        task(device="cuda")
+
+
+def test_crops_and_flips_move_the_image_and_nothing_else():
+    image = torch.arange(1.0, 17.0).reshape(1, 1, 4, 4)
+    index = torch.tensor([0, 0, 0])
+    crops = torch.tensor([[PAD, PAD, 0], [PAD, PAD, 1], [PAD + 1, PAD - 1, 0]])
+    same, mirrored, moved = crop_and_flip(padded(image), index, crops)
+    assert torch.equal(same, image[0])
+    assert torch.equal(mirrored, image[0].flip(-1))
+    assert torch.equal(moved[0, :3, 1:], image[0, 0, 1:, :3])
+    assert moved[0, 3].sum() == moved[0, :, 0].sum() == 0  # what came from outside is zero
+
+
+def test_crops_are_uniform():
+    bits = torch.tensor(Draws(0, np.arange(50), np.zeros(50, int), 4).bits("augment", 300))
+    crops = pick_crops(bits)
+    assert crops.shape == (50, 4, 100, 3)
+    for column, ways in ((0, 9), (1, 9), (2, 2)):
+        counts = torch.bincount(crops[..., column].reshape(-1), minlength=ways)
+        assert len(counts) == ways
+        assert (abs(counts - 20_000 / ways) < 5 * (20_000 / ways) ** 0.5).all()
