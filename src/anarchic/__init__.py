@@ -9,7 +9,7 @@ from anarchic.core.steps import AdamStep, MomentumStep, SgdStep, Step, YogiStep
 from anarchic.core.types import Layout, Snapshot, Update, Updates
 from anarchic.sim.experiment import Experiment
 from anarchic.sim.run import Progress, Run, simulate
-from anarchic.sim.settings import Settings
+from anarchic.sim.settings import Settings, build
 from anarchic.train.task import LocalWork, Task
 
 __version__ = "0.1.0"
@@ -37,5 +37,6 @@ __all__ = [
     "Update",
     "Updates",
     "YogiStep",
+    "build",
     "simulate",
 ]

@@ -1,0 +1,1 @@
+"""What the simulator costs, measured next to what one would use instead."""
