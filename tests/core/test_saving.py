@@ -22,9 +22,9 @@ def test_a_state_is_packed_under_dotted_names():
 def test_the_order_of_a_dict_is_kept():
     rule = FedAsync(history=3)
     state = rule.init(vector(0.0))
-    for version in range(12):
+    for version in range(10):
         state = rule.receive(state, update([1.0], base_version=version))
-    assert list(unpack(rule.init(vector(0.0)), *pack(state)).history) == ["10", "11", "12"]
+    assert list(unpack(rule.init(vector(0.0)), *pack(state)).history) == ["8", "9", "10"]
 
 
 @pytest.mark.parametrize(
