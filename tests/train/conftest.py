@@ -34,8 +34,9 @@ def make_task(name, dtype="float64"):
     data = {
         "logistic": lambda: load("digits"),
         "mlp": lambda: load("digits"),
+        "logistic-crops": lambda: images(3, 16, "crop-flip"),
         "cnn": lambda: images(3, 16, "crop-flip"),
         "lstm": text,
     }[name]()
     parts = iid(data.y_train, WORKERS, 0)
-    return TorchTask(make(name, data), data, parts, dtype=dtype)
+    return TorchTask(make(name.split("-")[0], data), data, parts, dtype=dtype)

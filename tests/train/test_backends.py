@@ -25,7 +25,7 @@ from anarchic.train.loop import Loop
 from anarchic.train.task import Lanes
 from tests.train.conftest import WORKERS, make_task
 
-MODELS = ["quadratic", "logistic", "mlp", "cnn", "lstm"]
+MODELS = ["quadratic", "logistic", "logistic-crops", "mlp", "cnn", "lstm"]
 RULES = [Sgd(), Prox(0.1), Momentum(0.9), Scaffold()]
 
 

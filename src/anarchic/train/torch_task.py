@@ -58,13 +58,14 @@ class TorchTask:
         name = {"float32": "F32", "float64": "F64"}[dtype]
         self.layout = Layout.of({n: (tuple(p.shape), name) for n, p in trained.items()})
         self._closed_form = getattr(module, "lane_gradients", None)
-        self._uses_numpy = self._closed_form is not None and self.device.type == "cpu"
+        self._crops = data.augment == "crop-flip" if augment is None else augment
+        on_cpu = self.device.type == "cpu" and not self._crops
+        self._uses_numpy = self._closed_form is not None and on_cpu
 
         self.samples: Integers = np.array([len(part) for part in parts], np.int64)
         self._first = np.cumsum([0, *self.samples[:-1]])
         # Every worker's samples side by side: a batch is one gather, near in memory.
         dealt = np.concatenate([np.asarray(part) for part in parts])
-        self._crops = data.augment == "crop-flip" if augment is None else augment
         self._x: Any = self._inputs(data.x_train[dealt])
         self._y: Any = self._labels(data.y_train[dealt])
         if self._crops:

@@ -1,0 +1,129 @@
+"""The GPU path: its results against the CPU's reference loop, and the time of a round.
+
+    python -m benchmarks.cuda    # with PYTHONPATH=src on a GPU host where nothing is installed
+
+Agreement is required in float64 to 1e-10 and in float32 (without TF32) to 1e-4, for every model and
+local rule. Times are of whole rounds, transfer and aggregation included, after warming up.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import numpy as np
+import torch
+
+from anarchic import (
+    AfaCd,
+    Experiment,
+    LocalRule,
+    LocalWork,
+    Momentum,
+    Prox,
+    Scaffold,
+    Sgd,
+    Snapshot,
+)
+from anarchic.data import Dataset, iid
+from anarchic.models import make
+from anarchic.participation import ConstantSteps, Sampler
+from anarchic.sim.engine import Walk
+from anarchic.train.batched import Batched
+from anarchic.train.loop import Loop
+from anarchic.train.task import Lanes
+from anarchic.train.torch_task import TorchTask
+
+LOCAL_RULES: tuple[LocalRule, ...] = (Sgd(), Prox(0.1), Momentum(0.9), Scaffold())
+LIMITS = {"float64": 1e-10, "float32": 1e-4}
+
+
+def main() -> int:
+    if not torch.cuda.is_available():
+        print("no GPU here")
+        return 0
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
+    good = agreement()
+    round_time("cnn", images(5_000), workers=10, m=5, steps=5, batch=500, rounds=30)
+    round_time("lstm", text(20_000), workers=143, m=72, steps=5, batch=10, rounds=2)
+    round_time("logistic", images(5_000), workers=10, m=5, steps=5, batch=64, rounds=100)
+    return 0 if good else 1
+
+
+def agreement() -> bool:
+    torch.backends.cudnn.allow_tf32 = False
+    good = True
+    for model, data in (
+        ("logistic", images(200)),
+        ("mlp", images(200)),
+        ("cnn", images(200)),
+        ("lstm", text(200)),
+    ):
+        for dtype, limit in LIMITS.items():
+            worst = max(difference(model, data, rule, dtype) for rule in LOCAL_RULES)
+            good &= worst < limit
+            print(f"{model:<10}{dtype:<10}{worst:>10.1e}  limit {limit:.0e}")
+    torch.backends.cudnn.allow_tf32 = True
+    return good
+
+
+def difference(model: str, data: Dataset, rule: LocalRule, dtype: str) -> float:
+    """Of the directions of a few visits: CUDA lanes against the CPU loop."""
+    parts = iid(data.y_train, 5, 0)
+    cpu, cuda = (
+        TorchTask(make(model, data), data, parts, device=device, dtype=dtype)  # type: ignore[arg-type]
+        for device in ("cpu", "cuda")
+    )
+    params = cpu.init()
+    control = {"control": np.full_like(params, 0.01)}
+    lanes = Lanes(
+        seed=3,
+        worker=np.array([0, 3, 4, 4]),
+        visit=np.array([0, 0, 0, 1]),
+        local_steps=np.array([2, 3, 1, 2]),
+        work=[LocalWork(rule, 0.05, 8)] * 4,
+        snapshots=[
+            Snapshot(0, params, control),
+            Snapshot(1, params + params.dtype.type(0.01), control),
+        ],
+        snapshot=np.array([0, 1, 0, 1]),
+        kept={name: np.full((4, len(params)), 0.02, params.dtype) for name in rule.keeps},
+    )
+    slow, fast = Loop().compute(cpu, lanes), Batched().compute(cuda, lanes)
+    away = np.linalg.norm(slow.directions - fast.directions)
+    return float(away / np.linalg.norm(slow.directions))
+
+
+def round_time(
+    model: str, data: Dataset, *, workers: int, m: int, steps: int, batch: int, rounds: int
+) -> None:
+    task = TorchTask(make(model, data), data, iid(data.y_train, workers, 0), device="cuda")
+    table = Sampler(workers, m, ConstantSteps(steps)).timetable(0, rounds + 2)
+    walk = Walk(Experiment(task, AfaCd(m), table, LocalWork(lr=0.01, batch=batch)))
+    for _ in range(2):
+        walk.next_version()
+    start = time.perf_counter()
+    for _ in range(rounds):
+        walk.next_version()
+    seconds = (time.perf_counter() - start) / rounds
+    print(
+        f"{model:<10}{m} workers x {steps} steps x batch {batch}: {1e3 * seconds:.1f} ms a round, "
+        f"{1e3 * seconds / steps:.1f} ms a local step of all, {m * steps / seconds:,.0f} steps/s"
+    )
+
+
+def images(count: int) -> Dataset:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((count, 3, 32, 32), dtype=np.float32)
+    y = rng.integers(0, 10, count)
+    return Dataset("images", x, y, x[:100], y[:100], 10, augment="crop-flip")
+
+
+def text(count: int) -> Dataset:
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 80, (count, 80)).astype(np.uint8), rng.integers(0, 80, count)
+    return Dataset("text", x, y, x[:100], y[:100], 80)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
