@@ -30,5 +30,5 @@ def test_a_picture_is_drawn(tmp_path, workers, classes):
 
 def test_no_matplotlib_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ConfigError, match=r"pip install anarchic\[plots\]"):
+    with pytest.raises(ConfigError, match=r"pip install 'anarchic\[plots\]'"):
         plot_holdings(PARTS, Y, 3, tmp_path / "who.png")

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from anarchic.errors import ConfigError
+from anarchic.report.figure import check_format, new_figure, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,21 +44,12 @@ def plot_holdings(
 
     The ending of ``path`` chooses the format (.png, .svg, .pdf).
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError(
-            "a plot needs matplotlib, which is not installed. Install it with "
-            "pip install anarchic[plots]."
-        ) from error
+    check_format(path)
     table = holdings_table(parts, y, classes)
     width = min(max(6.0, 2.5 + 0.3 * len(table)), 16.0)  # inches; room for 10 and for 143 workers
-    figure = Figure(figsize=(width, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)  # a canvas of its own: no window, and pyplot's state is left alone
+    figure = new_figure(width, 4.5)
     _draw(figure.add_subplot(), table)
-    figure.savefig(path, dpi=150)
-    return Path(path)
+    return save(figure, path)
 
 
 def _draw(axes: Axes, table: NDArray[np.int64]) -> None:
@@ -79,6 +71,7 @@ def _draw(axes: Axes, table: NDArray[np.int64]) -> None:
             label=str(label),
         )
     highest = 1.05 * max(1, tops.max(initial=0))
+    axes.set_title("Who holds how much of which class", loc="left", fontsize=11)
     axes.set(xlabel="worker", ylabel="training samples", xlim=(-0.6, workers - 0.4))
     axes.set_ylim(0, highest)
     if workers <= _MOST_SEPARATE_BARS:

@@ -1,0 +1,126 @@
+"""Accuracy of runs, drawn against rounds and against virtual time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from anarchic.report.figure import check_format, line_style, new_figure, save, style
+from anarchic.report.runs import RecordedRun, first_at
+from anarchic.sim.record import Metrics
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_AXES = {"round": "round", "virtual_s": "virtual time (s)", "updates": "updates"}
+Against = Literal["round", "virtual_s", "updates"]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of a plot: its name and the metrics of the run."""
+
+    label: str
+    metrics: Sequence[Metrics]
+
+
+def plot_runs(runs: Sequence[RecordedRun], path: str | os.PathLike[str]) -> Path:
+    """Accuracy against rounds, and beside it against virtual time where runs have a clock."""
+    check_format(path)
+    timed = [run for run in runs if run.has_clock]
+    panels = 2 if timed else 1
+    figure = new_figure(5.4 * panels + 0.6, 4.2)
+    left = figure.add_subplot(1, panels, 1)
+    labels = [_label(run) for run in runs]
+    draw(left, [Curve(label, run.metrics) for label, run in zip(labels, runs, strict=True)])
+    style(left, title="Accuracy by round", x=_AXES["round"], y="test accuracy")
+    if timed:
+        right = figure.add_subplot(1, panels, 2, sharey=left)
+        # A run without a clock keeps its place among the colours, with nothing to draw.
+        curves = [
+            Curve(label, run.metrics if run.has_clock else [])
+            for label, run in zip(labels, runs, strict=True)
+        ]
+        draw(right, curves, against="virtual_s")
+        style(right, title="Accuracy by virtual time", x=_AXES["virtual_s"], y="")
+    _legend(left, len(runs))
+    return save(figure, path)
+
+
+def plot_race(
+    curves: Sequence[Curve], path: str | os.PathLike[str], *, target: float, title: str
+) -> Path:
+    """Accuracy against virtual time, with a mark where each run first reaches ``target``."""
+    check_format(path)
+    figure = new_figure(7.2, 4.2)
+    axes = figure.add_subplot()
+    draw(axes, curves, against="virtual_s", stairs=True)
+    axes.axhline(target, color="0.45", linewidth=1, linestyle=":")
+    axes.annotate(
+        f"target {100 * target:.0f} %",
+        (1, target),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, -4),
+        textcoords="offset points",
+        ha="right",
+        va="top",
+        color="0.35",
+        fontsize=9,
+    )
+    for index, curve in enumerate(curves):
+        _mark(axes, curve, target, line_style(index)["color"])
+    axes.set_xlim(left=0, right=_common_end(curves))
+    style(axes, title=title, x=_AXES["virtual_s"], y="test accuracy")
+    axes.legend(loc="center right", bbox_to_anchor=(1, 0.35), frameon=False)
+    return save(figure, path)
+
+
+def draw(
+    axes: Axes, curves: Sequence[Curve], against: Against = "round", *, stairs: bool = False
+) -> None:
+    """One line a curve; with ``stairs`` a version stands until the next one appears."""
+    for index, curve in enumerate(curves):
+        points = [
+            (x, y)
+            for row in curve.metrics
+            if (x := row.get(against)) is not None and (y := row.get("accuracy")) is not None
+        ]
+        axes.plot(
+            [float(x) for x, _ in points],
+            [float(y) for _, y in points],
+            label=curve.label,
+            linewidth=1.8,
+            marker="o" if len(points) == 1 else None,  # one evaluation is no line
+            drawstyle="steps-post" if stairs else "default",
+            **line_style(index),
+        )
+
+
+def _mark(axes: Axes, curve: Curve, target: float, colour: str) -> None:
+    row = first_at(curve.metrics, target) or {}
+    time_s, accuracy = row.get("virtual_s"), row.get("accuracy")
+    if time_s is not None and accuracy is not None:
+        axes.plot([time_s], [accuracy], "o", color=colour, markersize=7, zorder=3)
+
+
+def _common_end(curves: Sequence[Curve]) -> float | None:
+    """Where the first of the curves ends: beyond it there is nothing to compare."""
+    ends = [curve.metrics[-1].get("virtual_s") for curve in curves if curve.metrics]
+    return min((end for end in ends if end is not None), default=None)
+
+
+def _label(run: RecordedRun) -> str:
+    rule = str(run.settings.get("rule", "?"))
+    label = run.name if rule in run.name else f"{run.name} ({rule})"
+    return label if run.summary is not None else f"{label}, still going"
+
+
+def _legend(axes: Axes, lines: int) -> None:
+    """Inside for a few runs, below the plots for many."""
+    if lines <= 6:
+        axes.legend(loc="lower right", frameon=False, fontsize=9)
+    else:
+        axes.figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8)

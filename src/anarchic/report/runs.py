@@ -1,0 +1,59 @@
+"""Reading recorded runs, finished or still going."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from anarchic.errors import RunError
+from anarchic.sim.record import Metrics, RunDirectory
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """What a run directory holds so far; ``summary`` is None while the run is going."""
+
+    name: str
+    settings: dict[str, Any]
+    metrics: list[Metrics]
+    summary: dict[str, Any] | None
+
+    @property
+    def has_clock(self) -> bool:
+        """Whether its participation runs in virtual time."""
+        return any(row.get("virtual_s") is not None for row in self.metrics)
+
+    def first_at(self, accuracy: float) -> Metrics | None:
+        """The first evaluation with at least that accuracy."""
+        return first_at(self.metrics, accuracy)
+
+
+def read_run(path: str | os.PathLike[str], name: str | None = None) -> RecordedRun:
+    """The run in a directory, under its name or another."""
+    path = Path(path)
+    record = RunDirectory(path)
+    settings = record.settings()
+    if not isinstance(settings, dict) or "fingerprint" not in settings:
+        raise RunError(f"{path}/settings.json is not that of a run: it has no fingerprint.")
+    # A run that was just started has not evaluated anything yet.
+    metrics = record.metrics() if (path / "metrics.csv").exists() else []
+    summary = record.summary() if record.finished else None
+    return RecordedRun(name or path.resolve().name, settings, metrics, summary)
+
+
+def read_runs(paths: Iterable[str | os.PathLike[str]]) -> list[RecordedRun]:
+    """Several runs; those whose directories have the same name are called by their whole path."""
+    places = [Path(path) for path in paths]
+    names = [place.resolve().name for place in places]
+    return [
+        read_run(place, str(place) if names.count(name) > 1 else name)
+        for place, name in zip(places, names, strict=True)
+    ]
+
+
+def first_at(metrics: Iterable[Metrics], accuracy: float) -> Metrics | None:
+    """The first evaluation with at least that accuracy."""
+    return next((row for row in metrics if (row.get("accuracy") or 0.0) >= accuracy), None)

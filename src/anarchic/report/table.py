@@ -1,0 +1,78 @@
+"""Runs side by side, in numbers."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from anarchic.errors import ConfigError
+from anarchic.report.runs import RecordedRun
+
+
+@dataclass(frozen=True)
+class Line:
+    """One run of a comparison, as far as it got; None where there is nothing to say yet."""
+
+    name: str
+    rule: str
+    finished: bool
+    rounds: int
+    final_accuracy: float | None
+    last10_accuracy: float | None
+    best_accuracy: float | None
+    virtual_s: float | None
+    updates: int
+    local_steps_per_second: float | None
+
+
+def compare_runs(runs: Sequence[RecordedRun]) -> list[Line]:
+    """A line a run, from its metrics: runs that are still going have no summary."""
+    return [_line(run) for run in runs]
+
+
+def _line(run: RecordedRun) -> Line:
+    accuracies = [a for row in run.metrics if (a := row.get("accuracy")) is not None]
+    last = run.metrics[-1] if run.metrics else {}
+    steps, seconds = last.get("local_steps") or 0, last.get("train_seconds") or 0
+    newest = accuracies[-10:]
+    return Line(
+        run.name,
+        str(run.settings.get("rule", "?")),
+        run.summary is not None,
+        int(last.get("round") or 0),
+        accuracies[-1] if accuracies else None,
+        sum(newest) / len(newest) if newest else None,
+        max(accuracies, default=None),
+        last.get("virtual_s"),
+        int(last.get("updates") or 0),
+        steps / seconds if seconds else None,
+    )
+
+
+def _whole(value: float | None) -> float | None:
+    """Counts are read from a file as floats; write them as the counts they are."""
+    return int(value) if value is not None and float(value).is_integer() else value
+
+
+def write_csv(runs: Sequence[RecordedRun], path: str | os.PathLike[str]) -> Path:
+    """Every evaluation of every run in one long table, the run's name and rule in front."""
+    path = Path(path)
+    columns = list(dict.fromkeys(name for run in runs for row in run.metrics for name in row))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, ["run", "rule", *columns], lineterminator="\n")
+            writer.writeheader()
+            for run in runs:
+                who = {"run": run.name, "rule": run.settings.get("rule")}
+                writer.writerows(
+                    who | {n: _whole(v) for n, v in row.items()} for row in run.metrics
+                )
+    except OSError as error:
+        raise ConfigError(
+            f"Cannot write {path}: {error.strerror or error}. Choose another place."
+        ) from error
+    return path
