@@ -1,0 +1,6 @@
+"""``python -m anarchic``."""
+
+from anarchic.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""The command ``anarchic``: its commands, and what it does with errors."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from anarchic.cli import compare, data, demo, simulate, timetable
+from anarchic.cli.show import examples
+from anarchic.errors import AnarchicError, ConfigError
+
+FAILURE, MISUSE, INTERRUPTED = 1, 2, 130
+
+
+class Commands(TyperGroup):
+    """Prints our own errors as one line; any other is a bug and keeps its traceback."""
+
+    def invoke(self, ctx: Any) -> Any:  # Any: Typer's contexts changed their module over versions
+        try:
+            return super().invoke(ctx)
+        except AnarchicError as error:
+            typer.echo(f"Error: {error}", err=True)
+            raise typer.Exit(MISUSE if isinstance(error, ConfigError) else FAILURE) from error
+        except OSError as error:
+            if error.filename is None:  # such as a closed pipe, which Typer knows how to take
+                raise
+            typer.echo(f"Error: {error.filename}: {error.strerror}.", err=True)
+            raise typer.Exit(FAILURE) from error
+        except KeyboardInterrupt as error:
+            typer.echo("Interrupted.", err=True)
+            raise typer.Exit(INTERRUPTED) from error
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=examples(
+        "anarchic demo",
+        "anarchic simulate --rule afa-cs --labels-per-worker 2 --versions-back 5 --out runs/a",
+        "anarchic compare runs/a runs/b --out compare.png",
+    ),
+)
+app.command(epilog=demo.EPILOG)(demo.demo)
+app.command(epilog=simulate.EPILOG)(simulate.simulate)
+app.command(epilog=compare.EPILOG)(compare.compare)
+app.command(epilog=timetable.EPILOG)(timetable.timetable)
+app.add_typer(data.app, name="data")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from anarchic import __version__
+
+        typer.echo(f"anarchic {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def anarchic(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Anarchic federated learning: the workers decide when, how long and whether they train."""
+
+
+def main() -> None:
+    """The console script."""
+    app(prog_name="anarchic")

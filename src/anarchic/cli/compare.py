@@ -1,0 +1,60 @@
+"""``anarchic compare``: recorded runs side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from anarchic.cli.show import examples, number, percent, print_table
+
+EPILOG = examples(
+    "anarchic compare runs/fedavg runs/afa-cd",
+    "anarchic compare runs/* --out compare.png --csv compare.csv",
+)
+
+
+def compare(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(help="Directories of runs, finished or still going.", metavar="RUN..."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Draw accuracy by round, and by virtual time where runs have a clock: "
+            ".png, .svg or .pdf.",
+            metavar="FILE",
+        ),
+    ] = None,
+    csv: Annotated[
+        Path | None,
+        typer.Option(help="Write the numbers of every evaluation.", metavar="FILE"),
+    ] = None,
+) -> None:
+    """Compare recorded runs, in a table and in a picture."""
+    from anarchic.report.runs import read_runs
+    from anarchic.report.table import compare_runs, write_csv
+
+    read = read_runs(runs)
+    header = "run", "rule", "rounds", "final", "last 10", "best", "virtual time", "updates"
+    rows = [
+        (
+            line.name,
+            line.rule,
+            number(line.rounds) + ("" if line.finished else " so far"),
+            *map(percent, (line.final_accuracy, line.last10_accuracy, line.best_accuracy)),
+            number(line.virtual_s, "s"),
+            number(line.updates),
+            number(line.local_steps_per_second),
+        )
+        for line in compare_runs(read)
+    ]
+    print_table([*header, "local steps/s"], rows, names=2)
+    if out is not None:
+        from anarchic.report.curves import plot_runs
+
+        typer.echo(f"Drawn in {plot_runs(read, out)}.")
+    if csv is not None:
+        typer.echo(f"Numbers in {write_csv(read, csv)}.")

@@ -1,0 +1,225 @@
+"""The options that name ``Settings``: one each, shared by all commands that take it.
+
+A field's type and default stand in ``Settings`` and nowhere else. An option that was not given is
+not passed on, so that the defaults, or the settings of a run that is resumed, hold.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import wraps
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+import typer
+
+from anarchic.cli.values import parse_options, parse_probabilities
+from anarchic.core.local import LOCAL_RULES
+from anarchic.core.rules import RULES
+from anarchic.core.steps import STEPS
+from anarchic.data import DATASETS
+from anarchic.errors import ConfigError
+from anarchic.models import MODELS
+from anarchic.sim.settings import BACKENDS, HABITS, SPREADS, Settings
+
+Given = dict[str, Any]
+"""The settings that were given on the command line, by the name of their field, still as typed."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option: what it says of itself, and in which group it is listed."""
+
+    group: str
+    help: str
+    metavar: str | None = None
+    stands_for: str | None = None  # what happens where neither the user nor Settings chooses
+    flag: str | None = None  # where it is not the field's name
+
+
+def _names(known: Iterable[str]) -> str:
+    return "|".join(known)
+
+
+_DATA, _SERVER, _WORKERS = "Data and model", "Server", "Workers"
+_TURNOUT, _TIME, _RUN = "Participation", "Participation in continuous time", "Run"
+
+OPTIONS: Mapping[str, Option] = {
+    "data": Option(_DATA, "The data set.", _names(DATASETS)),
+    "data_dir": Option(
+        _DATA, "Where data files are looked for first.", "DIR", "ANARCHIC_DATA, then the cache"
+    ),
+    "model": Option(_DATA, "The model.", _names(MODELS)),
+    "workers": Option(_DATA, "Number of workers, M.", None, "10, or one a role"),
+    "labels_per_worker": Option(
+        _DATA, "Each worker holds samples of this many classes, p.", None, "all classes, at random"
+    ),
+    "dirichlet": Option(
+        _DATA,
+        "Each class is split in Dirichlet(alpha) proportions; small is uneven.",
+        "ALPHA",
+        "all classes, at random",
+    ),
+    "augment": Option(
+        _DATA, "Crop and mirror training images.", None, "as the data set is used to"
+    ),
+    "rule": Option(_SERVER, "How updates become steps.", _names(RULES)),
+    "m": Option(_SERVER, "Updates a round, m.", None, "5, for rules that have it"),
+    "server_lr": Option(
+        _SERVER,
+        "Server learning rate, eta. AFA steps along the mean of eta_L * G, FedAvg by K times that.",
+        None,
+        "1.0, for rules that have it",
+    ),
+    "server_opt": Option(_SERVER, "How a mean becomes a step.", _names(STEPS), "sgd"),
+    "rule_options": Option(
+        _SERVER,
+        "Another setting of the rule, such as power=0.5 of fedbuff; may be repeated.",
+        "NAME=VALUE",
+        flag="--rule-option",
+    ),
+    "staleness_power": Option(
+        _SERVER, "Weigh an update by (1 + tau) ** -P, tau its staleness.", "P", "all alike"
+    ),
+    "clip": Option(_SERVER, "Bound eta_L * ||G|| of each update.", "C", "no bound"),
+    "local_rule": Option(_WORKERS, "What a local step does.", _names(LOCAL_RULES)),
+    "mu": Option(_WORKERS, "Pull of prox towards the pulled model, mu.", None, "0.1, for prox"),
+    "local_options": Option(
+        _WORKERS,
+        "Another setting of the local rule, such as beta=0.9 of momentum; may be repeated.",
+        "NAME=VALUE",
+        flag="--local-option",
+    ),
+    "local_steps": Option(_WORKERS, "Local steps a visit, K."),
+    "dynamic_steps": Option(_WORKERS, "Draw K of each visit uniformly from 1 .. 2*local-steps."),
+    "local_lr": Option(_WORKERS, "Local learning rate, eta_L."),
+    "batch": Option(_WORKERS, "Samples a local step."),
+    "participation": Option(
+        _TURNOUT,
+        "Who turns up when: the paper's sampler, without a clock, or habits in continuous time. "
+        "In continuous time fedavg runs in synchronous rounds that wait for the slowest.",
+        _names(HABITS),
+    ),
+    "versions_back": Option(
+        _TURNOUT, "Sampler: the base version is one of the last so many; 1 is never late."
+    ),
+    "replace": Option(_TURNOUT, "Sampler: a worker may turn up more than once a round."),
+    "arrival_probs": Option(
+        _TURNOUT, "Sampler: how likely each worker is to turn up.", "P1,P2,...", "all alike"
+    ),
+    "idle_s": Option(_TIME, "Mean idle time before a visit, in virtual seconds."),
+    "step_s": Option(_TIME, "Time of one local step."),
+    "spread": Option(_TIME, "Chance in the time that a visit takes.", _names(SPREADS)),
+    "slow_share": Option(_TIME, "Share of workers that are slow."),
+    "slow_factor": Option(_TIME, "How many times longer slow workers take."),
+    "lost": Option(_TIME, "Probability that a visit is lost in mid-work."),
+    "timeout_s": Option(
+        _TIME, "When synchronous fedavg replaces a silent worker.", None, "never; needed with lost"
+    ),
+    "availability": Option(
+        _TIME, "CSV file worker,from_s,until_s: when workers are there.", "FILE", "always"
+    ),
+    "rounds": Option(_RUN, "Rounds, that is steps of the server, T."),
+    "seed": Option(_RUN, "Of all that is drawn at random."),
+    "backend": Option(_RUN, "One visit at a time, or all that can be computed.", _names(BACKENDS)),
+    "device": Option(_RUN, "Where training is computed.", "cpu|cuda"),
+    "dtype": Option(_RUN, "Precision of parameters.", "float32|float64"),
+    "threads": Option(_RUN, "Threads of torch.", None, "1 for logistic, else torch's choice"),
+    "eval_every": Option(
+        _RUN, "Rounds between evaluations; the last ten are evaluated.", None, "about 50 in all"
+    ),
+    "target_accuracy": Option(
+        _RUN, "End the run once this share of test samples is right.", None, "run all rounds"
+    ),
+    "lookahead": Option(_RUN, "Updates that may be computed ahead, with those that are due."),
+}
+
+ALL = tuple(OPTIONS)
+
+
+def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of these settings; it gets the given ones as ``given``."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = [
+            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for parameter in inspect.signature(command, eval_str=True).parameters.values()
+            if parameter.name != "given"
+        ]
+
+        @wraps(command)
+        def with_options(**arguments: Any) -> None:
+            given = {name: arguments.pop(name) for name in names}
+            command(given={n: v for n, v in given.items() if v not in (None, [])}, **arguments)
+
+        parameters = [*(_parameter(name) for name in names), *own]
+        with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # read by Typer
+        with_options.__annotations__ = {p.name: p.annotation for p in parameters}
+        return with_options
+
+    return decorate
+
+
+def settings_from(given: Given, base: Settings | None = None) -> Settings:
+    """The settings that were given; ``base``, or else the defaults, for the others."""
+    base = base or Settings()
+    values = dict(given)
+    if "arrival_probs" in given:
+        values["arrival_probs"] = parse_probabilities(given["arrival_probs"])
+    for name, flag, chooser, kinds in (
+        ("rule_options", "--rule-option", "rule", RULES),
+        ("local_options", "--local-option", "local_rule", LOCAL_RULES),
+    ):
+        if name in given:
+            kind = kinds.get(given.get(chooser, getattr(base, chooser)))
+            values[name] = parse_options(flag, given[name], kind)
+    _check_torch_names(values)
+    return replace(base, **values)
+
+
+def _check_torch_names(values: Given) -> None:
+    """Torch would answer a wrong name with a traceback."""
+    device, dtype = values.get("device", "cpu"), values.get("dtype", "float32")
+    if device.partition(":")[0] not in ("cpu", "cuda"):
+        raise ConfigError(f"There is no device {device!r}; there are cpu, cuda.")
+    if dtype not in ("float32", "float64"):
+        raise ConfigError(f"There is no dtype {dtype!r}; there are float32, float64.")
+
+
+_TYPES = get_type_hints(Settings)
+_DEFAULTS = {f.name: f.default for f in fields(Settings)}
+
+
+def _parameter(name: str) -> inspect.Parameter:
+    option, default = OPTIONS[name], _DEFAULTS[name]
+    flag = option.flag or "--" + name.replace("_", "-")
+    kind = _typed(_TYPES[name])
+    shown = default if isinstance(default, str | int | float) else option.stands_for
+    if kind is bool:
+        flag = f"{flag}/--no-{flag[2:]}"
+        shown = f"no-{flag[2:].partition('/')[0]}" if default is False else option.stands_for
+    info = typer.Option(
+        flag,
+        # Typer would put brackets round a default that is not the parameter's own.
+        help=option.help + ("" if shown is None else f" [dim](default: {shown})[/dim]"),
+        metavar=option.metavar,
+        rich_help_panel=option.group,
+        show_default=False,
+    )
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[kind | None, info],
+    )
+
+
+def _typed(hint: Any) -> Any:
+    """What the command line reads for a field: a mapping as pairs, a tuple as one text."""
+    if get_origin(hint) in (Union, UnionType):
+        hint = next(part for part in get_args(hint) if part is not type(None))
+    if get_origin(hint) is Mapping:
+        return list[str]
+    return hint if hint in (int, float, bool, str) else str

@@ -1,0 +1,53 @@
+"""How numbers and tables look on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+MISSING = "–"  # noqa: RUF001  # a dash, as tables have it
+
+
+def examples(*commands: str) -> str:
+    """An epilog that shows how a command is called."""
+    return "\n\n".join(["Examples:", *(f"  {command}" for command in commands)])
+
+
+def percent(share: float | None) -> str:
+    return MISSING if share is None else f"{100 * share:.1f} %"
+
+
+def number(value: float | None, unit: str = "") -> str:
+    """Thousands apart; decimals only where they matter."""
+    if value is None:
+        return MISSING
+    digits = 0 if value == int(value) or abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    return f"{value:,.{digits}f}{' ' if unit else ''}{unit}"
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, names: int = 1) -> None:
+    """The first columns are names, to the left; the others are numbers, to the right."""
+    table = Table()
+    for index, name in enumerate(header):
+        table.add_column(name, justify="left" if index < names else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    _console().print(table)
+
+
+def print_facts(facts: Iterable[tuple[str, str]], title: str = "") -> None:
+    """Two columns: what, and how much."""
+    table = Table(title=title or None, title_justify="left", title_style="bold", show_header=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for fact in facts:
+        table.add_row(*fact)
+    _console().print(table)
+
+
+def _console() -> Console:
+    console = Console(highlight=False, markup=False, emoji=False)
+    # A file or a pipe has no width: do not break its lines at 80.
+    return console if console.is_terminal else Console(width=160, highlight=False, markup=False)

@@ -1,0 +1,131 @@
+"""``anarchic simulate``: one run."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from anarchic.cli.options import ALL, Given, settings_from, takes
+from anarchic.cli.show import MISSING, examples, number, percent, print_facts
+from anarchic.errors import ConfigError, RunError
+from anarchic.report.runs import read_run
+from anarchic.sim.record import RunDirectory
+from anarchic.sim.settings import Settings
+
+EPILOG = examples(
+    "anarchic simulate --labels-per-worker 2 --versions-back 5 --dynamic-steps --out runs/cd",
+    "anarchic simulate --rule afa-cs --server-lr 5 --participation exponential --slow-share 0.3 "
+    "--out runs/cs",
+    "anarchic simulate --resume --out runs/cd",
+)
+_RECORD = "Record"
+
+
+@takes(*ALL)
+def simulate(
+    given: Given,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Directory to record the run in; it must be new or empty. "
+            "[dim](default: the run is not recorded)[/dim]",
+            metavar="DIR",
+            rich_help_panel=_RECORD,
+        ),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with the run in --out from its last checkpoint, with its own settings: "
+            "they need not be given again.",
+            rich_help_panel=_RECORD,
+        ),
+    ] = False,
+    checkpoint_every: Annotated[
+        int | None,
+        typer.Option(
+            help="Rounds between checkpoints. [dim](default: one every minute)[/dim]",
+            min=1,
+            rich_help_panel=_RECORD,
+        ),
+    ] = None,
+) -> None:
+    """Train in virtual time with workers that come and go as they like.
+
+    The defaults are the paper's settings for logistic regression, on the digits that come with
+    the package. The same settings and seed give the same run.
+    """
+    from anarchic.cli.progress import watching
+    from anarchic.sim.run import simulate as run
+
+    if resume and out is None:
+        raise ConfigError("--resume needs the directory of the run: give it with --out.")
+    settings = settings_from(given, recorded_settings(out) if resume and out else None)
+    was_finished = resume and out is not None and RunDirectory(out).finished
+    try:
+        with watching() as watch:
+            result = run(
+                settings, out=out, resume=resume, checkpoint_every=checkpoint_every, watch=watch
+            )
+    except KeyboardInterrupt as error:
+        typer.echo(_how_to_go_on(out), err=True)
+        raise typer.Exit(130) from error
+    if was_finished:
+        typer.echo(f"The run in {out} had finished before; this is its summary.")
+    print_facts(_facts(settings, result.summary, out), title="Summary")
+
+
+def recorded_settings(path: Path) -> Settings:
+    """The settings with which the run in ``path`` was started."""
+    found = read_run(path).settings
+    known = {f.name for f in fields(Settings)}
+    strange = sorted(set(found) - known - {"fingerprint"})
+    if strange:
+        raise RunError(
+            f"{path} was not started from settings of this version ({', '.join(strange)}): resume "
+            "it with the program that started it."
+        )
+    values = {name: value for name, value in found.items() if name in known}
+    if values.get("arrival_probs") is not None:
+        values["arrival_probs"] = tuple(values["arrival_probs"])  # JSON has no tuples
+    return Settings(**values)
+
+
+def _how_to_go_on(out: Path | None) -> str:
+    if out is None:
+        return "Interrupted. Nothing was recorded: a run with --out DIR can be resumed."
+    if not (out / "settings.json").exists():
+        return "Interrupted before the first round; nothing was recorded."
+    command = f"anarchic simulate --resume --out {shlex.quote(str(out))}"
+    return f"Interrupted. To go on from the last checkpoint: {command}"
+
+
+def _facts(settings: Settings, summary: dict[str, Any], out: Path | None) -> list[tuple[str, str]]:
+    accuracies = [summary[f"{which}_accuracy"] for which in ("final", "last10", "best")]
+    stopped = ", target reached" if summary["stopped_at"] == "target" else ""
+    facts = [
+        ("run", f"{settings.rule} on {settings.data}, {settings.model}, seed {settings.seed}"),
+        (
+            "accuracy",
+            "{} at the end, {} mean of last ten, {} best".format(*map(percent, accuracies)),
+        ),
+        ("loss", MISSING if (loss := summary["final_loss"]) is None else f"{loss:.4f}"),
+        ("rounds", number(summary["rounds"]) + stopped),
+        ("updates", number(summary["updates"])),
+        ("local steps", number(summary["local_steps"])),
+        ("virtual time", number(summary["virtual_s"], "s")),
+        (
+            "training took",
+            f"{number(summary['train_seconds'], 's')}, "
+            f"{number(summary['local_steps_per_second'])} local steps/s, "
+            f"{number(summary['updates_per_second'])} updates/s",
+        ),
+        ("peak memory", number(summary["peak_rss_mb"], "MB")),
+        ("written to", str(out) if out is not None else "nowhere; --out DIR records a run"),
+    ]
+    return [fact for fact in facts if fact != ("virtual time", number(None, "s"))]

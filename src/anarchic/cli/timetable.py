@@ -1,0 +1,71 @@
+"""``anarchic timetable``: what participation settings lead to, without training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from anarchic.cli.options import Given, settings_from, takes
+from anarchic.cli.show import examples, number, percent, print_facts
+
+EPILOG = examples(
+    "anarchic timetable --versions-back 5 --dynamic-steps",
+    "anarchic timetable --workers 1000 --m 20 --participation exponential --slow-share 0.3 "
+    "--out turnout.png",
+)
+_BAR = 30  # characters of the longest bar
+
+
+@takes(
+    *("workers", "rule", "m", "local_steps", "dynamic_steps", "participation", "versions_back"),
+    *("replace", "arrival_probs", "idle_s", "step_s", "spread", "slow_share", "slow_factor"),
+    *("lost", "timeout_s", "availability", "rounds", "seed"),
+)
+def timetable(
+    given: Given,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Draw it: .png, .svg or .pdf.", metavar="FILE"),
+    ] = None,
+) -> None:
+    """Show who turns up when, how late and for how long; nothing is trained.
+
+    It is the timetable of `anarchic simulate` with the same options and seed.
+    """
+    from anarchic.core.local import Sgd
+    from anarchic.report.turnout import plot_turnout, turnout
+    from anarchic.sim.settings import make_rule, make_table
+
+    settings = settings_from(given)
+    workers = 10 if settings.workers is None else settings.workers
+    table = make_table(settings, workers, make_rule(settings, workers, Sgd()).m)
+    found = turnout(table)
+    facts = [
+        ("workers", number(found.workers)),
+        ("updates", f"{number(found.updates)}: {number(found.rounds)} rounds of {found.m}"),
+        ("staleness", f"{number(found.staleness_mean)} on average, {found.staleness_max} at most"),
+        *_bars(found.staleness, found.updates),
+        ("local steps", f"{number(found.steps_mean)} on average"),
+        *_bars(found.steps, found.updates),
+        (
+            "updates a worker",
+            f"{percent(found.share_min)} to {percent(found.share_max)} of all; equal shares would "
+            f"be {percent(1 / found.workers)}; {number(found.silent)} never sent one",
+        ),
+    ]
+    if found.virtual_s is not None:
+        took = f"{number(found.virtual_s, 's')}, {number(found.round_s, 's')} a round"
+        facts.insert(2, ("virtual time", took))
+    print_facts(facts, title="Timetable")
+    if out is not None:
+        typer.echo(f"Drawn in {plot_turnout(table, out)}.")
+
+
+def _bars(bins: list[tuple[str, int]], total: int) -> list[tuple[str, str]]:
+    most = max(count for _, count in bins)
+    return [
+        (f"  {label}", f"{'█' * round(_BAR * count / most):<{_BAR}} {percent(count / total)}")
+        for label, count in bins
+    ]

@@ -1,0 +1,61 @@
+"""Reading the values of options that are more than one number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from anarchic.errors import ConfigError
+
+
+def parse_probabilities(text: str) -> tuple[float, ...]:
+    """``"0.2,0.8"`` as numbers."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise ConfigError(
+            f"--arrival-probs takes numbers with commas between them, such as 0.2,0.3,0.5; got "
+            f"{text!r}."
+        ) from error
+
+
+def parse_options(flag: str, pairs: Iterable[str], kind: Any) -> dict[str, Any]:
+    """``["power=0.5"]`` as a mapping, each value of the type that ``kind`` (a dataclass) declares.
+
+    A name that ``kind`` does not have is kept: whoever builds it says which ones it has.
+    """
+    types = get_type_hints(kind) if kind is not None else {}
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not name or not text.strip():
+            raise ConfigError(f"{flag} takes NAME=VALUE, such as power=0.5; got {pair!r}.")
+        if name in options:
+            raise ConfigError(f"{flag} gives {name} twice; give it once.")
+        options[name] = _value(flag, name, text.strip(), types.get(name, float))
+    return options
+
+
+def _value(flag: str, name: str, text: str, hint: Any) -> Any:
+    kinds = [hint]
+    if get_origin(hint) in (Union, UnionType):
+        kinds = [part for part in get_args(hint) if part is not type(None)]
+    readers: dict[Any, Callable[[str], Any]] = {bool: _truth, int: int, float: float}
+    if kinds[0] not in readers:
+        raise ConfigError(
+            f"{flag} {name}: only numbers and true or false can be given like this; "
+            "a server step is chosen with --server-opt."
+        )
+    try:
+        return readers[kinds[0]](text)
+    except ValueError as error:
+        wanted = {bool: "true or false", int: "a whole number", float: "a number"}[kinds[0]]
+        raise ConfigError(f"{flag} {name} must be {wanted}, got {text!r}.") from error
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.lower() == "true"

@@ -1,0 +1,55 @@
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def nothing_here(monkeypatch, tmp_path):
+    monkeypatch.delenv("ANARCHIC_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("anarchic.data.files._SYSTEM_FOLDERS", {})
+    return tmp_path
+
+
+def test_the_list_says_what_is_missing_and_fetches_nothing(anarchic, nothing_here):
+    shown = anarchic("data", "list")
+    assert shown.exit_code == 0
+    for name in ("digits", "mnist", "fashion-mnist", "cifar10", "shakespeare", "synthetic"):
+        assert name in shown.output
+    assert shown.output.count("not here") == 4
+    assert list(nothing_here.iterdir()) == []
+
+
+def test_real_data_is_found(anarchic):
+    source = os.environ.get("ANARCHIC_DATA")
+    if not source or not Path(source, "mnist").is_dir():
+        pytest.skip("needs MNIST: set ANARCHIC_DATA to a folder that holds it")
+    assert str(Path(source, "mnist")) in anarchic("data", "list").output
+
+
+def test_a_damaged_file_is_found_by_check(anarchic, nothing_here):
+    place = nothing_here / "data" / "mnist"
+    place.mkdir(parents=True)
+    for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
+        (place / f"{name}-ubyte").write_bytes(b"\0\0\x08")
+    folder = ("--data-dir", nothing_here / "data")
+    assert str(place) in anarchic("data", "list", *folder).output
+    shown = anarchic("data", "list", "--check", *folder)
+    assert shown.exit_code == 1
+    assert "train-images-idx3-ubyte is damaged" in shown.stderr
+    assert "1,437" in shown.stdout
+
+
+def test_holdings_are_counted_and_drawn(anarchic, tmp_path):
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "holdings.png"
+    shown = anarchic("data", "holdings", "--labels-per-worker", 2, "--out", picture)
+    assert shown.exit_code == 0, shown.output
+    assert "1,380 of 1,437" in shown.output
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_holdings_that_cannot_be(refused):
+    line = refused(2, "data", "holdings", "--workers", 7, "--labels-per-worker", 3)
+    assert "cannot hold each class equally often" in line

@@ -1,0 +1,51 @@
+import pytest
+
+from tests.cli.conftest import contents
+
+pytest.importorskip("torch")
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """A race that is over at once."""
+    from dataclasses import replace
+
+    from anarchic.report import demo
+
+    monkeypatch.setattr(demo, "FEDAVG", replace(demo.FEDAVG, rounds=4))
+
+
+@pytest.mark.usefixtures("short")
+def test_the_demo_tells_draws_and_may_be_repeated(anarchic, tmp_path):
+    out = tmp_path / "demo"
+    shown = anarchic("demo", "--out", out)
+    assert shown.exit_code == 0, shown.output
+    assert "not reached" in shown.output  # four rounds are too few, and it says so
+    assert "FedAvg did not reach 90 % accuracy" in shown.output
+    assert "sooner" not in shown.output
+    assert (out / "demo.png").read_bytes().startswith(b"\x89PNG")
+    (out / "notes.txt").write_text("mine")
+    assert anarchic("demo", "--out", out, "--seed", 1).exit_code == 0
+    assert (out / "notes.txt").read_text() == "mine"
+    runs = [out / rule for rule in ("fedavg", "afa-cd", "afa-cs")]
+    assert anarchic("compare", *runs).exit_code == 0
+
+
+def test_a_directory_of_someone_else_is_left_alone(refused, tmp_path):
+    (tmp_path / "fedavg").mkdir()
+    (tmp_path / "fedavg" / "thesis.txt").write_text("mine")
+    before = contents(tmp_path)
+    assert "not made by the demo" in refused(1, "demo", "--out", tmp_path)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.slow
+def test_the_whole_demo_takes_seconds(anarchic, tmp_path):
+    import time
+
+    start = time.monotonic()
+    shown = anarchic("demo", "--out", tmp_path / "demo")
+    assert shown.exit_code == 0, shown.output
+    assert "times sooner" in shown.output
+    assert time.monotonic() - start < 20

@@ -1,0 +1,57 @@
+from dataclasses import fields
+
+import pytest
+
+from anarchic.cli.options import ALL, OPTIONS, settings_from
+from anarchic.errors import ConfigError
+from anarchic.sim.settings import Settings
+
+
+def test_every_setting_has_an_option_and_no_option_is_without_a_setting():
+    assert set(ALL) == {f.name for f in fields(Settings)}
+
+
+def test_nothing_given_is_the_defaults():
+    assert settings_from({}) == Settings()
+
+
+def test_given_options_override_the_settings_of_a_base():
+    base = Settings(rounds=7, local_lr=0.5)
+    assert settings_from({"rounds": 9}, base) == Settings(rounds=9, local_lr=0.5)
+
+
+def test_the_help_shows_the_defaults_of_settings(anarchic, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "240")
+    shown = " ".join(anarchic("simulate", "--help").output.split())
+    assert f"(default: {Settings().rounds})" in shown
+    assert f"(default: {Settings().local_lr})" in shown
+    for option in OPTIONS.values():
+        assert option.help[:20] in shown
+
+
+def test_what_none_stands_for_is_what_the_help_says(anarchic):
+    shown = anarchic("timetable", "--rounds", 2).output
+    assert OPTIONS["workers"].stands_for.startswith("10,")
+    assert "workers          │ 10" in shown
+    assert OPTIONS["m"].stands_for.startswith("5,")
+    assert "2 rounds of 5" in shown
+
+
+def test_options_of_a_rule_get_the_types_that_it_declares():
+    given = {"rule": "fedbuff", "rule_options": ["power=1"], "local_rule": "momentum"}
+    settings = settings_from({**given, "local_options": ["beta=0.5"]})
+    assert (settings.rule_options, settings.local_options) == ({"power": 1.0}, {"beta": 0.5})
+    assert isinstance(settings.rule_options["power"], float)
+
+
+def test_options_of_a_rule_are_read_for_the_rule_of_the_base():
+    base = Settings(rule="fedavg")
+    assert settings_from({"rule_options": ["by-samples=true"]}, base).rule_options == {
+        "by_samples": True
+    }
+
+
+@pytest.mark.parametrize("given", [{"device": "tpu"}, {"dtype": "float16"}, {"threads": 0}])
+def test_wrong_names_for_torch_are_refused(given):
+    with pytest.raises(ConfigError):
+        settings_from(given)

@@ -1,0 +1,25 @@
+import io
+
+from rich.console import Console
+
+from anarchic.cli import progress
+from anarchic.sim.run import Progress
+
+
+def test_a_terminal_sees_round_accuracy_and_speed(monkeypatch):
+    screen = io.StringIO()
+    terminal = Console(file=screen, force_terminal=True, width=120)
+    monkeypatch.setattr(progress, "Console", lambda **_: terminal)
+    with progress.watching("FedAvg") as watch:
+        watch(Progress(3, 8, 15, {"accuracy": 0.5}))
+        watch(Progress(4, 8, 20, {"accuracy": 0.625}))
+    shown = screen.getvalue()
+    assert "FedAvg round 4/8" in shown
+    assert "accuracy 0.625" in shown
+    assert "updates/s" in shown
+
+
+def test_a_pipe_sees_nothing(capsys):
+    with progress.watching() as watch:
+        watch(Progress(1, 8, 5, {}))
+    assert capsys.readouterr() == ("", "")

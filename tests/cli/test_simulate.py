@@ -1,0 +1,293 @@
+"""Recording, resuming, and everything that must be refused without touching a file."""
+
+import json
+import os
+import shutil
+import signal
+import time
+
+import pytest
+
+from anarchic.cli.simulate import recorded_settings
+from anarchic.errors import RunError
+from anarchic.sim.settings import Settings
+from tests.cli.conftest import contents
+
+pytest.importorskip("torch")
+QUICK = ("simulate", "--rounds", 6, "--batch", 8)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A small recorded run; tests that may change it copy it."""
+    from anarchic.sim.run import simulate
+
+    path = tmp_path_factory.mktemp("runs") / "run"
+    simulate(Settings(rounds=6, batch=8), out=path)
+    return path
+
+
+def test_a_run_is_recorded_and_summed_up(anarchic, tmp_path):
+    shown = anarchic(*QUICK, "--out", tmp_path / "run", "--rule", "afa-cs", "--versions-back", 3)
+    assert shown.exit_code == 0, shown.output
+    assert shown.stderr == ""  # no bar where there is no terminal
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    settings = json.loads((tmp_path / "run" / "settings.json").read_text())
+    assert (settings["rule"], settings["versions_back"], summary["rounds"]) == ("afa-cs", 3, 6)
+    for part in (f"{100 * summary['final_accuracy']:.1f} %", "6", "30", str(tmp_path / "run")):
+        assert part in shown.output
+
+
+def test_flags_become_settings(anarchic, tmp_path):
+    options = {
+        "--workers": "6",
+        "--m": "3",
+        "--dirichlet": "0.5",
+        "--local-steps": "2",
+        "--local-lr": "0.05",
+        "--server-lr": "2.0",
+        "--server-opt": "momentum",
+        "--rule": "fedbuff",
+        "--rule-option": "power=1",
+        "--local-rule": "prox",
+        "--mu": "0.2",
+        "--staleness-power": "0.5",
+        "--clip": "9",
+        "--participation": "exponential",
+        "--idle-s": "2",
+        "--step-s": "0.1",
+        "--spread": "none",
+        "--slow-share": "0.5",
+        "--slow-factor": "3",
+        "--lost": "0.1",
+        "--backend": "loop",
+        "--dtype": "float64",
+        "--threads": "1",
+        "--seed": "4",
+        "--eval-every": "2",
+        "--target-accuracy": "0.99",
+    }
+    flat = [part for pair in options.items() for part in pair]
+    shown = anarchic(*QUICK, *flat, "--dynamic-steps", "--out", tmp_path / "run")
+    assert shown.exit_code == 0, shown.output
+    assert recorded_settings(tmp_path / "run") == Settings(
+        rounds=6,
+        batch=8,
+        workers=6,
+        m=3,
+        dirichlet=0.5,
+        local_steps=2,
+        local_lr=0.05,
+        server_lr=2.0,
+        server_opt="momentum",
+        rule="fedbuff",
+        rule_options={"power": 1.0},
+        local_rule="prox",
+        mu=0.2,
+        clip=9.0,
+        staleness_power=0.5,
+        participation="exponential",
+        idle_s=2.0,
+        step_s=0.1,
+        spread="none",
+        slow_share=0.5,
+        slow_factor=3.0,
+        lost=0.1,
+        seed=4,
+        backend="loop",
+        dtype="float64",
+        threads=1,
+        eval_every=2,
+        target_accuracy=0.99,
+        dynamic_steps=True,
+    )
+
+
+def test_sampler_flags_become_settings(anarchic, tmp_path):
+    probabilities = ("--workers", 4, "--m", 2, "--arrival-probs", "0.1,0.2,0.3,0.4", "--replace")
+    shown = anarchic(*QUICK, *probabilities, "--out", tmp_path / "run")
+    assert shown.exit_code == 0, shown.output
+    found = recorded_settings(tmp_path / "run")
+    assert (found.arrival_probs, found.replace) == ((0.1, 0.2, 0.3, 0.4), True)
+
+
+def test_without_out_nothing_is_written(anarchic, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert anarchic(*QUICK).exit_code == 0
+    assert contents(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("--rule nope", "There is no rule 'nope'"),
+        ("--local-rule nope", "There is no local rule 'nope'"),
+        ("--data nope", "there is no data set 'nope'"),
+        ("--model nope", "There is no model 'nope'"),
+        ("--device tpu", "There is no device 'tpu'"),
+        ("--workers 4 --m 5", "Cannot draw m=5 of 4 workers"),
+        ("--workers 7 --labels-per-worker 3", "cannot hold each class equally often"),
+        ("--arrival-probs 0.1,x", "numbers with commas"),
+        ("--arrival-probs 0.5,0.5", "one probability for each of 10 workers"),
+        ("--rule-option power", "NAME=VALUE"),
+        ("--rule-option power=1", "AfaCd has no setting 'power'"),
+        ("--rule fedbuff --rule-option power=x", "must be a number"),
+        ("--local-option beta=0.5", "Sgd has no setting 'beta'"),
+        ("--threads 0", "threads must be at least 1"),
+        ("--rounds 0", "at least one round"),
+        ("--labels-per-worker 2 --dirichlet 1", "not by both"),
+        ("--participation exponential --rule fedavg --lost 0.5", "timeout_s"),
+    ],
+)
+def test_misuse_is_refused_in_one_sentence(refused, tmp_path, arguments, sentence):
+    assert sentence in refused(2, *QUICK, *arguments.split(), "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("arguments", ["--rounds x", "--nope", "--checkpoint-every 0"])
+def test_what_cannot_be_parsed_is_misuse(anarchic, arguments):
+    shown = anarchic("simulate", *arguments.split())
+    assert shown.exit_code == 2
+    assert "Traceback" not in shown.output
+
+
+def test_a_truncated_data_file_is_named(refused, tmp_path):
+    place = tmp_path / "data" / "mnist"
+    place.mkdir(parents=True)
+    for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
+        (place / f"{name}-ubyte").write_bytes(b"\0\0\x08\x03\0\0")
+    options = ("--data", "mnist", "--data-dir", tmp_path / "data", "--out", tmp_path / "run")
+    assert "train-images-idx3-ubyte is damaged" in refused(1, *QUICK, *options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_truncated_real_file_is_named(refused, tmp_path):
+    source = os.environ.get("ANARCHIC_DATA")
+    if not source or not os.path.isdir(f"{source}/mnist"):
+        pytest.skip("needs MNIST: set ANARCHIC_DATA to a folder that holds it")
+    place = shutil.copytree(f"{source}/mnist", tmp_path / "data" / "mnist")
+    victim = next(path for path in place.iterdir() if path.name.startswith("train-images"))
+    victim.chmod(0o644)
+    os.truncate(victim, victim.stat().st_size // 2)
+    line = refused(1, *QUICK, "--data", "mnist", "--data-dir", tmp_path / "data")
+    assert str(victim) in line
+
+
+def test_divergence_is_a_failure(refused):
+    assert "diverged" in refused(1, *QUICK, "--local-lr", 1e30)
+
+
+def test_a_directory_that_holds_something_is_left_alone(refused, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    before = contents(tmp_path)
+    assert "not empty" in refused(1, *QUICK, "--out", tmp_path)
+    assert contents(tmp_path) == before
+
+
+def test_a_run_is_not_overwritten(refused, finished):
+    before = contents(finished)
+    assert "not empty" in refused(1, *QUICK, "--out", finished)
+    assert contents(finished) == before
+
+
+def test_resume_with_other_settings_is_refused(refused, finished):
+    before = contents(finished)
+    line = refused(1, "simulate", "--resume", "--out", finished, "--local-lr", 0.2)
+    assert "local_lr is 0.1 there and 0.2 here" in line
+    assert contents(finished) == before
+
+
+def test_a_checkpoint_of_another_run_is_refused(refused, anarchic, tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert anarchic(*QUICK, "--out", one, "--checkpoint-every", 2).exit_code == 0
+    assert anarchic(*QUICK, "--out", two, "--seed", 1).exit_code == 0
+    (two / "summary.json").unlink()
+    shutil.copy(one / "checkpoint.safetensors", two)
+    before = contents(two)
+    assert "the checkpoint of another run" in refused(1, "simulate", "--resume", "--out", two)
+    assert contents(two) == before
+
+
+def test_a_damaged_checkpoint_is_refused(refused, anarchic, tmp_path):
+    run = tmp_path / "run"
+    assert anarchic(*QUICK, "--out", run, "--checkpoint-every", 2).exit_code == 0
+    (run / "summary.json").unlink()
+    os.truncate(run / "checkpoint.safetensors", 100)
+    before = contents(run)
+    assert "checkpoint.safetensors" in refused(1, "simulate", "--resume", "--out", run)
+    assert contents(run) == before
+
+
+def test_resume_of_no_run_is_refused(refused, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    before = contents(tmp_path)
+    assert "not the directory of a run" in refused(1, "simulate", "--resume", "--out", tmp_path)
+    assert "not the directory" in refused(1, "simulate", "--resume", "--out", tmp_path / "none")
+    assert contents(tmp_path) == before
+    assert "--out" in refused(2, "simulate", "--resume")
+
+
+def test_resume_of_a_finished_run_shows_its_summary(anarchic, finished):
+    before = contents(finished)
+    shown = anarchic("simulate", "--resume", "--out", finished)
+    assert shown.exit_code == 0
+    assert "had finished before" in shown.output
+    assert contents(finished) == before
+
+
+def test_settings_of_another_version_are_not_guessed(finished, tmp_path):
+    copy = shutil.copytree(finished, tmp_path / "copy")
+    found = json.loads((copy / "settings.json").read_text())
+    (copy / "settings.json").write_text(json.dumps(found | {"quantum": True}))
+    with pytest.raises(RunError, match="quantum"):
+        recorded_settings(copy)
+
+
+# Enough rounds that the run cannot end before it is stopped, with many chances to be stopped at.
+LONG = (
+    "simulate",
+    "--rounds",
+    1500,
+    "--batch",
+    16,
+    "--versions-back",
+    5,
+    "--local-rule",
+    "scaffold",
+)
+OFTEN = ("--checkpoint-every", 7)
+
+
+def wait_for(path, program):
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert program.poll() is None, program.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.mark.slow
+def test_a_killed_run_resumes_to_the_same_bytes(anarchic, process, tmp_path):
+    run = tmp_path / "killed"
+    program = process(*LONG, *OFTEN, "--out", run)
+    wait_for(run / "checkpoint.safetensors", program)
+    program.send_signal(signal.SIGKILL)
+    program.communicate(timeout=60)
+    assert not (run / "summary.json").exists(), "it ended before it was killed"
+    assert anarchic("simulate", "--resume", "--out", run).exit_code == 0
+    assert anarchic(*LONG, "--out", tmp_path / "whole").exit_code == 0
+    for name in ("model.safetensors", "timetable.safetensors"):
+        assert (run / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_says_how_to_go_on(anarchic, process, tmp_path):
+    run = tmp_path / "a run"
+    program = process(*LONG, *OFTEN, "--out", run)
+    wait_for(run / "checkpoint.safetensors", program)
+    program.send_signal(signal.SIGINT)
+    out, err = program.communicate(timeout=60)
+    assert (program.returncode, out) == (130, "")
+    assert err.splitlines()[-1].endswith(f"anarchic simulate --resume --out '{run}'")
+    assert "Traceback" not in err
+    assert anarchic("compare", run).exit_code == 0  # still going, as far as anyone can tell

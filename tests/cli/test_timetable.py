@@ -1,0 +1,36 @@
+import pytest
+
+from anarchic.report.turnout import turnout
+from anarchic.sim.settings import Settings, build
+from tests.cli.conftest import contents
+
+
+def test_statistics_are_shown(anarchic):
+    shown = anarchic("timetable", "--rounds", 20, "--versions-back", 5, "--dynamic-steps")
+    assert shown.exit_code == 0, shown.output
+    assert "100: 20 rounds of 5" in shown.output
+    assert "4 at most" in shown.output
+    assert "virtual time" not in shown.output
+
+
+def test_a_clock_gives_virtual_time_and_a_picture(anarchic, tmp_path):
+    pytest.importorskip("matplotlib")
+    options = ("--participation", "exponential", "--slow-share", 0.3, "--rounds", 20)
+    shown = anarchic("timetable", *options, "--out", tmp_path / "turnout.svg")
+    assert shown.exit_code == 0, shown.output
+    assert "virtual time" in shown.output
+    assert list(map(str, contents(tmp_path))) == ["turnout.svg"]
+
+
+def test_it_is_the_timetable_of_simulate(anarchic, monkeypatch):
+    pytest.importorskip("torch")
+    seen = []
+    monkeypatch.setattr(
+        "anarchic.report.turnout.turnout", lambda table: seen.append(table) or turnout(table)
+    )
+    anarchic("timetable", "--rounds", 9, "--versions-back", 4, "--seed", 3)
+    assert seen == [build(Settings(rounds=9, versions_back=4, seed=3)).timetable]
+
+
+def test_misuse(refused):
+    assert "m=5 of 3" in refused(2, "timetable", "--workers", 3)
