@@ -30,10 +30,10 @@ def demo(
     from anarchic.report.demo import FEDAVG, TARGET, race, sentences
 
     typer.echo(
-        f"{FEDAVG.workers} workers learn handwritten digits; each holds only "
-        f"{FEDAVG.labels_per_worker} of the 10 classes, and about "
-        f"{100 * FEDAVG.slow_share:.0f} % of them "
-        f"are {FEDAVG.slow_factor:.0f} times slower.\n"
+        f"{FEDAVG.workers} workers learn handwritten digits. Each holds only "
+        f"{FEDAVG.labels_per_worker} of the 10 classes; with a chance of "
+        f"{100 * FEDAVG.slow_share:.0f} % it is {FEDAVG.slow_factor:.0f} times slower than the "
+        "others.\n"
         f"FedAvg picks {FEDAVG.m} workers a round and waits for all of them. With AFA the workers "
         f"come when they like, all {FEDAVG.workers} of them, and every {FEDAVG.m} updates make a "
         "step.\n"
