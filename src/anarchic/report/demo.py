@@ -132,7 +132,7 @@ def _legend(entry: Entry) -> str:
 
 def _title(done: Race) -> str:
     ratios = [done.ratio(entry) or 0.0 for entry in done.entries[1:]]
-    slow = f"some workers are {FEDAVG.slow_factor:.0f} times slower than the others"
+    slow = f"some workers are {FEDAVG.slow_factor:.0f} times slower"
     if min(ratios) > 1:
         return f"Anarchy does not wait for stragglers: {slow}"
     return f"Accuracy by virtual time: {slow}"
