@@ -63,7 +63,7 @@ def test_named_commands_and_flags_exist(page: Path) -> None:
     commands = get_command(app)
     for words in re.findall(r"^(?:\$ )?anarchic ((?:[^\n\\]|\\\n)+)", code_in(page), re.M):
         command, rest = commands, words.replace("\\\n", " ").split()
-        while rest and hasattr(command, "commands") and not rest[0].startswith("-"):
+        while rest and hasattr(command, "commands") and rest[0].islower():
             assert rest[0] in command.commands, f"{page.name} names anarchic {words}"
             command, rest = command.commands[rest[0]], rest[1:]
         known = {flag for parameter in command.params for flag in parameter.opts}
