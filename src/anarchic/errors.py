@@ -10,6 +10,12 @@
           NotFinite       among them NaN, infinity, or what would soon become that
         StaleUpdate       its base version is unknown or too old
       Diverged            training produced numbers that are not finite
+      StoreError          the server's database
+        StoreFull         has no room left
+        StoreUnavailable  cannot be read or written now
+        StoreCorrupt      holds what cannot be right
+        Deposed           takes no version from one that no longer leads
+      LinkError           a worker cannot reach its server, or was refused
 
 A message says what is wrong, the value found and what to do about it.
 """
@@ -55,3 +61,34 @@ class StaleUpdate(UpdateRefused):
 
 class Diverged(AnarchicError):
     """Training produced numbers that are not finite."""
+
+
+class StoreError(AnarchicError):
+    """Something is wrong with the database of a server."""
+
+
+class StoreFull(StoreError):
+    """The disk or the database has no room left."""
+
+
+class StoreUnavailable(StoreError):
+    """The database cannot be read or written now; later it may."""
+
+
+class StoreCorrupt(StoreError):
+    """The database holds what cannot be right; nothing is served from it."""
+
+
+class Deposed(StoreError):
+    """Another process leads by now, or the version has moved on: nothing was written."""
+
+
+class LinkError(AnarchicError):
+    """A worker cannot reach its server, or the server refused what it sent.
+
+    ``code`` is the server's word for it, empty where no answer came.
+    """
+
+    def __init__(self, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -42,6 +42,7 @@ class AfaCs:
 
     Symbols: ``m`` is m, ``server_lr`` is eta, ``population`` is M (None: the workers heard so
     far), the rows are eta_L_i * G_i. An update costs O(d), whatever M is.
+    ``rows`` makes the memory from its width and dtype.
     ``expire_after`` forgets a worker that was silent for more than so many versions, ``cap``
     refuses newcomers beyond so many workers: nobody weighs for ever after leaving. The sum of the
     rows is kept in float64; a row a trillion times larger than the rest leaves rounding behind
@@ -57,6 +58,7 @@ class AfaCs:
     step: Step = field(default_factory=SgdStep)
     expire_after: int | None = None
     cap: int | None = None
+    rows: Callable[[int, np.dtype[Any]], Rows] = MemoryRows
 
     def __post_init__(self) -> None:
         check_settings("AfaCs", self.m, self.server_lr)
@@ -70,7 +72,7 @@ class AfaCs:
         return AfaCsState(
             params,
             version=0,
-            rows=MemoryRows(len(params), params.dtype),
+            rows=self.rows(len(params), params.dtype),
             total=np.zeros(len(params), np.float64),
             count=0,
             moments=self.step.init(params),

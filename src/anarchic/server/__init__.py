@@ -1,0 +1,1 @@
+"""The live system: a server that collects updates from workers who answer to nobody."""
