@@ -41,6 +41,3 @@ def test_what_is_no_run(tmp_path):
     (tmp_path / "settings.json").write_text(json.dumps({"editor.fontSize": 12}))
     with pytest.raises(RunError, match="fingerprint"):
         read_run(tmp_path)
-    (tmp_path / "settings.json").write_text("[1, 2]")
-    with pytest.raises(RunError, match="fingerprint"):
-        read_run(tmp_path)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from anarchic.errors import RunError
 from anarchic.sim.record import Metrics, RunDirectory
 
 
@@ -36,8 +35,6 @@ def read_run(path: str | os.PathLike[str], name: str | None = None) -> RecordedR
     path = Path(path)
     record = RunDirectory(path)
     settings = record.settings()
-    if not isinstance(settings, dict) or "fingerprint" not in settings:
-        raise RunError(f"{path}/settings.json is not that of a run: it has no fingerprint.")
     # A run that was just started has not evaluated anything yet.
     metrics = record.metrics() if (path / "metrics.csv").exists() else []
     summary = record.summary() if record.finished else None

@@ -37,11 +37,17 @@ class RunDirectory:
                 f"{path} exists and is not empty: choose another directory, or resume the run "
                 "in it."
             )
-        path.mkdir(parents=True, exist_ok=True)
         record = cls(path)
         arrays, numbers = timetable.to_arrays()
-        wire.write(path / "timetable.safetensors", arrays, dict(numbers))
-        record._write("settings.json", json.dumps(settings, indent=2) + "\n")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            wire.write(path / "timetable.safetensors", arrays, dict(numbers))
+            record._write("settings.json", json.dumps(settings, indent=2) + "\n")
+        except OSError as error:
+            raise RunError(
+                f"A run cannot be recorded in {path}: {error.strerror or error}. Choose another "
+                "directory."
+            ) from error
         return record
 
     @classmethod
@@ -63,7 +69,13 @@ class RunDirectory:
         return record
 
     def settings(self) -> dict[str, Any]:
-        return self._json("settings.json")
+        """What the run was started with, and the fingerprint that tells it from any other."""
+        found = self._json("settings.json")
+        if "fingerprint" not in found:
+            raise RunError(
+                f"{self.path / 'settings.json'} is not that of a run: it has no fingerprint."
+            )
+        return found
 
     def summary(self) -> dict[str, Any]:
         return self._json("summary.json")
@@ -91,7 +103,7 @@ class RunDirectory:
                     for row in csv.DictReader(file)
                 ]
         except (OSError, ValueError) as error:
-            raise RunError(f"{self.path / 'metrics.csv'} cannot be read: {error}") from error
+            raise RunError(f"{self.path / 'metrics.csv'} cannot be read: {error}.") from error
 
     def start_metrics(self, rows: Sequence[Metrics]) -> None:
         """Begin metrics.csv with the rows so far, dropping what a cut-off run wrote after them."""
@@ -134,14 +146,16 @@ class RunDirectory:
 
     def _json(self, name: str) -> dict[str, Any]:
         try:
-            found: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
+            found = json.loads((self.path / name).read_text(encoding="utf-8"))
         except FileNotFoundError as error:
             raise RunError(
                 f"{self.path} has no {name}: it is not the directory of a "
                 f"{'finished ' if name == 'summary.json' else ''}run."
             ) from error
         except (OSError, ValueError) as error:
-            raise RunError(f"{self.path / name} cannot be read: {error}") from error
+            raise RunError(f"{self.path / name} cannot be read: {error}.") from error
+        if not isinstance(found, dict):
+            raise RunError(f"{self.path / name} holds a {type(found).__name__}, not an object.")
         return found
 
     def _write(self, name: str, text: str) -> None:
