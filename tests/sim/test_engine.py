@@ -7,7 +7,7 @@ import pytest
 
 from anarchic import AfaCd, AfaCs, Carry, Experiment, FedAsync, LocalWork, Scaffold, Sgd
 from anarchic.data import Quadratics, random_quadratics
-from anarchic.errors import ConfigError, Diverged
+from anarchic.errors import Diverged
 from anarchic.participation import (
     ConstantSteps,
     Exponential,
@@ -168,14 +168,3 @@ def test_divergence_names_the_version_and_the_worker():
     walk = Walk(Experiment(task(), AfaCd(3), sampled(rounds=600), LocalWork(lr=1e6)))
     with pytest.raises(Diverged, match=r"after version \d+: .*worker '\d'"):
         walk_to_the_end(walk)
-
-
-def test_a_timetable_for_another_m_is_refused():
-    with pytest.raises(ConfigError, match=r"every 2 updates.*made for 3.*m=2"):
-        Experiment(task(), AfaCd(2), sampled(m=3))
-
-
-def test_more_workers_than_data_are_refused():
-    table = Sampler(WORKERS + 1, 3, ConstantSteps(1)).timetable(0, 2)
-    with pytest.raises(ConfigError, match=r"7 workers.*only 6"):
-        Experiment(task(), AfaCd(3), table)

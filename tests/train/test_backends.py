@@ -32,7 +32,9 @@ RULES = [Sgd(), Prox(0.1), Momentum(0.9), Scaffold()]
 def walked(task, work, rounds, backend):
     """The parameters after some rounds of asynchronous, dynamic training."""
     table = Sampler(WORKERS, 2, UniformSteps(2), versions_back=5).timetable(3, rounds)
-    rule = Carry(AfaCd(2), names=("control",), population=WORKERS)
+    rules = {each.rule for each in ([work] if isinstance(work, LocalWork) else work)}
+    shares = any(rule.shares for rule in rules)
+    rule = Carry(AfaCd(2), names=("control",), population=WORKERS) if shares else AfaCd(2)
     walk = Walk(Experiment(task, rule, table, work, seed=11, backend=backend))
     while walk.version < rounds:
         walk.next_version()

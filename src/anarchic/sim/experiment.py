@@ -56,8 +56,23 @@ class Experiment:
                 f"The timetable has {table.workers} workers, but only {len(self.works)} of them "
                 "have local work: give one LocalWork for all or one each."
             )
-        if self.eval_every is not None and self.eval_every < 1:
-            raise ConfigError(f"eval_every must be at least 1 round, got {self.eval_every}.")
+        check_schedule(self.eval_every, self.target_accuracy, self.lookahead)
+        self._check_extras()
+
+    def _check_extras(self) -> None:
+        """Vectors that only one side knows would be lost without a word, or missed at a visit."""
+        carried = set(self.rule.init(np.zeros(1, np.float32)).extras)
+        shared = {name for rule in {work.rule for work in self.works} for name in rule.shares}
+        if missing := sorted(shared - carried):
+            raise ConfigError(
+                f"The workers share {', '.join(missing)}, which the rule does not carry: put "
+                "Carry(rule, names, population) around it."
+            )
+        if idle := sorted(carried - shared):
+            raise ConfigError(
+                f"The rule carries {', '.join(idle)}, which no worker's local rule shares: give "
+                "workers a local rule that does, as Scaffold shares control, or leave Carry out."
+            )
 
     @property
     def works(self) -> Sequence[LocalWork]:
@@ -80,3 +95,16 @@ class Experiment:
         same = (self.rule, self.work, self.seed, type(self.backend).__name__, self.lookahead)
         parts.update(f"{self.timetable.digest()} {same} {self.task.layout}".encode())
         return parts.hexdigest()
+
+
+def check_schedule(eval_every: int | None, target_accuracy: float | None, lookahead: int) -> None:
+    """Refuse numbers with which a run could not be evaluated, stopped or computed ahead."""
+    if eval_every is not None and eval_every < 1:
+        raise ConfigError(f"eval_every must be at least 1 round, got {eval_every}.")
+    if target_accuracy is not None and not 0 < target_accuracy <= 1:
+        raise ConfigError(
+            f"target_accuracy is a share of the test samples above 0 and at most 1, got "
+            f"{target_accuracy}."
+        )
+    if lookahead < 1:
+        raise ConfigError(f"lookahead must be at least 1 update, got {lookahead}.")

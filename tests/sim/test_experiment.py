@@ -1,0 +1,59 @@
+"""What an experiment refuses before it is run, and what tells it from another."""
+
+from __future__ import annotations
+
+import pytest
+
+from anarchic import AfaCd, Carry, Experiment, LocalWork, Scaffold, Sgd
+from anarchic.data import random_quadratics
+from anarchic.errors import ConfigError
+from anarchic.participation import ConstantSteps, Sampler
+from anarchic.train.quadratic import QuadraticTask
+
+WORKERS = 6
+
+
+def task(**options):
+    return QuadraticTask(random_quadratics(WORKERS, 4, **options))
+
+
+def table(m=3, workers=WORKERS):
+    return Sampler(workers, m, ConstantSteps(1)).timetable(0, 2)
+
+
+def test_a_timetable_for_another_m_is_refused():
+    with pytest.raises(ConfigError, match=r"every 2 updates.*made for 3.*m=2"):
+        Experiment(task(), AfaCd(2), table(m=3))
+
+
+def test_more_workers_than_data_are_refused():
+    with pytest.raises(ConfigError, match=r"7 workers.*only 6"):
+        Experiment(task(), AfaCd(3), table(workers=WORKERS + 1))
+
+
+def test_more_workers_than_local_work_are_refused():
+    with pytest.raises(ConfigError, match=r"6 workers, but only 2"):
+        Experiment(task(), AfaCd(3), table(), work=[LocalWork(), LocalWork()])
+
+
+def test_what_is_shared_must_be_carried_and_the_other_way_round():
+    carry = Carry(AfaCd(3), names=("control",), population=WORKERS)
+    with pytest.raises(ConfigError, match=r"share control, which the rule does not carry"):
+        Experiment(task(), AfaCd(3), table(), LocalWork(Scaffold()))
+    with pytest.raises(ConfigError, match=r"carries control, which no worker's local rule shares"):
+        Experiment(task(), carry, table(), LocalWork(Sgd()))
+    some = [LocalWork(Scaffold()), *[LocalWork(Sgd())] * (WORKERS - 1)]
+    Experiment(task(), carry, table(), some)  # one that does is enough
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ({"eval_every": 0}, "eval_every must be at least 1"),
+        ({"target_accuracy": 1.5}, "at most 1, got 1.5"),
+        ({"lookahead": 0}, "lookahead must be at least 1"),
+    ],
+)
+def test_a_schedule_that_cannot_be_kept_is_refused(option, says):
+    with pytest.raises(ConfigError, match=says):
+        Experiment(task(), AfaCd(3), table(), **option)
