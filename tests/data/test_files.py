@@ -9,7 +9,7 @@ import zipfile
 import pytest
 
 from anarchic.data import files
-from anarchic.data.files import find, read
+from anarchic.data.files import find, locate, read
 from anarchic.data.mirrors import SOURCES, Source
 from anarchic.errors import DataError, DownloadError
 
@@ -44,6 +44,21 @@ def test_debian_s_copy_of_fashion_mnist_is_found(empty_home, monkeypatch, tmp_pa
 def test_cifar_s_own_folder_is_found_below_ours(empty_home):
     unpacked = put(empty_home / "cifar10" / "cifar-10-batches-bin" / "test_batch.bin.xz")
     assert find("cifar10", "test_batch.bin") == unpacked
+
+
+def test_a_data_set_is_where_all_its_files_are(empty_home, tmp_path):
+    *most, last = SOURCES["mnist"]
+    for name in most:
+        put(tmp_path / "mnist" / f"{name}.gz")
+    assert locate("mnist", tmp_path) is None
+    put(tmp_path / "mnist" / last)
+    assert locate("mnist", tmp_path) == tmp_path / "mnist"
+    assert locate("mnist") is None
+
+
+def test_an_archive_that_was_not_unpacked_yet_counts(empty_home):
+    put(empty_home / "cifar10" / "cifar-10-binary.tar.gz")
+    assert locate("cifar10") == empty_home / "cifar10"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from anarchic.data.catalogue import DATASETS, load
 from anarchic.data.cifar10 import load_cifar10
 from anarchic.data.dataset import Dataset
 from anarchic.data.digits import load_digits
+from anarchic.data.files import locate
 from anarchic.data.mnist import load_fashion_mnist, load_mnist
 from anarchic.data.partition import Parts, by_role, dirichlet, iid, labels
 from anarchic.data.quadratics import Quadratics, random_quadratics
@@ -26,5 +27,6 @@ __all__ = [
     "load_mnist",
     "load_shakespeare",
     "load_synthetic",
+    "locate",
     "random_quadratics",
 ]

@@ -42,6 +42,20 @@ def find(folder: str, filename: str, data_dir: str | os.PathLike[str] | None = N
     return _obtain(source, filename, homes, searched)
 
 
+def locate(folder: str, data_dir: str | os.PathLike[str] | None = None) -> Path | None:
+    """Where ``find`` would find the files of a data set, or the archive they come in.
+
+    None if one of them is missing; nothing is downloaded.
+    """
+    searched = _searched(folder, [root / folder for root in _roots(data_dir)])
+    found = None
+    for filename, source in SOURCES[folder].items():
+        found = _first(searched, [*(filename + suffix for suffix in _SUFFIXES), source.name])
+        if found is None:
+            return None
+    return None if found is None else found.parent
+
+
 def read(path: Path) -> bytes:
     """The whole content of a data file, decompressed."""
     import gzip
