@@ -1,9 +1,6 @@
 from dataclasses import fields
 
-import pytest
-
 from anarchic.cli.options import ALL, OPTIONS, settings_from
-from anarchic.errors import ConfigError
 from anarchic.sim.settings import Settings
 
 
@@ -49,9 +46,3 @@ def test_options_of_a_rule_are_read_for_the_rule_of_the_base():
     assert settings_from({"rule_options": ["by-samples=true"]}, base).rule_options == {
         "by_samples": True
     }
-
-
-@pytest.mark.parametrize("given", [{"device": "tpu"}, {"dtype": "float16"}, {"threads": 0}])
-def test_wrong_names_for_torch_are_refused(given):
-    with pytest.raises(ConfigError):
-        settings_from(given)

@@ -10,7 +10,7 @@ import pytest
 
 from anarchic import AfaCd, Experiment, LocalWork, Settings, simulate
 from anarchic.data import random_quadratics
-from anarchic.errors import Diverged, RunError
+from anarchic.errors import ConfigError, Diverged, RunError
 from anarchic.participation import Sampler, UniformSteps
 from anarchic.sim.record import RunDirectory
 from anarchic.train.quadratic import QuadraticTask
@@ -88,6 +88,24 @@ def test_a_run_cut_off_resumes_to_the_same_bytes(tmp_path, change):
     accuracies = [[row["accuracy"] for row in run.metrics] for run in (resumed, whole)]
     assert accuracies[0] == accuracies[1]
     assert len(RunDirectory(tmp_path / "cut").metrics()) == len(whole.metrics)
+
+
+def test_a_run_is_resumed_with_the_settings_it_was_started_with(tmp_path):
+    with pytest.raises(Cut):
+        simulate(SMALL, out=tmp_path / "cut", checkpoint_every=5, watch=cut_at(12))
+    resumed = simulate(out=tmp_path / "cut", resume=True)
+    assert resumed.params.tobytes() == simulate(SMALL).params.tobytes()
+
+
+def test_a_run_without_a_directory_cannot_be_resumed():
+    with pytest.raises(ConfigError, match="give it as out"):
+        simulate(SMALL, resume=True)
+
+
+def test_checkpoints_cannot_be_written_every_zero_rounds(tmp_path):
+    with pytest.raises(ConfigError, match="checkpoint_every must be at least 1 round, got 0"):
+        simulate(SMALL, out=tmp_path / "run", checkpoint_every=0)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_cut_off_before_its_first_checkpoint_starts_again(tmp_path):

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 
 from anarchic import AfaCd, AfaCs, Carry, Clip, Prox, Settings, StalenessDiscount
 from anarchic.core.rules import RULES
 from anarchic.core.steps import AdamStep
-from anarchic.errors import ConfigError
-from anarchic.sim.settings import build
+from anarchic.errors import ConfigError, RunError
+from anarchic.sim.settings import WORKERS, build, dealt
 
 pytest.importorskip("torch")
 
@@ -59,13 +62,81 @@ def test_rule_options_reach_the_rule():
         ({"local_lr": 0.0}, "positive learning rate"),
         ({"batch": 0}, "batch of at least 1"),
         ({"arrival_probs": (0.5, 0.5)}, "10"),
-        ({"device": "tpu"}, "tpu"),
+        ({"device": "tpu"}, "no device 'tpu'"),
+        ({"device": "cuda:x"}, "no device 'cuda:x'"),
+        ({"dtype": "float16"}, "no dtype 'float16'; there are float32, float64"),
+        ({"lookahead": 0}, "lookahead must be at least 1"),
+        ({"target_accuracy": 0.0}, "above 0 and at most 1, got 0.0"),
+        ({"target_accuracy": 90}, "above 0 and at most 1, got 90"),
+        ({"eval_every": 0}, "eval_every must be at least 1"),
         ({"data": "synthetic", "workers": 0}, "workers"),
     ],
 )
 def test_bad_settings_are_refused_with_a_sentence(settings, says):
     with pytest.raises(ConfigError, match=says):
         build(Settings(**settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"idle_s": 2.0}, "'sampler' has no use for idle_s=2.0: .* exponential or lognormal"),
+        ({"step_s": 0.1}, "step_s=0.1"),
+        ({"spread": "none"}, "spread='none'"),
+        ({"slow_share": 0.3}, "slow_share=0.3"),
+        ({"slow_factor": 3.0}, "slow_factor=3.0"),
+        ({"lost": 0.1}, "lost=0.1"),
+        ({"timeout_s": 9.0}, "timeout_s=9.0"),
+        ({"availability": "trace.csv"}, "availability='trace.csv'"),
+        (
+            {"participation": "diurnal", "versions_back": 5},
+            "'diurnal' has no use for versions_back",
+        ),
+        ({"participation": "diurnal", "replace": True}, "replace=True: .* participation sampler"),
+        ({"participation": "diurnal", "arrival_probs": (1.0,)}, "arrival_probs"),
+        ({"rule": "fedavg", "participation": "diurnal", "availability": "a.csv"}, "synchronous"),
+    ],
+)
+def test_a_setting_that_would_be_ignored_is_refused(settings, says):
+    with pytest.raises(ConfigError, match=says):
+        Settings(**settings)
+
+
+def test_only_the_rule_need_change_in_a_comparison():
+    clocked = {"participation": "exponential", "idle_s": 2.0, "timeout_s": 9.0, "lost": 0.1}
+    assert Settings(rule="fedavg", **clocked).idle_s == Settings(**clocked).idle_s
+
+
+def test_settings_come_back_from_a_record():
+    settings = Settings(workers=2, m=1, arrival_probs=(0.4, 0.6), local_options={})
+    record = json.loads(json.dumps({**asdict(settings), "fingerprint": "x"}))
+    assert Settings.from_record(record) == settings
+
+
+@pytest.mark.parametrize(
+    ("record", "says"),
+    [
+        ({"rounds": 3, "quantum": True, "fingerprint": "x"}, r"this version \(quantum\)"),
+        ({"fingerprint": "x"}, "it has none"),
+    ],
+)
+def test_a_record_of_something_else_is_refused(record, says):
+    with pytest.raises(RunError, match=says):
+        Settings.from_record(record)
+
+
+def test_what_is_dealt_is_what_a_run_has():
+    settings = Settings(workers=5, m=2, labels_per_worker=4, seed=2)
+    data, parts = dealt(settings)
+    assert (data.name, len(parts)) == ("digits", 5)
+    assert all(len(set(data.y_train[part])) == 4 for part in parts)
+    assert [len(part) for part in parts] == build(settings).task.samples.tolist()
+
+
+def test_without_a_number_there_are_ten_workers_or_one_a_role():
+    assert len(dealt(Settings())[1]) == WORKERS == 10
+    data, parts = dealt(Settings(data="synthetic", workers=7))
+    assert len(data.roles) == len(parts) == 7
 
 
 def test_roles_are_workers_unless_dealt_otherwise():

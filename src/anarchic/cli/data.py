@@ -28,7 +28,9 @@ def list_data(
 
     found = list(shelf(given.get("data_dir"), check=check))
     rows = [(kept.name, kept.where, number(kept.train), number(kept.test)) for kept in found]
-    print_table(("data set", "where", "training samples", "test samples"), rows, names=2)
+    header = "data set", "where", "training samples", "test samples"
+    columns = 4 if check else 2  # only a data set that was loaded has been counted
+    print_table(header[:columns], [row[:columns] for row in rows], names=2)
     problems = [f"{kept.name}: {kept.problem}" for kept in found if kept.problem]
     if problems:
         raise DataError("; ".join(problems))
@@ -47,7 +49,7 @@ def holdings(
 ) -> None:
     """Show who holds how much of which class, as `anarchic simulate` would deal it."""
     from anarchic.report.holdings import holdings_table, plot_holdings
-    from anarchic.report.shelf import dealt
+    from anarchic.sim.settings import dealt
 
     data, parts = dealt(settings_from(given))
     table = holdings_table(parts, data.y_train, data.classes)

@@ -20,9 +20,8 @@ from anarchic.core.local import LOCAL_RULES
 from anarchic.core.rules import RULES
 from anarchic.core.steps import STEPS
 from anarchic.data import DATASETS
-from anarchic.errors import ConfigError
 from anarchic.models import MODELS
-from anarchic.sim.settings import BACKENDS, HABITS, SPREADS, Settings
+from anarchic.sim.settings import BACKENDS, HABITS, SPREADS, WORKERS, Settings
 
 Given = dict[str, Any]
 """The settings that were given on the command line, by the name of their field, still as typed."""
@@ -52,7 +51,7 @@ OPTIONS: Mapping[str, Option] = {
         _DATA, "Where data files are looked for first.", "DIR", "ANARCHIC_DATA, then the cache"
     ),
     "model": Option(_DATA, "The model.", _names(MODELS)),
-    "workers": Option(_DATA, "Number of workers, M.", None, "10, or one a role"),
+    "workers": Option(_DATA, "Number of workers, M.", None, f"{WORKERS}, or one a role"),
     "labels_per_worker": Option(
         _DATA, "Each worker holds samples of this many classes, p.", None, "all classes, at random"
     ),
@@ -175,17 +174,7 @@ def settings_from(given: Given, base: Settings | None = None) -> Settings:
         if name in given:
             kind = kinds.get(given.get(chooser, getattr(base, chooser)))
             values[name] = parse_options(flag, given[name], kind)
-    _check_torch_names(values)
     return replace(base, **values)
-
-
-def _check_torch_names(values: Given) -> None:
-    """Torch would answer a wrong name with a traceback."""
-    device, dtype = values.get("device", "cpu"), values.get("dtype", "float32")
-    if device.partition(":")[0] not in ("cpu", "cuda"):
-        raise ConfigError(f"There is no device {device!r}; there are cpu, cuda.")
-    if dtype not in ("float32", "float64"):
-        raise ConfigError(f"There is no dtype {dtype!r}; there are float32, float64.")
 
 
 _TYPES = get_type_hints(Settings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,8 +10,7 @@ import typer
 
 from anarchic.cli.options import ALL, Given, settings_from, takes
 from anarchic.cli.show import MISSING, examples, number, percent, print_facts
-from anarchic.errors import ConfigError, RunError
-from anarchic.report.runs import read_run
+from anarchic.errors import ConfigError
 from anarchic.sim.record import RunDirectory
 from anarchic.sim.settings import Settings
 
@@ -65,8 +63,10 @@ def simulate(
 
     if resume and out is None:
         raise ConfigError("--resume needs the directory of the run: give it with --out.")
-    settings = settings_from(given, recorded_settings(out) if resume and out else None)
-    was_finished = resume and out is not None and RunDirectory(out).finished
+    record = RunDirectory(out) if resume and out is not None else None
+    recorded = Settings.from_record(record.settings()) if record is not None else None
+    settings = settings_from(given, recorded)
+    was_finished = record is not None and record.finished
     try:
         with watching() as watch:
             result = run(
@@ -78,22 +78,6 @@ def simulate(
     if was_finished:
         typer.echo(f"The run in {out} had finished before; this is its summary.")
     print_facts(_facts(settings, result.summary, out), title="Summary")
-
-
-def recorded_settings(path: Path) -> Settings:
-    """The settings with which the run in ``path`` was started."""
-    found = read_run(path).settings
-    known = {f.name for f in fields(Settings)}
-    strange = sorted(set(found) - known - {"fingerprint"})
-    if strange:
-        raise RunError(
-            f"{path} was not started from settings of this version ({', '.join(strange)}): resume "
-            "it with the program that started it."
-        )
-    values = {name: value for name, value in found.items() if name in known}
-    if values.get("arrival_probs") is not None:
-        values["arrival_probs"] = tuple(values["arrival_probs"])  # JSON has no tuples
-    return Settings(**values)
 
 
 def _how_to_go_on(out: Path | None) -> str:

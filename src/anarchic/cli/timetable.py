@@ -34,13 +34,11 @@ def timetable(
 
     It is the timetable of `anarchic simulate` with the same options and seed.
     """
-    from anarchic.core.local import Sgd
     from anarchic.report.turnout import plot_turnout, turnout
-    from anarchic.sim.settings import make_rule, make_table
+    from anarchic.sim.settings import WORKERS, make_table
 
     settings = settings_from(given)
-    workers = 10 if settings.workers is None else settings.workers
-    table = make_table(settings, workers, make_rule(settings, workers, Sgd()).m)
+    table = make_table(settings, WORKERS if settings.workers is None else settings.workers)
     found = turnout(table)
     facts = [
         ("workers", number(found.workers)),

@@ -11,13 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from anarchic.core.local import Sgd
 from anarchic.errors import RunError
 from anarchic.report.curves import Curve, plot_race
 from anarchic.report.runs import first_at
 from anarchic.sim.record import Metrics
 from anarchic.sim.run import Run, Watcher, simulate
-from anarchic.sim.settings import Settings, make_rule, make_table
+from anarchic.sim.settings import Settings, make_table
 
 WORKERS = 20
 TARGET = 0.9
@@ -156,7 +155,7 @@ def _end_s(settings: Settings) -> float:
 
 
 def _version_s(settings: Settings) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    table = make_table(settings, WORKERS, make_rule(settings, WORKERS, Sgd()).m)
+    table = make_table(settings, WORKERS)
     assert table.version_s is not None, "the demo runs in continuous time"
     return table.version_s
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from anarchic.core.types import Vector
-from anarchic.errors import Diverged
+from anarchic.errors import ConfigError, Diverged
 from anarchic.participation.timetable import Timetable
 from anarchic.sim.engine import Walk
 from anarchic.sim.experiment import Experiment
@@ -54,7 +54,7 @@ class Run:
 
 
 def simulate(
-    what: Settings | Experiment,
+    what: Settings | Experiment | None = None,
     *,
     out: str | Path | None = None,
     resume: bool = False,
@@ -64,12 +64,20 @@ def simulate(
     """Train in virtual time, and record it in ``out`` if that is given.
 
     With ``resume`` a run that was cut off goes on from its last checkpoint, to the same bytes as
-    if it had not been. ``watch`` is called after every round.
+    if it had not been; ``what`` is then that run's own settings, and otherwise the defaults, where
+    it is left out. Checkpoints are written every ``checkpoint_every`` rounds (None: every minute).
+    ``watch`` is called after every round.
 
     >>> run = simulate(Settings(rounds=20, versions_back=5, batch=16))
     >>> run.accuracy > 0.8
     True
     """
+    if checkpoint_every is not None and checkpoint_every < 1:
+        raise ConfigError(f"checkpoint_every must be at least 1 round, got {checkpoint_every}.")
+    if resume and out is None:
+        raise ConfigError("A run is resumed from its directory: give it as out.")
+    if what is None:
+        what = _settings_of(out if resume else None)
     experiment = build(what) if isinstance(what, Settings) else what
     record = _open(experiment, Path(out), resume) if out is not None else None
     if record is not None and record.finished:
@@ -183,6 +191,12 @@ def _virtual_s(table: Timetable, version: int) -> float | None:
     if table.version_s is None:
         return None
     return float(table.version_s[version - 1]) if version else 0.0
+
+
+def _settings_of(recorded: str | Path | None) -> Settings:
+    if recorded is None:
+        return Settings()
+    return Settings.from_record(RunDirectory(Path(recorded)).settings())
 
 
 def _open(experiment: Experiment, path: Path, resume: bool) -> RunDirectory:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
@@ -14,7 +15,7 @@ from anarchic.core.rule import Rule
 from anarchic.core.rules import RULES
 from anarchic.core.steps import STEPS
 from anarchic.data import Dataset, Parts, by_role, dirichlet, iid, labels, load
-from anarchic.errors import ConfigError
+from anarchic.errors import ConfigError, RunError
 from anarchic.models import make
 from anarchic.participation import (
     ConstantSteps,
@@ -37,7 +38,7 @@ from anarchic.participation import (
     make_timetable,
     read_availability,
 )
-from anarchic.sim.experiment import Experiment
+from anarchic.sim.experiment import Experiment, check_schedule
 from anarchic.train.batched import Batched
 from anarchic.train.loop import Loop
 from anarchic.train.task import Backend, LocalWork, Task
@@ -49,22 +50,28 @@ SPREADS: dict[str, Callable[[], Any]] = {
     "exponential": ExponentialSpread,
     "lognormal": lambda: LogNormalSpread(1.0),
 }
-DAY_S = 86_400.0
+WORKERS = 10  # where neither the settings nor the roles of the data say how many
+CLOCKLESS = ("versions_back", "replace", "arrival_probs")  # what only the sampler has
+CLOCKED = (
+    *("idle_s", "step_s", "spread", "slow_share", "slow_factor"),
+    *("lost", "timeout_s", "availability"),
+)  # what only continuous time has
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """One run of the simulator. The defaults are the paper's LR settings on the embedded digits.
 
-    None means the default of the part concerned; a setting that the chosen rule does not have is
-    refused, not ignored.
+    None means the default of the part concerned. A setting that the chosen rule or participation
+    does not have is refused, not ignored; but fedavg takes ``idle_s`` and the others ``timeout_s``,
+    so that a comparison changes the rule alone.
     """
 
     # data and model
     data: str = "digits"
     data_dir: str | None = None
     model: str = "logistic"
-    workers: int | None = None  # M; 10, or as many as the data set has roles
+    workers: int | None = None  # M; WORKERS, or as many as the data set has roles
     labels_per_worker: int | None = None  # p
     dirichlet: float | None = None  # alpha
     augment: bool | None = None
@@ -121,25 +128,55 @@ class Settings:
         one_of("backend", self.backend, BACKENDS)
         one_of("participation", self.participation, HABITS)
         one_of("spread", self.spread, SPREADS)
+        one_of("dtype", self.dtype, ("float32", "float64"))
+        if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
+            raise ConfigError(f"There is no device {self.device!r}; there are cpu, cuda, cuda:N.")
+        check_schedule(self.eval_every, self.target_accuracy, self.lookahead)
+        self._refuse_unused()
         if self.labels_per_worker is not None and self.dirichlet is not None:
             raise ConfigError("Deal the data by labels_per_worker or by dirichlet, not by both.")
+
+    @staticmethod
+    def from_record(record: Mapping[str, Any]) -> Settings:
+        """The settings of a recorded run, as ``RunDirectory.settings`` reads them."""
+        values = {name: value for name, value in record.items() if name != "fingerprint"}
+        strange = sorted(values.keys() - {f.name for f in fields(Settings)})
+        if strange or not values:
+            raise RunError(
+                f"The run was not started from settings of this version "
+                f"({', '.join(strange) or 'it has none'}): resume it with the program that "
+                "started it."
+            )
+        if values.get("arrival_probs") is not None:
+            values["arrival_probs"] = tuple(values["arrival_probs"])  # JSON has no tuples
+        return Settings(**values)
+
+    def _refuse_unused(self) -> None:
+        sampled = self.participation == "sampler"
+        others = " or ".join(habit for habit in HABITS if (habit == "sampler") != sampled)
+        unused = dict.fromkeys(
+            CLOCKED if sampled else CLOCKLESS,
+            (f"Participation {self.participation!r}", f"participation {others}"),
+        )
+        if self.rule == "fedavg":
+            why = "The rule fedavg is synchronous and", "another rule"
+            unused |= dict.fromkeys(("versions_back", "availability"), why)
+        for name, (who, instead) in unused.items():
+            if (value := getattr(self, name)) != getattr(Settings, name):
+                raise ConfigError(
+                    f"{who} has no use for {name}={value!r}: leave it out, or use {instead}."
+                )
 
 
 def build(settings: Settings) -> Experiment:
     """The experiment that the settings name."""
-    data = _load(settings)
-    workers = _workers(settings, data)
-    local: LocalRule = _make(
-        LOCAL_RULES[settings.local_rule], {"mu": settings.mu}, settings.local_options
-    )
-    rule = make_rule(settings, workers, local)
-    # Before the task: a wrong number of workers is cheaper to find here than after the data.
-    timetable = make_table(settings, workers, rule.m)
+    data, parts = dealt(settings)
+    timetable = make_table(settings, len(parts))
     return Experiment(
-        task=_task(settings, data, deal(settings, data, workers)),
-        rule=rule,
+        task=_task(settings, data, parts),
+        rule=make_rule(settings, len(parts)),
         timetable=timetable,
-        work=LocalWork(local, settings.local_lr, settings.batch),
+        work=LocalWork(_local_rule(settings), settings.local_lr, settings.batch),
         seed=_seed(settings, "training"),
         backend=BACKENDS[settings.backend](),
         eval_every=settings.eval_every,
@@ -149,8 +186,27 @@ def build(settings: Settings) -> Experiment:
     )
 
 
-def make_rule(settings: Settings, workers: int, local: LocalRule) -> Rule[Any]:
+def dealt(settings: Settings) -> tuple[Dataset, Parts]:
+    """The data of a run, and the training samples of each of its workers."""
+    by_nature = settings.labels_per_worker is None and settings.dirichlet is None
+    options = {}
+    if settings.data == "synthetic" and by_nature and settings.workers is not None:
+        options["workers"] = settings.workers  # the only data that are made for a number of them
+    data = load(settings.data, settings.data_dir, **options)
+    if data.roles and by_nature:
+        return data, _by_role(settings, data)
+    workers = WORKERS if settings.workers is None else settings.workers
+    seed = _seed(settings, "partition")
+    if settings.labels_per_worker is not None:
+        return data, labels(data.y_train, workers, settings.labels_per_worker, seed)
+    if settings.dirichlet is not None:
+        return data, dirichlet(data.y_train, workers, settings.dirichlet, seed)
+    return data, iid(data.y_train, workers, seed)
+
+
+def make_rule(settings: Settings, workers: int) -> Rule[Any]:
     """The rule by name, with what settings put around it."""
+    local = _local_rule(settings)
     kind = RULES[settings.rule]
     has = {f.name for f in fields(kind)}
     given = {
@@ -170,17 +226,13 @@ def make_rule(settings: Settings, workers: int, local: LocalRule) -> Rule[Any]:
     return rule
 
 
-def make_table(settings: Settings, workers: int, m: int) -> Timetable:
+def make_table(settings: Settings, workers: int) -> Timetable:
     """Who reports when: the paper's sampler, habits in continuous time, or synchronous rounds."""
+    m = make_rule(settings, workers).m
     rng = np.random.default_rng(_seed(settings, "timetable"))
     c = settings.local_steps
     steps: StepPolicy = UniformSteps(c) if settings.dynamic_steps else ConstantSteps(c)
     if settings.participation == "sampler":
-        if settings.rule == "fedavg" and settings.versions_back > 1:
-            raise ConfigError(
-                f"fedavg is synchronous, it has no use for versions_back={settings.versions_back}: "
-                "leave it out, or use afa-cd."
-            )
         sampler = Sampler(
             workers,
             m,
@@ -213,39 +265,25 @@ def make_table(settings: Settings, workers: int, m: int) -> Timetable:
     return make_timetable(habits, workers=workers, m=m, rounds=settings.rounds, rng=rng)
 
 
-def deal(settings: Settings, data: Dataset, workers: int) -> Parts:
-    """The training samples of every worker."""
-    seed = _seed(settings, "partition")
-    if settings.labels_per_worker is not None:
-        return labels(data.y_train, workers, settings.labels_per_worker, seed)
-    if settings.dirichlet is not None:
-        return dirichlet(data.y_train, workers, settings.dirichlet, seed)
-    return by_role(data) if data.roles else iid(data.y_train, workers, seed)
-
-
 def one_of(what: str, name: str, known: Any) -> None:
     """Refuse a name that nobody knows."""
     if name not in known:
         raise ConfigError(f"There is no {what} {name!r}; there are {', '.join(known)}.")
 
 
-def _load(settings: Settings) -> Dataset:
-    by_nature = settings.labels_per_worker is None and settings.dirichlet is None
-    if settings.data == "synthetic" and settings.workers is not None and by_nature:
-        return load("synthetic", settings.data_dir, workers=settings.workers)
-    return load(settings.data, settings.data_dir)
-
-
-def _workers(settings: Settings, data: Dataset) -> int:
-    by_nature = settings.labels_per_worker is None and settings.dirichlet is None
-    if not (data.roles and by_nature):
-        return 10 if settings.workers is None else settings.workers
+def _by_role(settings: Settings, data: Dataset) -> Parts:
     if settings.workers not in (None, len(data.roles)):
         raise ConfigError(
             f"{data.name} is dealt by role to {len(data.roles)} workers, got "
             f"workers={settings.workers}: leave it out, or deal by labels_per_worker or dirichlet."
         )
-    return len(data.roles)
+    return by_role(data)
+
+
+def _local_rule(settings: Settings) -> LocalRule:
+    kind = LOCAL_RULES[settings.local_rule]
+    local: LocalRule = _make(kind, {"mu": settings.mu}, settings.local_options)
+    return local
 
 
 def _task(settings: Settings, data: Dataset, parts: Parts) -> Task:
