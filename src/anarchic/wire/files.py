@@ -1,4 +1,4 @@
-"""Records as bytes: the only module that knows the format, which is safetensors."""
+"""Models, states and other records as files, and as the bytes of such files."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import numpy as np
 import safetensors
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
+from safetensors.numpy import load, save
 
 from anarchic.core.saving import Arrays, Numbers, pack, unpack
 from anarchic.core.types import Layout, Vector
 from anarchic.errors import RunError
+from anarchic.wire.strict import floats
 
 T = TypeVar("T")
 
-_NUMPY = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 _NUMBERS = "numbers"  # the metadata entry that holds a state's numbers, as JSON
 
 
@@ -53,7 +53,7 @@ def load_model(path: Path) -> tuple[Layout, Vector, dict[str, str]]:
         raise _unreadable(path, error) from error
     layout = Layout.of({name: (e["shape"], e["dtype"]) for name, e in entries.items()})
     tensors = {
-        name: _floats(entry["data"], entry["dtype"]).reshape(entry["shape"])
+        name: floats(entry["data"], entry["dtype"]).reshape(entry["shape"])
         for name, entry in entries.items()
     }
     return layout, layout.join(tensors), _metadata(data)
@@ -61,8 +61,7 @@ def load_model(path: Path) -> tuple[Layout, Vector, dict[str, str]]:
 
 def write(path: Path, arrays: Mapping[str, NDArray[Any]], numbers: Numbers) -> None:
     """Arrays and JSON-able numbers in one file, which appears whole or not at all."""
-    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    _replace(path, save(contiguous, metadata={_NUMBERS: json.dumps(numbers)}))
+    _replace(path, encode_state(arrays, numbers))
 
 
 def read(path: Path) -> tuple[Arrays, Numbers]:
@@ -72,6 +71,26 @@ def read(path: Path) -> tuple[Arrays, Numbers]:
         if numbers is None:
             raise RunError(f"{path} is a safetensors file, but not one that anarchic wrote.")
         return {name: file.get_tensor(name) for name in file.keys()}, json.loads(numbers)  # noqa: SIM118
+
+
+def encode_state(arrays: Mapping[str, NDArray[Any]], numbers: Numbers) -> bytes:
+    """What ``write`` puts into a file."""
+    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    return save(contiguous, metadata={_NUMBERS: json.dumps(numbers)})
+
+
+def decode_state(data: bytes) -> tuple[Arrays, Numbers]:
+    """What ``encode_state`` was given."""
+    try:
+        arrays = load(data)
+    except SafetensorError as error:
+        raise RunError(
+            f"{len(data)} bytes of a saved state cannot be read ({error}): they were damaged."
+        ) from error
+    numbers = _metadata(data).get(_NUMBERS)
+    if numbers is None:
+        raise RunError("These bytes are a safetensors file, but not one that anarchic wrote.")
+    return arrays, json.loads(numbers)
 
 
 def _opened(path: Path) -> Any:  # safetensors has no type for what it opens
@@ -93,12 +112,6 @@ def _metadata(data: bytes) -> dict[str, str]:
     length = int.from_bytes(data[:8], "little")
     metadata: dict[str, str] = json.loads(data[8 : 8 + length]).get("__metadata__", {})
     return metadata
-
-
-def _floats(data: bytearray, dtype: str) -> NDArray[Any]:
-    if dtype == "BF16":  # the upper half of a float32; NumPy has no such type
-        return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
-    return np.frombuffer(data, _NUMPY[dtype])
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -1,0 +1,39 @@
+"""Records as bytes: the only room that knows the format, which is safetensors."""
+
+from anarchic.wire.files import (
+    decode_state,
+    encode_state,
+    load_model,
+    load_state,
+    read,
+    save_model,
+    save_state,
+    write,
+)
+from anarchic.wire.messages import (
+    EXTRA,
+    Decoded,
+    decode_snapshot,
+    decode_update,
+    encode_snapshot,
+    encode_update,
+    most_body_bytes,
+)
+
+__all__ = [
+    "EXTRA",
+    "Decoded",
+    "decode_snapshot",
+    "decode_state",
+    "decode_update",
+    "encode_snapshot",
+    "encode_state",
+    "encode_update",
+    "load_model",
+    "load_state",
+    "most_body_bytes",
+    "read",
+    "save_model",
+    "save_state",
+    "write",
+]
