@@ -14,12 +14,20 @@ def test_runs_are_tabled_drawn_and_written(anarchic, tmp_path):
     shown = anarchic("compare", *runs, "--out", picture, "--csv", numbers)
     assert shown.exit_code == 0, shown.output
     assert "80.0 %" in shown.output
-    assert "2 so far" in shown.output
+    assert "2+" in shown.output
+    assert "still going" in shown.output
     assert picture.read_bytes().startswith(b"\x89PNG")
     with open(numbers, newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["run"] for row in rows] == ["one"] * 3 + ["two"] * 3
     assert (rows[2]["round"], rows[2]["accuracy"]) == ("2", "0.8")
+
+
+def test_the_table_fits_80_columns(anarchic, tmp_path):
+    make_run(tmp_path / "fedasync-7", rule="fedasync", clock=True)
+    table = anarchic("compare", tmp_path / "fedasync-7").output.splitlines()
+    assert max(map(len, table)) <= 80
+    assert "fedasync-7" in table[2]
 
 
 def test_what_is_no_run_is_refused(refused, tmp_path):

@@ -1,5 +1,7 @@
 from dataclasses import fields
 
+import pytest
+
 from anarchic.cli.options import ALL, OPTIONS, settings_from
 from anarchic.sim.settings import Settings
 
@@ -24,6 +26,18 @@ def test_the_help_shows_the_defaults_of_settings(anarchic, monkeypatch):
     assert f"(default: {Settings().local_lr})" in shown
     for option in OPTIONS.values():
         assert option.help[:20] in shown
+
+
+@pytest.mark.parametrize("command", ["simulate", "timetable"])
+def test_the_help_fits_80_columns(anarchic, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = anarchic(command, "--help").output
+    assert "…" not in shown
+    beside = [line.split("  ")[0].removeprefix("│ ") for line in shown.splitlines()]
+    assert {"--versions-back", "--participation", "--dynamic-steps"} <= set(beside)
+    # The sentences have the larger part of the width, so that they read as such.
+    assert all(len(part) < 32 for part in beside if part.startswith("--"))
+    assert "afa-cd, afa-cs" in " ".join(shown.split()).replace(" │ │ ", " ")
 
 
 def test_what_none_stands_for_is_what_the_help_says(anarchic):

@@ -23,4 +23,4 @@ def test_units_and_percents():
 
 def test_a_table_in_a_pipe_is_not_broken_at_80_columns(capsys):
     print_table(["a", "b"], [("x" * 60, "y" * 60)])
-    assert f"{'x' * 60} │ {'y' * 60}" in capsys.readouterr().out
+    assert f"{'x' * 60}  {'y' * 60}" in capsys.readouterr().out

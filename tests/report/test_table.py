@@ -12,14 +12,14 @@ def test_a_line_a_run(tmp_path):
     [line] = compare_runs(runs)
     assert line.last10_accuracy == pytest.approx(0.5)
     assert line == Line(
-        "one", "afa-cd", True, 2, 0.8, line.last10_accuracy, 0.8, 20.0, 2, local_steps_per_second=10
+        "one", "afa-cd", True, 2, 0.8, line.last10_accuracy, 20.0, 2, local_steps_per_second=10
     )
 
 
 def test_a_run_without_evaluations_has_no_numbers(tmp_path):
     run = read_run(make_run(tmp_path / "one", finished=False, accuracies=()))
     assert compare_runs([run]) == [
-        Line("one", "afa-cd", False, 0, None, None, None, None, 0, None),
+        Line("one", "afa-cd", False, 0, None, None, None, 0, None),
     ]
 
 

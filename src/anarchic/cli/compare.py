@@ -38,20 +38,22 @@ def compare(
     from anarchic.report.table import compare_runs, write_csv
 
     read = read_runs(runs)
-    header = "run", "rule", "rounds", "final", "last 10", "best", "virtual time", "updates"
+    header = "run", "rule", "rounds", "final", "last 10", "virtual s", "updates", "steps/s"
     rows = [
         (
             line.name,
             line.rule,
-            number(line.rounds) + ("" if line.finished else " so far"),
-            *map(percent, (line.final_accuracy, line.last10_accuracy, line.best_accuracy)),
-            number(line.virtual_s, "s"),
+            number(line.rounds) + ("" if line.finished else "+"),
+            *map(percent, (line.final_accuracy, line.last10_accuracy)),
+            number(line.virtual_s),
             number(line.updates),
             number(line.local_steps_per_second),
         )
         for line in compare_runs(read)
     ]
-    print_table([*header, "local steps/s"], rows, names=2)
+    print_table(header, rows, names=2)
+    if any(run.summary is None for run in read):
+        typer.echo("+ is still going, or was cut off.")
     if out is not None:
         from anarchic.report.curves import plot_runs
 

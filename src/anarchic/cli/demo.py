@@ -42,7 +42,7 @@ def demo(
         "steps that is the same step.\n"
     )
     done = race(out, seed=settings_from(given).seed, watching=watching)
-    header = "rule", "rounds", f"time to {percent(TARGET)}", "FedAvg's time / its own"
+    header = "rule", "rounds", f"time to {percent(TARGET)}", "speed-up"
     rows = [
         (
             entry.label,

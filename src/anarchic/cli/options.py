@@ -38,19 +38,20 @@ class Option:
     flag: str | None = None  # where it is not the field's name
 
 
-def _names(known: Iterable[str]) -> str:
-    return "|".join(known)
+def _one_of(group: str, help: str, known: Iterable[str], stands_for: str | None = None) -> Option:
+    """The names stand in the sentence: beside the flag they would leave no room for it."""
+    return Option(group, f"{help}: {', '.join(known)}.", "NAME", stands_for)
 
 
 _DATA, _SERVER, _WORKERS = "Data and model", "Server", "Workers"
 _TURNOUT, _TIME, _RUN = "Participation", "Participation in continuous time", "Run"
 
 OPTIONS: Mapping[str, Option] = {
-    "data": Option(_DATA, "The data set.", _names(DATASETS)),
+    "data": _one_of(_DATA, "The data set", DATASETS),
     "data_dir": Option(
         _DATA, "Where data files are looked for first.", "DIR", "ANARCHIC_DATA, then the cache"
     ),
-    "model": Option(_DATA, "The model.", _names(MODELS)),
+    "model": _one_of(_DATA, "The model", MODELS),
     "workers": Option(_DATA, "Number of workers, M.", None, f"{WORKERS}, or one a role"),
     "labels_per_worker": Option(
         _DATA, "Each worker holds samples of this many classes, p.", None, "all classes, at random"
@@ -64,7 +65,7 @@ OPTIONS: Mapping[str, Option] = {
     "augment": Option(
         _DATA, "Crop and mirror training images.", None, "as the data set is used to"
     ),
-    "rule": Option(_SERVER, "How updates become steps.", _names(RULES)),
+    "rule": _one_of(_SERVER, "How updates become steps", RULES),
     "m": Option(_SERVER, "Updates a round, m.", None, "5, for rules that have it"),
     "server_lr": Option(
         _SERVER,
@@ -72,7 +73,7 @@ OPTIONS: Mapping[str, Option] = {
         None,
         "1.0, for rules that have it",
     ),
-    "server_opt": Option(_SERVER, "How a mean becomes a step.", _names(STEPS), "sgd"),
+    "server_opt": _one_of(_SERVER, "How a mean becomes a step", STEPS, "sgd"),
     "rule_options": Option(
         _SERVER,
         "Another setting of the rule, such as power=0.5 of fedbuff; may be repeated.",
@@ -83,7 +84,7 @@ OPTIONS: Mapping[str, Option] = {
         _SERVER, "Weigh an update by (1 + tau) ** -P, tau its staleness.", "P", "all alike"
     ),
     "clip": Option(_SERVER, "Bound eta_L * ||G|| of each update.", "C", "no bound"),
-    "local_rule": Option(_WORKERS, "What a local step does.", _names(LOCAL_RULES)),
+    "local_rule": _one_of(_WORKERS, "What a local step does", LOCAL_RULES),
     "mu": Option(_WORKERS, "Pull of prox towards the pulled model, mu.", None, "0.1, for prox"),
     "local_options": Option(
         _WORKERS,
@@ -95,11 +96,11 @@ OPTIONS: Mapping[str, Option] = {
     "dynamic_steps": Option(_WORKERS, "Draw K of each visit uniformly from 1 .. 2*local-steps."),
     "local_lr": Option(_WORKERS, "Local learning rate, eta_L."),
     "batch": Option(_WORKERS, "Samples a local step."),
-    "participation": Option(
+    "participation": _one_of(
         _TURNOUT,
-        "Who turns up when: the paper's sampler, without a clock, or habits in continuous time. "
-        "In continuous time fedavg runs in synchronous rounds that wait for the slowest.",
-        _names(HABITS),
+        "Who turns up when, by the paper's sampler, without a clock, or by habits in continuous "
+        "time, where fedavg runs in synchronous rounds that wait for the slowest",
+        HABITS,
     ),
     "versions_back": Option(
         _TURNOUT, "Sampler: the base version is one of the last so many; 1 is never late."
@@ -110,8 +111,8 @@ OPTIONS: Mapping[str, Option] = {
     ),
     "idle_s": Option(_TIME, "Mean idle time before a visit, in virtual seconds."),
     "step_s": Option(_TIME, "Time of one local step."),
-    "spread": Option(_TIME, "Chance in the time that a visit takes.", _names(SPREADS)),
-    "slow_share": Option(_TIME, "Share of workers that are slow."),
+    "spread": _one_of(_TIME, "Chance in the time that a visit takes", SPREADS),
+    "slow_share": Option(_TIME, "Probability that a worker is slow."),
     "slow_factor": Option(_TIME, "How many times longer slow workers take."),
     "lost": Option(_TIME, "Probability that a visit is lost in mid-work."),
     "timeout_s": Option(
@@ -122,9 +123,9 @@ OPTIONS: Mapping[str, Option] = {
     ),
     "rounds": Option(_RUN, "Rounds, that is steps of the server, T."),
     "seed": Option(_RUN, "Of all that is drawn at random."),
-    "backend": Option(_RUN, "One visit at a time, or all that can be computed.", _names(BACKENDS)),
-    "device": Option(_RUN, "Where training is computed.", "cpu|cuda"),
-    "dtype": Option(_RUN, "Precision of parameters.", "float32|float64"),
+    "backend": _one_of(_RUN, "One visit at a time, or all that can be computed", BACKENDS),
+    "device": _one_of(_RUN, "Where training is computed", ("cpu", "cuda")),
+    "dtype": _one_of(_RUN, "Precision of parameters", ("float32", "float64")),
     "threads": Option(_RUN, "Threads of torch.", None, "1 for logistic, else torch's choice"),
     "eval_every": Option(
         _RUN, "Rounds between evaluations; the last ten are evaluated.", None, "about 50 in all"
@@ -186,9 +187,10 @@ def _parameter(name: str) -> inspect.Parameter:
     flag = option.flag or "--" + name.replace("_", "-")
     kind = _typed(_TYPES[name])
     shown = default if isinstance(default, str | int | float) else option.stands_for
-    if kind is bool:
+    if default is False:  # giving it is all that it takes
+        shown = None
+    elif kind is bool:
         flag = f"{flag}/--no-{flag[2:]}"
-        shown = f"no-{flag[2:].partition('/')[0]}" if default is False else option.stands_for
     info = typer.Option(
         flag,
         # Typer would put brackets round a default that is not the parameter's own.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -29,7 +30,7 @@ def number(value: float | None, unit: str = "") -> str:
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, names: int = 1) -> None:
     """The first columns are names, to the left; the others are numbers, to the right."""
-    table = Table()
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for index, name in enumerate(header):
         table.add_column(name, justify="left" if index < names else "right", overflow="fold")
     for row in rows:

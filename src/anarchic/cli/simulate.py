@@ -48,15 +48,15 @@ def simulate(
         int | None,
         typer.Option(
             help="Rounds between checkpoints. [dim](default: one every minute)[/dim]",
-            min=1,
             rich_help_panel=_RECORD,
         ),
     ] = None,
 ) -> None:
     """Train in virtual time with workers that come and go as they like.
 
-    The defaults are the paper's settings for logistic regression, on the digits that come with
-    the package. The same settings and seed give the same run.
+    The defaults are the paper's for logistic regression, on the embedded digits.
+
+    The same settings and seed give the same run.
     """
     from anarchic.cli.progress import watching
     from anarchic.sim.run import simulate as run

@@ -22,7 +22,6 @@ class Line:
     rounds: int
     final_accuracy: float | None
     last10_accuracy: float | None
-    best_accuracy: float | None
     virtual_s: float | None
     updates: int
     local_steps_per_second: float | None
@@ -45,7 +44,6 @@ def _line(run: RecordedRun) -> Line:
         int(last.get("round") or 0),
         accuracies[-1] if accuracies else None,
         sum(newest) / len(newest) if newest else None,
-        max(accuracies, default=None),
         last.get("virtual_s"),
         int(last.get("updates") or 0),
         steps / seconds if seconds else None,
