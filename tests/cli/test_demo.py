@@ -40,6 +40,15 @@ def test_a_directory_of_someone_else_is_left_alone(refused, tmp_path):
     assert contents(tmp_path) == before
 
 
+def test_a_place_that_cannot_be_written_is_named(refused, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    assert "not made by the demo" in refused(1, "demo", "--out", tmp_path / "file")
+    line = refused(1, "demo", "--out", tmp_path / "file" / "demo")
+    assert "cannot write" in line
+    assert "--out" in line
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 @pytest.mark.slow
 def test_the_whole_demo_takes_seconds(anarchic, tmp_path):
     import time

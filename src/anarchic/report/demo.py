@@ -166,8 +166,14 @@ def _clear(out: Path) -> None:
         raise RunError(
             f"{out} exists and was not made by the demo: choose another directory with --out."
         )
-    out.mkdir(parents=True, exist_ok=True)
     about = {"made_by": "anarchic demo", "replaces": [*LABELS, "demo.png"]}
-    (out / MARK).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / MARK).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise RunError(
+            f"The demo cannot write to {out}: {error.strerror or error}. Choose another directory "
+            "with --out."
+        ) from error
     for rule in LABELS:
         shutil.rmtree(out / rule, ignore_errors=True)
