@@ -1,0 +1,333 @@
+"""SQLite: one file, one writer, and what it takes to be durable on it.
+
+One connection serves the whole process, in turns. A second one for reading would gain nothing:
+without a write-ahead log a reader is locked out while a commit is written anyhow, and would have
+to poll for the end of it instead of standing in the queue.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import final
+
+from sqlalchemy import Connection, create_engine, func, select
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import NullPool
+
+from anarchic.errors import StoreCorrupt, StoreError, StoreFull, StoreUnavailable
+from anarchic.server import sql_tables as t
+
+PATIENCE_S = 30.0  # for another process that writes to the file
+POLL_S = 0.1  # how often a waiting server looks whether another process wrote
+APPLICATION = 0x616E6172  # "anar", in the header of every file of ours
+
+PAGE_SIZE = 65536
+PRAGMAS = (
+    "journal_mode = PERSIST",
+    "synchronous = FULL",
+    "journal_size_limit = 67108864",
+    "secure_delete = OFF",  # Debian's default zeroes freed pages, which doubles the writing
+    "cache_size = -65536",
+    "foreign_keys = OFF",
+)
+
+
+@final
+class Sqlite:
+    """The file at ``path``, made if it is not there. See ``Database``."""
+
+    shared = False
+    largest = 999_000_000  # SQLITE_MAX_LENGTH is 10**9 for a whole row
+    insert = staticmethod(insert)
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._turn = _Turn()
+        self._bell = threading.Condition()
+        self._rings = 0
+        self._heard = threading.local()
+        self._connection: Connection | None = None
+        self._lead: sqlite3.Connection | None = None
+        self._closed = False
+        self._engine = create_engine(
+            "sqlite://",
+            creator=self._connect,
+            poolclass=NullPool,
+            isolation_level="AUTOCOMMIT",  # transactions are begun and ended below, by hand
+            hide_parameters=True,  # an error must not print four megabytes, or a token's hash
+        )
+        with _faults(self.path):
+            if not path.exists():
+                _make(path)
+            if path.stat().st_size == 0:
+                raise StoreCorrupt(
+                    f"{path} is empty, and a store never is. Restore it from a backup, or remove "
+                    "it to begin a new run."
+                )
+        with self.reading() as connection:
+            _check_identity(connection, path)
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        with self._transaction("BEGIN") as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        with self._transaction("BEGIN IMMEDIATE") as connection:
+            yield connection
+        self._ring()
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[Connection]:
+        with self._turn, _faults(self.path):
+            if self._closed:
+                raise StoreUnavailable(f"The store {self.path} was closed.")
+            try:
+                if self._connection is None:
+                    self._connection = self._engine.connect()
+                _patiently(self._connection, begin)
+                yield self._connection
+                _patiently(self._connection, "COMMIT")
+            except BaseException:
+                self._roll_back()
+                raise
+
+    def _roll_back(self) -> None:
+        """Begin anew with a fresh connection, which also rolls back what a failed disk left."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(DBAPIError):
+                connection.exec_driver_sql("ROLLBACK")
+            connection.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            f"file:{_quoted(self.path)}?mode=rw",  # never made in passing: see _make
+            uri=True,
+            timeout=0.0,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        for pragma in PRAGMAS:
+            connection.execute(f"PRAGMA {pragma}")
+        return connection
+
+    def next_seqs(self, connection: Connection, count: int) -> Sequence[int]:
+        last = connection.execute(select(func.max(t.updates.c.seq))).scalar() or 0
+        return range(last + 1, last + 1 + count)
+
+    def announce(self, connection: Connection) -> None:
+        """Nothing: ``writing`` rings, and other processes see that the file has changed."""
+
+    def _ring(self) -> None:
+        with self._bell:
+            self._rings += 1
+            self._bell.notify_all()
+
+    def wait(self, timeout_s: float) -> None:
+        """Each thread returns at once if something was written since it last returned."""
+        end = time.monotonic() + timeout_s
+        with self._bell:
+            while True:
+                now = (self._rings, self._stamp())
+                left = end - time.monotonic()
+                if now != getattr(self._heard, "mark", None) or left <= 0:
+                    self._heard.mark = now
+                    return
+                self._bell.wait(min(left, POLL_S))
+
+    def _stamp(self) -> tuple[int, int]:
+        try:
+            stat = os.stat(self.path)
+        except OSError:
+            return (0, 0)
+        return (stat.st_mtime_ns, stat.st_size)
+
+    def take_lead(self) -> bool:
+        """Hold a write lock on a file beside the store, which the system frees at our death.
+
+        The lock is SQLite's own: it works on every system, holds within one process too, and a
+        forked child does not inherit it.
+        """
+        if self._lead is not None:
+            return True
+        with _faults(self.path):
+            lock = sqlite3.connect(
+                f"{self.path}.lock", timeout=0.0, isolation_level=None, check_same_thread=False
+            )
+            try:
+                lock.execute("BEGIN EXCLUSIVE")
+            except sqlite3.OperationalError as error:
+                lock.close()
+                if _code(error) == sqlite3.SQLITE_BUSY:
+                    return False
+                raise
+        self._lead = lock
+        return True
+
+    def holds_lead(self) -> bool:
+        return self._lead is not None
+
+    def drop_lead(self) -> None:
+        lock, self._lead = self._lead, None
+        if lock is not None:
+            lock.close()
+
+    def close(self) -> None:
+        self.drop_lead()
+        with self._turn:
+            self._closed = True
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+        self._engine.dispose()
+
+
+class _Turn:
+    """A lock that is given in the order in which it was asked for.
+
+    With ``threading.Lock`` a writer that appends in a loop takes it again before a reader that
+    waits has woken up.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._queue: deque[threading.Lock] = deque()
+        self._taken = False
+
+    def __enter__(self) -> None:
+        with self._guard:
+            if not self._taken:
+                self._taken = True
+                return
+            mine = threading.Lock()
+            mine.acquire()
+            self._queue.append(mine)
+        mine.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        with self._guard:
+            if self._queue:
+                self._queue.popleft().release()
+            else:
+                self._taken = False
+
+
+def _patiently(connection: Connection, statement: str) -> None:
+    """Begin or commit, waiting for other processes.
+
+    SQLite's own waiting sleeps up to 0.1 s between attempts and then rarely meets the gap between
+    two commits of a busy server; looking every millisecond does.
+    """
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            connection.exec_driver_sql(statement)
+        except DBAPIError as error:
+            if _code(error.orig) != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+            time.sleep(0.001)
+        else:
+            return
+
+
+def _make(path: Path) -> None:
+    """Create the file complete or not at all: its name appears once its content is on disk."""
+    fresh = path.with_name(f"{path.name}.{uuid.uuid4().hex}.new")
+    try:
+        engine = create_engine(f"sqlite:///{fresh}", poolclass=NullPool)
+        with engine.connect() as connection:
+            connection.exec_driver_sql(f"PRAGMA page_size = {PAGE_SIZE}")
+            connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION}")
+            t.tables.create_all(connection)
+            connection.execute(insert(t.schema), {"number": t.SCHEMA})
+            connection.commit()
+        _sync(fresh)
+        with suppress(FileExistsError):  # another process was faster: use its file
+            os.link(fresh, path)
+        _sync(path.parent)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _check_identity(connection: Connection, path: Path) -> None:
+    if connection.exec_driver_sql("PRAGMA application_id").scalar() != APPLICATION:
+        raise StoreCorrupt(
+            f"{path} is a database, but not a store of anarchic. Choose another path."
+        )
+    number = connection.execute(select(t.schema.c.number)).scalar()
+    t.check_schema(number)
+
+
+def _quoted(path: Path) -> str:
+    from urllib.parse import quote
+
+    return quote(str(path.absolute()))
+
+
+def _code(error: BaseException | None) -> int:
+    """The primary error code of SQLite, 0 where there is none."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+@contextmanager
+def _faults(path: Path) -> Iterator[None]:
+    """Say in our words what SQLite or the system says in theirs."""
+    try:
+        yield
+    except DBAPIError as error:
+        raise _fault(path, error.orig) from error
+    except sqlite3.Error as error:
+        raise _fault(path, error) from error
+    except OSError as error:
+        raise StoreUnavailable(
+            f"The store {path} cannot be used: {error.strerror}. "
+            "Check that its directory exists and may be written to."
+        ) from error
+
+
+def _fault(path: Path, error: BaseException | None) -> StoreError:
+    code = _code(error)
+    if code == sqlite3.SQLITE_FULL:
+        return StoreFull(
+            f"No room left for {path}: nothing was written ({error}). "
+            "Free some space on its disk; the server goes on by itself."
+        )
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return StoreCorrupt(
+            f"{path} is damaged or not a database: {error}. "
+            "Check the disk and restore the file from a backup."
+        )
+    if code in (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH):
+        return StoreCorrupt(
+            f"{path} does not hold what a store holds: {error}. Restore the file from a backup."
+        )
+    return StoreUnavailable(f"{path} cannot be read or written now: {error}. {_remedy(code)}")
+
+
+def _remedy(code: int) -> str:
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return f"Another process has held it for {PATIENCE_S:.0f} s; find and stop that one."
+    if code == sqlite3.SQLITE_READONLY:
+        return "Make the file, its directory and its disk writable."
+    if code == sqlite3.SQLITE_IOERR:
+        return "Check the disk, and limits on file sizes or quotas."
+    return "Check that the file exists, may be read and written, and that its disk is healthy."
