@@ -111,6 +111,10 @@ class Store(Protocol):
     read or written now, and ``StoreCorrupt`` when what it holds cannot be right.
     """
 
+    @property
+    def shared(self) -> bool:
+        """Whether other processes may append to the same run."""
+
     def create(self, settings: Mapping[str, Any], model: bytes, state: bytes) -> Run:
         """Start a run at version 0; refused where one exists."""
 
@@ -122,6 +126,9 @@ class Store(Protocol):
 
     def pending(self, most: int) -> list[StoredUpdate]:
         """The oldest updates that no version holds, late commits of slow replicas included."""
+
+    def waiting(self) -> list[tuple[int, str]]:
+        """(seq, worker) of every update that no version holds; as ``pending``, without bodies."""
 
     def publish(self, publication: Publication) -> None:
         """Make a version durable; ``Deposed`` if another leads or the version has moved on.

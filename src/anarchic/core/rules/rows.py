@@ -70,6 +70,10 @@ class MemoryRows:
         worker, (_, version) = next(iter(self._heard.items()))
         return worker, version
 
+    def heard(self) -> dict[str, int]:
+        """Every worker, and the version at which it was last heard; the last heard last."""
+        return {worker: version for worker, (_, version) in self._heard.items()}
+
     def pack(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         matrix = np.empty((len(self), self._dim), self._dtype)
         for index, (slot, _) in enumerate(self._heard.values()):

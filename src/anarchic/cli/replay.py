@@ -1,0 +1,35 @@
+"""``anarchic replay``: fold a recorded run again."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from anarchic.cli.show import examples
+
+EPILOG = examples("anarchic replay run.db")
+
+
+def replay(
+    run: Annotated[str, typer.Argument(help="The server's store.", metavar="PATH|URL")],
+) -> None:
+    """Fold the recorded updates again and compare the parameters, byte for byte.
+
+    The server must have run with --keep-payloads. Exits with 1 if they differ.
+    """
+    from anarchic.server.replay import replay as fold_again
+    from anarchic.server.sql import open_store
+
+    opened = open_store(run, keep_payloads=True)
+    try:
+        found = fold_again(opened)
+    finally:
+        opened.close()
+    same = "equal to" if found.equal else "DIFFERENT from"
+    typer.echo(
+        f"Folded {found.updates} updates again: version {found.version}, parameters {same} the "
+        "published ones."
+    )
+    if not found.equal:
+        raise typer.Exit(1)

@@ -1,0 +1,293 @@
+"""The aggregating half of the server: folds accepted updates and publishes versions.
+
+It runs in a thread of its own and waits for nobody but the store. Updates are folded as they come,
+so that the memory it needs is the rule's; a version is published, that is made durable together
+with the order of folding, before anybody sees it. While more updates wait than a step needs, it
+goes on to the next step first: versions that nobody could have pulled need not be written.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from anarchic import wire
+from anarchic.core.rule import Rule
+from anarchic.core.types import Layout, Snapshot, Update
+from anarchic.errors import Deposed, StoreCorrupt, StoreError, UpdateRefused
+from anarchic.server.board import Board
+from anarchic.server.log import Log
+from anarchic.server.remember import encode, recall, remember, tracked_rows
+from anarchic.server.store import Publication, Store
+
+MOST_QUEUED = 32  # updates held in memory; more are read back from the store when their turn comes
+MOST_UNPUBLISHED_S = 0.25  # steps may pass unpublished for this long while updates are waiting
+PATIENCE_S = 0.5  # how long a follower waits before it asks again whether it may lead
+RETRY_S = 0.5
+
+
+class Aggregator:
+    """Leads, or follows the one that does."""
+
+    def __init__(
+        self,
+        store: Store,
+        rule: Rule[Any],
+        layout: Layout,
+        board: Board,
+        log: Log,
+        *,
+        step_after_s: float | None = None,
+    ) -> None:
+        self._store, self._rule, self._layout = store, rule, layout
+        self._board, self._log, self._step_after_s = board, log, step_after_s
+        self._queue: deque[tuple[int, Update]] = deque()
+        self._wake = threading.Condition()
+        self._stopping = False
+        self._look = True  # whether the store may hold updates that are not in the queue
+        self._taken: set[int] = set()  # seqs in the queue or folded since the last publication
+        self._folded: list[tuple[int, int, str]] = []  # (seq, version, worker) since then
+        self._oldest_s: float | None = None  # when the oldest update of the buffer was folded
+        self._published_s = 0.0
+        self._epoch: int | None = None
+        self._state: Any = None
+        self._thread = threading.Thread(target=self._run, name="aggregate", daemon=True)
+        # Held while updates become durable and are offered, and while the store is searched for
+        # more: whoever finds an update there knows that it will not be offered any more.
+        self.handover = threading.Lock()
+        self.on_folded: Callable[[Counter[str]], None] = lambda workers: None
+        self.on_elsewhere: Callable[[Counter[str]], None] = lambda waiting: None
+        self.failure: Exception | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 30.0) -> None:
+        """Fold what makes whole steps, publish it, and resign."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        self._thread.join(timeout_s)
+
+    @property
+    def m(self) -> int:
+        return self._rule.m
+
+    @property
+    def leads(self) -> bool:
+        return self._epoch is not None
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def offer(self, updates: Sequence[tuple[int, Update]]) -> None:
+        """Hand over updates that have just become durable."""
+        with self._wake:
+            for seq, update in updates:
+                if self.leads and len(self._queue) < MOST_QUEUED:
+                    if seq not in self._taken:
+                        self._taken.add(seq)
+                        self._queue.append((seq, update))
+                else:
+                    self._look = True
+            self._wake.notify()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            try:
+                if self._epoch is None:
+                    self._follow()
+                else:
+                    self._lead()
+            except Deposed as error:
+                self._log("deposed", reason=str(error))
+                self._step_down()
+            except StoreCorrupt as error:
+                self.failure = error
+                self._log("store_corrupt", reason=str(error))
+                return
+            except StoreError as error:
+                self.failure = error
+                self._log("store_error", reason=str(error))
+                self._step_down()
+                time.sleep(RETRY_S)
+            except Exception as error:  # a bug: updates stay durable, the server says it is unwell
+                self.failure = error
+                self._log("aggregator_failed", reason=repr(error), trace=traceback.format_exc())
+                return
+        if self._epoch is not None:
+            self._finish()
+
+    def _follow(self) -> None:
+        """Show what the leader publishes, and take its place when it is gone."""
+        self._catch_up()
+        epoch = self._store.lead()
+        if epoch is None:
+            self._store.wait(PATIENCE_S)
+            return
+        self._recover()
+        self._epoch = epoch
+        self.failure = None
+        self._log("leads", epoch=epoch, version=self._state.version)
+
+    def _catch_up(self) -> None:
+        run = self._store.run()
+        if run is None or (self._board.has_one and run.version <= self._board.newest.version):
+            return
+        body = self._store.model(run.version)
+        if body is not None:
+            _, snapshot, _ = wire.decode_snapshot(body)
+            self._board.post(snapshot, body)
+        self.on_elsewhere(Counter(worker for _, worker in self._store.waiting()))
+
+    def _recover(self) -> None:
+        """Go back to the newest published version; what was folded since then is folded again."""
+        run = self._store.run()
+        body = None if run is None else self._store.model(run.version)
+        if run is None or body is None:
+            raise StoreCorrupt("The store has no model of its newest version: restore it.")
+        _, snapshot, _ = wire.decode_snapshot(body)
+        self._state = recall(self._rule, snapshot, *self._store.state())
+        self._board.post(snapshot, body)
+        with self._wake:
+            self._queue.clear()
+            self._taken.clear()
+            self._folded.clear()
+            self._look = True
+        self._oldest_s = None
+        self.on_elsewhere(Counter(worker for _, worker in self._store.waiting()))
+
+    def _lead(self) -> None:
+        update = self._next()
+        if update is not None:
+            self._fold(*update)
+        elif self._overdue():
+            self._state = self._rule.flush(self._state)
+            self._publish()
+
+    def _next(self) -> tuple[int, Update] | None:
+        """The next update to be folded; waits a little where there is none."""
+        with self._wake:
+            if self._queue:
+                return self._queue.popleft()
+            look, self._look = self._look, False
+        if look:
+            self._read_back()
+        with self._wake:
+            if self._queue:
+                return self._queue.popleft()
+            if not self._stopping and not self._look:
+                self._wake.wait(self._nap_s())
+        if self._store.shared:
+            if not self._store.still_leads():
+                raise Deposed("The connection that held the lead is gone.")
+            self._look = True
+        return None
+
+    def _read_back(self) -> None:
+        """Fetch updates that other processes accepted, or that found the queue full."""
+        with self.handover, self._wake:
+            found = [(s, w) for s, w in self._store.waiting() if s not in self._taken]
+            room = MOST_QUEUED - len(self._queue)
+            self._look = len(found) > room
+            self._taken.update(seq for seq, _ in found[:room])
+        names = frozenset(self._state.extras)
+        for seq, worker in found[:room]:
+            body = self._store.body(seq)
+            if body is None:
+                raise StoreCorrupt(f"Update {seq} was accepted, but its body is gone.")
+            decoded = wire.decode_update(body, self._layout, extras=names, worker=worker)
+            with self._wake:
+                self._queue.append((seq, decoded.update))
+
+    def _fold(self, seq: int, update: Update) -> None:
+        before = self._state.version
+        try:
+            self._state = self._rule.receive(self._state, update)
+        except (
+            UpdateRefused
+        ) as error:  # it was checked when it was accepted; keep going all the same
+            self._log("refused_late", worker=update.worker, reason=str(error))
+        self._folded.append((seq, before + 1, update.worker))
+        self._oldest_s = self._oldest_s or time.monotonic()
+        if self._state.version > before and not self._in_a_hurry():
+            self._publish()
+
+    def _in_a_hurry(self) -> bool:
+        """Whether the next step is waiting already, and the last publication was just now."""
+        enough = len(self._queue) >= self._rule.due(self._state)
+        return enough and time.monotonic() - self._published_s < MOST_UNPUBLISHED_S
+
+    def _overdue(self) -> bool:
+        if self._step_after_s is None or self._oldest_s is None or not self._folded:
+            return False
+        waiting = self._rule.due(self._state) < self._rule.m
+        return waiting and time.monotonic() - self._oldest_s >= self._step_after_s
+
+    def _nap_s(self) -> float:
+        if self._store.shared:
+            return 0.05
+        if self._step_after_s is not None:
+            return min(0.05, self._step_after_s)
+        return 1.0
+
+    def _publish(self) -> None:
+        """Durable first, visible then. While the store is out of order, it is tried again."""
+        assert self._epoch is not None
+        body = encode(self._layout, self._state, self._board.run)
+        rows = tracked_rows(self._state)
+        changed, removed = rows.changes() if rows is not None else ({}, [])
+        publication = Publication(
+            epoch=self._epoch,
+            previous=self._board.newest.version,
+            version=self._state.version,
+            folded=[(seq, version) for seq, version, _ in self._folded],
+            model=body,
+            state=remember(self._state),
+            rows=changed,
+            forgotten=removed,
+        )
+        self._insist(lambda: self._store.publish(publication))
+        if rows is not None:
+            rows.seen()
+        self._taken.difference_update(seq for seq, _, _ in self._folded)
+        folded = Counter(worker for _, _, worker in self._folded)
+        self._folded.clear()
+        self._oldest_s, self._published_s = None, time.monotonic()
+        snapshot = Snapshot(self._state.version, self._state.params, self._state.extras)
+        self._board.post(snapshot, body)
+        self.on_folded(folded)
+
+    def _insist(self, write: Callable[[], None]) -> None:
+        while True:
+            try:
+                write()
+            except (Deposed, StoreCorrupt):
+                raise
+            except StoreError as error:
+                self.failure = error
+                self._log("cannot_publish", reason=str(error))
+                if self._stopping:
+                    raise
+                time.sleep(RETRY_S)
+            else:
+                self.failure = None
+                return
+
+    def _step_down(self) -> None:
+        self._epoch = None
+        self._store.resign()
+
+    def _finish(self) -> None:
+        """On shutdown: what makes whole steps is folded; the rest stays, durable, for next time."""
+        try:
+            while (update := self._next()) is not None:
+                self._fold(*update)
+        except StoreError as error:
+            self._log("store_error", reason=str(error))
+        self._store.resign()

@@ -1,0 +1,200 @@
+"""The collecting half of the server: checks updates and makes them durable, many at a time.
+
+The event loop reads bodies and checks them. One thread writes: whatever has come in while it was
+busy becomes its next transaction, so that the price of a sync is shared by all who wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from anarchic import wire
+from anarchic.core.rule import check, norms
+from anarchic.core.types import Layout, Update
+from anarchic.errors import NotFinite, StoreError
+from anarchic.server.aggregate import Aggregator
+from anarchic.server.board import Board
+from anarchic.server.limits import Pace, Shares
+from anarchic.server.refusals import Refusal
+from anarchic.server.settings import Limits
+from anarchic.server.store import NewUpdate, Receipt, Store
+
+GROUP_UPDATES, GROUP_BYTES = 64, 64 << 20
+INLINE_BYTES = 1 << 18  # larger bodies are checked outside the event loop
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """An update that may be accepted."""
+
+    new: NewUpdate
+    update: Update
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """An update on its way to the disk, and who wants to know."""
+
+    new: NewUpdate
+    update: Update
+    done: Callable[[Receipt | StoreError], None]
+
+
+class Collector:
+    """Takes bodies, gives receipts."""
+
+    def __init__(
+        self, store: Store, layout: Layout, board: Board, aggregator: Aggregator, limits: Limits
+    ) -> None:
+        self._store, self._layout, self._board = store, layout, board
+        self._aggregator, self._limits = aggregator, limits
+        self.shares = Shares(limits.share(aggregator.m))
+        self._pace = Pace(limits.updates_per_minute, limits.burst)
+        self._queue: list[Waiting] = []
+        self._wake = threading.Condition()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._write, name="collect", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 30.0) -> None:
+        """Write what is waiting, then end."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        self._thread.join(timeout_s)
+
+    async def submit(self, body: bytearray, worker: str | None) -> Receipt:
+        """Check an update, make it durable, and say what became of it; or raise a refusal.
+
+        ``worker`` is None where enrolment is open: then the update says who sent it.
+        """
+        if len(body) <= INLINE_BYTES:
+            checked = self._checked(body, worker)
+        else:
+            checked = await asyncio.to_thread(self._checked, body, worker)
+        name = checked.new.worker
+        self._pace.take(name)
+        self.shares.take(name)
+        accepted = False
+        try:
+            receipt = await self._durable(checked)
+            accepted = receipt.outcome == "accepted"
+        finally:
+            self.shares.sent(name, accepted=accepted)
+        if receipt.outcome == "conflict":
+            raise Refusal(
+                409,
+                "conflict",
+                f"Worker {name!r} has sent another update with the id {checked.new.id!r}.",
+                "Give every update an id of its own.",
+            )
+        return receipt
+
+    def _checked(self, body: bytearray, worker: str | None) -> Checked:
+        newest = self._board.newest
+        extras = frozenset(newest.snapshot.extras)
+        decoded = wire.decode_update(body, self._layout, extras=extras, worker=worker)
+        update = decoded.update
+        if update.base_version > newest.version:
+            self._refuse_unknown(update)
+        check(
+            update,
+            params=newest.snapshot.params,
+            version=max(newest.version, update.base_version),
+            oldest=max(0, newest.version - self._limits.max_staleness),
+            extras=extras,
+        )
+        norm = update.local_lr * float(norms(update.direction[None])[0])
+        if self._limits.max_norm is not None and norm > self._limits.max_norm:
+            raise NotFinite(
+                f"The update of worker {update.worker!r} has norm {norm:g}; this server takes "
+                f"norms up to {self._limits.max_norm:g}."
+            )
+        new = NewUpdate(
+            worker=update.worker,
+            id=update.id,
+            digest=hashlib.sha256(body).digest(),
+            base_version=update.base_version,
+            local_steps=update.local_steps,
+            local_lr=update.local_lr,
+            samples=update.samples,
+            norm=norm,
+            received_s=time.time(),
+            body=body,
+        )
+        return Checked(new, update)
+
+    def _refuse_unknown(self, update: Update) -> None:
+        """Unless another replica has published that version just now."""
+        run = self._store.run() if self._store.shared else None
+        if run is None or update.base_version > run.version:
+            raise Refusal(
+                409,
+                "unknown_version",
+                f"Base version {update.base_version} does not exist; the newest is "
+                f"{self._board.newest.version}.",
+                "Pull the model and train from what you get.",
+            )
+
+    async def _durable(self, checked: Checked) -> Receipt:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Receipt] = loop.create_future()
+
+        def done(result: Receipt | StoreError) -> None:
+            if future.done():  # the sender is gone; the update counts all the same
+                return
+            if isinstance(result, StoreError):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+        def tell(result: Receipt | StoreError) -> None:
+            loop.call_soon_threadsafe(done, result)
+
+        with self._wake:
+            if self._stopping:
+                raise Refusal(503, "busy", "The server is stopping.", "Send it again later.", 5.0)
+            self._queue.append(Waiting(checked.new, checked.update, tell))
+            self._wake.notify()
+        return await future
+
+    def _write(self) -> None:
+        while (group := self._next_group()) is not None:
+            try:
+                with self._aggregator.handover:
+                    receipts = self._store.append([waiting.new for waiting in group])
+                    self._aggregator.offer(
+                        [
+                            (receipt.seq, waiting.update)
+                            for receipt, waiting in zip(receipts, group, strict=True)
+                            if receipt.outcome == "accepted"
+                        ]
+                    )
+            except StoreError as error:
+                for waiting in group:
+                    waiting.done(error)
+                continue
+            for receipt, waiting in zip(receipts, group, strict=True):
+                waiting.done(receipt)
+
+    def _next_group(self) -> list[Waiting] | None:
+        with self._wake:
+            while not self._queue:
+                if self._stopping:
+                    return None
+                self._wake.wait()
+            size = count = 0
+            for waiting in self._queue[:GROUP_UPDATES]:
+                size += len(waiting.new.body)
+                if count and size > GROUP_BYTES:
+                    break
+                count += 1
+            group, self._queue = self._queue[:count], self._queue[count:]
+            return group

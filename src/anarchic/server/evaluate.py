@@ -1,0 +1,114 @@
+"""Evaluation of new versions by a user's function, in a process of its own.
+
+Aggregation never waits for it. While it is busy, newer versions replace the one that waits.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import multiprocessing
+import threading
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
+from typing import Any
+
+from anarchic import wire
+from anarchic.core.types import Snapshot
+from anarchic.errors import ConfigError, StoreError
+from anarchic.server.board import Posted
+from anarchic.server.log import Log
+from anarchic.server.store import Store
+
+Evaluate = Callable[[Snapshot], Mapping[str, float]]
+
+
+def find(name: str) -> Evaluate:
+    """The function that ``module:name`` names; it takes a snapshot and returns numbers."""
+    module, _, attribute = name.partition(":")
+    try:
+        found: Evaluate = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"There is no function {name!r} to evaluate with: {error}.") from error
+    return found
+
+
+class Evaluator:
+    """Hands the newest version to the process, one at a time."""
+
+    def __init__(self, name: str, store: Store, log: Log) -> None:
+        find(name)  # a wrong name is said at once, not after the first version
+        self._name, self._store, self._log = name, store, log
+        self._next: Posted | None = None
+        self._wake = threading.Condition()
+        self._stopping = False
+        self.latest: dict[str, Any] | None = None
+        self._thread = threading.Thread(target=self._run, name="evaluate", daemon=True)
+        self._thread.start()
+
+    def offer(self, posted: Posted) -> None:
+        with self._wake:
+            self._next = posted
+            self._wake.notify()
+
+    def stop(self) -> None:
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        self._thread.join(5)
+
+    def _run(self) -> None:
+        while not self._stopping:
+            ours, theirs = multiprocessing.get_context("spawn").Pipe()
+            process = multiprocessing.get_context("spawn").Process(
+                target=_serve, args=(self._name, theirs), daemon=True
+            )
+            process.start()
+            theirs.close()
+            try:
+                self._feed(ours)
+            except (EOFError, OSError) as error:
+                self._log("evaluator_died", reason=repr(error))
+            finally:
+                ours.close()
+                process.terminate()
+                process.join(5)
+            with self._wake:  # not in a circle at full speed, should it die at once every time
+                self._wake.wait_for(lambda: self._stopping, 1.0)
+
+    def _feed(self, pipe: Connection) -> None:
+        while (posted := self._take()) is not None:
+            pipe.send_bytes(posted.body)
+            while not pipe.poll(0.2):
+                if self._stopping:
+                    return
+            answer = json.loads(pipe.recv_bytes())
+            if "error" in answer:
+                self._log("evaluation_failed", version=posted.version, reason=answer["error"])
+                continue
+            self.latest = {"version": posted.version, **answer}
+            try:
+                self._store.add_evaluation(posted.version, answer)
+            except StoreError as error:
+                self._log("store_error", reason=str(error))
+
+    def _take(self) -> Posted | None:
+        with self._wake:
+            self._wake.wait_for(lambda: self._stopping or self._next is not None)
+            posted, self._next = self._next, None
+            return None if self._stopping else posted
+
+
+def _serve(name: str, pipe: Connection) -> None:
+    evaluate = find(name)
+    while True:
+        try:
+            _, snapshot, _ = wire.decode_snapshot(pipe.recv_bytes())
+        except EOFError:
+            return
+        try:
+            found = {key: float(value) for key, value in evaluate(snapshot).items()}
+            answer: dict[str, Any] = dict(found)
+        except Exception as error:  # the user's function may do anything
+            answer = {"error": repr(error)}
+        pipe.send_bytes(json.dumps(answer).encode())

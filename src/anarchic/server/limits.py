@@ -1,0 +1,150 @@
+"""Limits on what workers may do: how often, how many at a time, how slowly."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from anarchic.server.refusals import Refusal, busy, slow_down, too_many_updates, too_slow
+from anarchic.server.settings import Limits
+
+Receive = Callable[[], Awaitable[Any]]  # an ASGI receive
+
+
+class Pace:
+    """A bucket of tokens for every worker: so many at once, refilled at a rate."""
+
+    def __init__(self, per_minute: float, burst: int, clock: Callable[[], float] = time.monotonic):
+        self._rate, self._burst, self._clock = per_minute / 60, burst, clock
+        self._buckets: dict[str, tuple[float, float]] = {}  # worker -> (tokens, when)
+
+    def take(self, worker: str) -> None:
+        now = self._clock()
+        tokens, since = self._buckets.get(worker, (float(self._burst), now))
+        tokens = min(self._burst, tokens + (now - since) * self._rate)
+        if tokens < 1:
+            raise slow_down((1 - tokens) / self._rate)
+        self._buckets[worker] = (tokens - 1, now)
+        if len(self._buckets) > 10_000:
+            self._forget_the_full(now)
+
+    def _forget_the_full(self, now: float) -> None:
+        """A bucket that has filled up again is like one that was never there."""
+        full = self._burst / self._rate
+        self._buckets = {w: b for w, b in self._buckets.items() if now - b[1] < full}
+
+
+class Shares:
+    """How many updates of each worker wait for a step: nobody fills the buffer alone."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._sending: Counter[str] = Counter()  # being made durable
+        self._waiting: Counter[str] = Counter()  # durable, in no version yet
+
+    def take(self, worker: str) -> None:
+        held = self._sending[worker] + self._waiting[worker]
+        if held >= self._most:
+            raise too_many_updates(held, retry_after_s=1.0)
+        self._sending[worker] += 1
+
+    def sent(self, worker: str, *, accepted: bool) -> None:
+        """The end of what ``take`` began."""
+        self._sending -= Counter({worker: 1})
+        if accepted:
+            self._waiting[worker] += 1
+
+    def folded(self, workers: Counter[str]) -> None:
+        """A version holds these now."""
+        self._waiting -= workers  # drops what is not positive
+
+    def reset(self, waiting: Counter[str]) -> None:
+        """What the store says is waiting."""
+        self._waiting = waiting
+
+    def total(self) -> int:
+        return self._waiting.total()
+
+
+class Places:
+    """Places for bodies: beyond its first piece, a body is read only while it holds one."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._free = asyncio.Semaphore(limits.bodies)
+        self._queued = 0
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        if self._queued >= self._limits.waiting_bodies:
+            raise busy(1.0)
+        self._queued += 1
+        try:
+            async with asyncio.timeout(self._limits.turn_s):
+                await self._free.acquire()
+        except TimeoutError:
+            raise busy(5.0) from None
+        finally:
+            self._queued -= 1
+        try:
+            yield
+        finally:
+            self._free.release()
+
+
+class Body:
+    """Reads a request's body of known length, refusing those who keep others waiting."""
+
+    def __init__(self, receive: Receive, length: int, limits: Limits) -> None:
+        self._receive, self._length, self._limits = receive, length, limits
+        self._held = bytearray()
+
+    async def first_piece(self) -> None:
+        """So much as costs little memory; a trickle never gets beyond it."""
+        try:
+            async with asyncio.timeout(self._limits.first_piece_s):
+                while len(self._held) < min(self._length, self._limits.first_piece):
+                    self._held += await self._more()
+        except TimeoutError:
+            raise too_slow(
+                f"Only {len(self._held)} of {self._length} bytes came within "
+                f"{self._limits.first_piece_s:g} s."
+            ) from None
+
+    @property
+    def complete(self) -> bool:
+        return len(self._held) >= self._length
+
+    async def rest(self) -> bytearray:
+        """All of it, at no less than the least rate in any two seconds."""
+        window_s = 2.0
+        while not self.complete:
+            before, until = len(self._held), time.monotonic() + window_s
+            while not self.complete and (left := until - time.monotonic()) > 0:
+                try:
+                    async with asyncio.timeout(left):
+                        self._held += await self._more()
+                except TimeoutError:
+                    break
+            if not self.complete and len(self._held) - before < self._limits.least_rate * window_s:
+                raise too_slow(f"{len(self._held)} of {self._length} bytes came, ever slower.")
+        if len(self._held) > self._length:
+            raise Refusal(400, "malformed", "The body is longer than it said.", "Send it whole.")
+        return self._held
+
+    async def _more(self) -> bytes:
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise Gone
+        chunk: bytes = message.get("body", b"")
+        if not message.get("more_body", False) and len(self._held) + len(chunk) < self._length:
+            raise Refusal(400, "malformed", "The body is shorter than it said.", "Send it whole.")
+        return chunk
+
+
+class Gone(Exception):
+    """The worker hung up; there is nobody to answer."""

@@ -1,0 +1,43 @@
+"""Counters for Prometheus."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+
+from anarchic.server.board import Board
+
+
+class Metrics:
+    """What the server counts. A registry of its own: several servers may live in one process."""
+
+    def __init__(self, board: Board) -> None:
+        self._registry = CollectorRegistry()
+        self._updates = Counter(
+            "anarchic_updates", "Updates by outcome", ["outcome"], registry=self._registry
+        )
+        self._bytes = Counter("anarchic_update_bytes", "Bytes of updates", registry=self._registry)
+        self._refusals = Counter(
+            "anarchic_refusals", "Refused requests by code", ["code"], registry=self._registry
+        )
+        self._folds = Counter(
+            "anarchic_updates_folded", "Updates in published versions", registry=self._registry
+        )
+        version = Gauge("anarchic_version", "The newest version", registry=self._registry)
+        version.set_function(lambda: board.newest.version if board.has_one else -1)
+        self.counts = {"accepted": 0, "duplicate": 0, "refused": 0, "folded": 0}
+
+    def received(self, outcome: str, length: int) -> None:
+        self._updates.labels(outcome).inc()
+        self._bytes.inc(length)
+        self.counts[outcome] += 1
+
+    def refused(self, code: str) -> None:
+        self._refusals.labels(code).inc()
+        self.counts["refused"] += 1
+
+    def folded(self, count: int) -> None:
+        self._folds.inc(count)
+        self.counts["folded"] += count
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)

@@ -1,0 +1,92 @@
+"""The description of the routes for machines, in the words of docs/protocol.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def _answer(description: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
+
+
+_REFUSAL = {
+    "type": "object",
+    "required": ["error", "message", "remedy"],
+    "properties": {name: {"type": "string"} for name in ("error", "message", "remedy")},
+}
+_RECEIPT = {
+    "type": "object",
+    "required": ["status", "version", "buffered"],
+    "properties": {
+        "status": {"type": "string", "enum": ["accepted", "duplicate"]},
+        "version": {"type": "integer", "minimum": 0},
+        "buffered": {"type": "integer", "minimum": 0},
+    },
+}
+_BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+
+
+def _refusals(*statuses: int) -> dict[str, Any]:
+    return {
+        str(status): _answer("Refused, with a code and a remedy", _REFUSAL) for status in statuses
+    }
+
+
+def _pull(summary: str, parameters: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "get": {
+            "summary": summary,
+            "parameters": parameters,
+            "security": [{}, {"token": []}],
+            "responses": {
+                "200": {"description": "A safetensors file", "content": _BYTES},
+                "206": {"description": "A part of it", "content": _BYTES},
+                "304": {"description": "The version that was named is still the newest"},
+                "416": {"description": "No such part"},
+                **_refusals(401, 403, 404),
+            },
+        }
+    }
+
+
+def _path(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": schema}
+
+
+def _shown(summary: str, content: str) -> dict[str, Any]:
+    body = {content: {"schema": {"type": "object" if "json" in content else "string"}}}
+    return {
+        "get": {
+            "summary": summary,
+            "responses": {"200": {"description": summary, "content": body}, **_refusals(503)},
+        }
+    }
+
+
+OPENAPI: dict[str, Any] = {
+    "openapi": "3.1.0",
+    "info": {"title": "anarchic", "version": "1"},
+    "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+    "paths": {
+        "/v1/model": _pull("The newest model", []),
+        "/v1/runs/{run}/models/{version}": _pull(
+            "One version, which never changes",
+            [_path("run", {"type": "string"}), _path("version", {"type": "integer", "minimum": 0})],
+        ),
+        "/v1/updates": {
+            "post": {
+                "summary": "Hand an update back",
+                "security": [{}, {"token": []}],
+                "requestBody": {"required": True, "content": _BYTES},
+                "responses": {
+                    "202": _answer("Accepted: it is on disk and will count once", _RECEIPT),
+                    "200": _answer("Seen before: it counts once", _RECEIPT),
+                    **_refusals(400, 401, 403, 408, 409, 411, 413, 422, 429, 503, 507),
+                },
+            }
+        },
+        "/v1/status": _shown("Where the run stands", "application/json"),
+        "/metrics": _shown("Counters for Prometheus", "text/plain"),
+        "/healthz": _shown("Whether the server is well", "application/json"),
+    },
+}

@@ -1,0 +1,120 @@
+"""Every refusal: what the worker is told, and the one table from our errors to HTTP."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from anarchic.errors import (
+    AnarchicError,
+    MalformedUpdate,
+    NotFinite,
+    StaleUpdate,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+)
+
+
+@dataclass
+class Refusal(Exception):
+    """An answer that is not what the worker hoped for."""
+
+    status: int
+    code: str
+    message: str
+    remedy: str
+    retry_after_s: float | None = None
+
+    def body(self) -> bytes:
+        return json.dumps(
+            {"error": self.code, "message": self.message, "remedy": self.remedy}
+        ).encode()
+
+
+# The first that fits counts: narrow ones stand before wide ones.
+_TABLE: tuple[tuple[type[AnarchicError], int, str, str, float | None], ...] = (
+    (NotFinite, 422, "not_finite", "Lower the local learning rate or clip the gradients.", None),
+    (MalformedUpdate, 422, "malformed", "Send what docs/protocol.md describes.", None),
+    (StaleUpdate, 409, "stale", "Pull the model again and train from there.", None),
+    (StoreFull, 507, "store_full", "Keep the update and send it again later.", 30.0),
+    (StoreCorrupt, 503, "store_unavailable", "The operator must restore the store.", 60.0),
+    (StoreError, 503, "store_unavailable", "Keep the update and send it again later.", 5.0),
+)
+
+
+def refusal_of(error: AnarchicError) -> Refusal:
+    """The refusal for an error; the store's own words stay in the log."""
+    for kind, status, code, remedy, retry in _TABLE:
+        if isinstance(error, kind):
+            message = str(error) if status < 500 else "The server cannot store updates now."
+            return Refusal(status, code, message, remedy, retry)
+    return Refusal(422, "malformed", str(error), "Send what docs/protocol.md describes.")
+
+
+def unauthorized() -> Refusal:
+    return Refusal(
+        401,
+        "unauthorized",
+        "The request carries no valid token.",
+        "Send 'Authorization: Bearer TOKEN' with the token that the operator gave you.",
+    )
+
+
+def revoked(worker: str) -> Refusal:
+    return Refusal(
+        403, "revoked", f"The token of worker {worker!r} was revoked.", "Ask the operator for one."
+    )
+
+
+def too_large(length: int, most: int) -> Refusal:
+    return Refusal(
+        413,
+        "too_large",
+        f"The body has {length} bytes, this model's updates have at most {most}.",
+        "Send the direction once, as float32 or narrower.",
+    )
+
+
+def length_required() -> Refusal:
+    return Refusal(
+        411, "length_required", "The request has no Content-Length.", "Send the body's length."
+    )
+
+
+def too_slow(message: str) -> Refusal:
+    return Refusal(408, "too_slow", message, "Send the same update again.")
+
+
+def busy(retry_after_s: float) -> Refusal:
+    return Refusal(
+        503,
+        "busy",
+        "Too many bodies are being sent.",
+        "Send the update again later.",
+        retry_after_s,
+    )
+
+
+def slow_down(retry_after_s: float) -> Refusal:
+    return Refusal(
+        429,
+        "slow_down",
+        "The worker sends more updates than it may.",
+        "Wait as long as Retry-After says.",
+        retry_after_s,
+    )
+
+
+def too_many_updates(waiting: int, retry_after_s: float) -> Refusal:
+    return Refusal(
+        429,
+        "too_many_updates",
+        f"{waiting} updates of this worker wait for the next step already.",
+        "Wait until the version has changed.",
+        retry_after_s,
+    )
+
+
+def not_found(message: str, remedy: str) -> Refusal:
+    return Refusal(404, "not_found", message, remedy)

@@ -1,0 +1,99 @@
+"""Folding the recorded updates again, and the trace of a run as a timetable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from anarchic import wire
+from anarchic.core.rule import Rule
+from anarchic.errors import RunError, UpdateRefused
+from anarchic.participation.timetable import Timetable, running_numbers
+from anarchic.server.service import stored_layout, stored_rules
+from anarchic.server.store import Folded, Store
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What folding everything again gave."""
+
+    version: int
+    updates: int
+    equal: bool  # to the published parameters and extras, byte for byte
+
+
+def replay(store: Store, progress: Callable[[int], None] = lambda count: None) -> Replay:
+    """Fold the recorded updates in their order, from the first model, and compare the end."""
+    run = store.run()
+    first = store.model(0) if run is not None else None
+    newest = store.model(run.version) if run is not None else None
+    if run is None or first is None or newest is None:
+        raise RunError("The store has no run that could be replayed, or not its first model.")
+    layout, rule = stored_layout(run), stored_rules(run).build()
+    _, snapshot, _ = wire.decode_snapshot(first)
+    _, published, _ = wire.decode_snapshot(newest)
+    state = rule.init(snapshot.params)
+    count = 0
+    for folded in store.trace():
+        if folded.order is None or folded.version is None:
+            continue
+        # A version that a timer made has fewer updates than m.
+        state = _up_to(rule, state, folded.version - 1)
+        body = store.body(folded.seq)
+        if body is None:
+            raise RunError(
+                f"Update {folded.seq} of worker {folded.worker!r} is no longer stored: a run can "
+                "be replayed if its server kept the payloads (--keep-payloads)."
+            )
+        names = frozenset(state.extras)
+        update = wire.decode_update(body, layout, extras=names, worker=folded.worker).update
+        with suppress(UpdateRefused):  # the server passed over it as well
+            state = rule.receive(state, update)
+        count += 1
+        progress(count)
+    state = _up_to(rule, state, run.version)
+    same = state.params.tobytes() == published.params.tobytes() and all(
+        state.extras[name].tobytes() == vector.tobytes()
+        for name, vector in published.extras.items()
+    )
+    return Replay(state.version, count, same and state.version == published.version)
+
+
+def _up_to(rule: Rule[Any], state: Any, version: int) -> Any:
+    return rule.flush(state) if state.version < version else state
+
+
+def timetable_of(store: Store) -> Timetable:
+    """The trace of a run as a timetable for the simulator, its time in seconds since the first."""
+    run = store.run()
+    rows = [row for row in store.trace() if row.order is not None] if run is not None else []
+    if run is None or not rows:
+        raise RunError("The store has no folded update, so there is no timetable in it.")
+    m = stored_rules(run).m
+    _check_rounds(rows, m)
+    names = sorted({row.worker for row in rows})
+    number = {name: index for index, name in enumerate(names)}
+    worker = np.array([number[row.worker] for row in rows], np.int32)
+    table = Timetable(
+        workers=len(names),
+        m=m,
+        worker=worker,
+        visit=running_numbers(worker),
+        base_version=np.array([row.base_version for row in rows], np.int32),
+        local_steps=np.array([row.local_steps for row in rows], np.int32),
+    )
+    table.check()
+    return table
+
+
+def _check_rounds(rows: list[Folded], m: int) -> None:
+    for index, row in enumerate(rows):
+        if row.version != index // m + 1:
+            raise RunError(
+                f"Version {row.version} was not made of {m} updates (a timer stepped): such a run "
+                "has no timetable."
+            )

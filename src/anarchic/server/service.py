@@ -1,0 +1,226 @@
+"""A server put together: store, rule, board, collector, aggregator."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from anarchic import wire
+from anarchic.core.types import Layout, Vector
+from anarchic.errors import ConfigError, StoreError
+from anarchic.server.aggregate import Aggregator
+from anarchic.server.auth import bearer
+from anarchic.server.board import Board, Posted
+from anarchic.server.collect import Collector
+from anarchic.server.evaluate import Evaluator
+from anarchic.server.limits import Places
+from anarchic.server.log import JsonLog, Log
+from anarchic.server.metrics import Metrics
+from anarchic.server.remember import first_snapshot
+from anarchic.server.settings import RuleSettings, ServerSettings
+from anarchic.server.store import Account, Run, Store
+
+ACCOUNTS_S = 1.0  # how soon a new or revoked token is noticed
+START_S = 30.0
+
+
+def open_run(store: Store, rules: Mapping[str, Any], init: Path | None) -> Run:
+    """Go on with the store's run, or begin one with a first model.
+
+    ``rules`` are the settings that were given; those of a run that goes on must agree with it.
+    """
+    run = store.run()
+    if run is None:
+        if init is None:
+            raise ConfigError("The store holds no run yet: give a first model with --init.")
+        layout, params, _ = wire.load_model(init)
+        return begin(store, RuleSettings(**rules), layout, params)
+    differing = [
+        f"{name} is {run.settings.get(name)!r} there and {value!r} here"
+        for name, value in rules.items()
+        if run.settings.get(name) != value
+    ]
+    if differing:
+        raise ConfigError(
+            f"The store holds a run with other settings: {'; '.join(differing)}. Leave them out to "
+            "go on with it, or choose another store."
+        )
+    return run
+
+
+def begin(store: Store, rules: RuleSettings, layout: Layout, params: Vector) -> Run:
+    """Start a run in an empty store."""
+    snapshot, state = first_snapshot(rules.build(), params)
+    settings = {
+        **asdict(rules),
+        "run": secrets.token_hex(8),
+        "names": layout.names,
+        "shapes": layout.shapes,
+        "dtypes": layout.dtypes,
+    }
+    body = wire.encode_snapshot(layout, snapshot, settings["run"])
+    return store.create(settings, body, state)
+
+
+def stored_rules(run: Run) -> RuleSettings:
+    """The rule with which a run was begun."""
+    known = RuleSettings.__dataclass_fields__
+    return RuleSettings(**{name: value for name, value in run.settings.items() if name in known})
+
+
+def stored_layout(run: Run) -> Layout:
+    """The layout of a run's model."""
+    return Layout(
+        tuple(run.settings["names"]),
+        tuple(tuple(shape) for shape in run.settings["shapes"]),
+        tuple(run.settings["dtypes"]),
+    )
+
+
+class Service:
+    """Everything behind the routes. Methods are called in the event loop."""
+
+    def __init__(
+        self, store: Store, settings: ServerSettings | None = None, log: Log | None = None,
+        evaluator: Evaluator | None = None,
+    ) -> None:  # fmt: skip
+        run = store.run()
+        if run is None:
+            raise ConfigError("The store holds no run yet: begin one with a first model.")
+        self.settings = settings or ServerSettings()
+        self.log: Log = log or JsonLog()
+        self.run: str = run.settings["run"]
+        self._store, self._evaluator = store, evaluator
+        self.rules, self.layout = stored_rules(run), stored_layout(run)
+        self.board = Board(self.run, self.settings.history)
+        self.metrics = Metrics(self.board)
+        self.places = Places(self.settings.limits)
+        self.aggregator = Aggregator(
+            store,
+            self.rules.build(),
+            self.layout,
+            self.board,
+            self.log,
+            step_after_s=self.settings.step_after_s,
+        )
+        self.collector = Collector(
+            store, self.layout, self.board, self.aggregator, self.settings.limits
+        )
+        self.stopping = asyncio.Event()
+        self._accounts: dict[str, Account] = {}
+        self._accounts_task: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        self.most_body_bytes = 0
+
+    async def start(self) -> None:
+        """Return when the newest version can be served."""
+        loop = asyncio.get_running_loop()
+
+        def in_loop(call: Any) -> Any:
+            return lambda *given: loop.call_soon_threadsafe(call, *given)
+
+        self.aggregator.on_folded = in_loop(self._folded)
+        self.aggregator.on_elsewhere = in_loop(self.collector.shares.reset)
+        self.board.listen(in_loop(self._posted))
+        self._accounts = await asyncio.to_thread(self._store.accounts)
+        self.aggregator.start()
+        until = time.monotonic() + START_S
+        while not self.board.has_one:
+            if not self.aggregator.alive or time.monotonic() > until:
+                raise ConfigError(f"The run cannot be served: {self.aggregator.failure}")
+            await asyncio.sleep(0.01)
+        extras = frozenset(self.board.newest.snapshot.extras)
+        self.most_body_bytes = wire.most_body_bytes(self.layout, extras)
+        self.collector.start()
+        self._accounts_task = asyncio.create_task(self._watch_accounts())
+        self.log("serving", run=self.run, version=self.board.newest.version)
+
+    async def stop(self) -> None:
+        """Finish what was accepted."""
+        self.stopping.set()
+        self._posted()
+        if self._accounts_task is not None:
+            self._accounts_task.cancel()
+        await asyncio.to_thread(self.collector.stop)
+        await asyncio.to_thread(self.aggregator.stop)
+        if self._evaluator is not None:
+            await asyncio.to_thread(self._evaluator.stop)
+        self.log("stopped", version=self.board.newest.version)
+
+    def may_pull(self, authorization: str | None) -> None:
+        if not (self.settings.public_model or self.settings.open_enrolment):
+            bearer(authorization, self._accounts)
+
+    def may_push(self, authorization: str | None) -> str | None:
+        """The worker that pushes, or None where the update may name it."""
+        if self.settings.open_enrolment and authorization is None:
+            return None
+        return bearer(authorization, self._accounts)
+
+    async def version(self, number: int) -> Posted | None:
+        """A version that is still kept, here or in the store."""
+        posted = self.board.get(number)
+        if posted is not None or number > self.board.newest.version:
+            return posted
+        body = await asyncio.to_thread(self._store.model, number)
+        if body is None:
+            return None
+        _, snapshot, _ = wire.decode_snapshot(body)
+        return Posted(snapshot, body, f'"{self.run}-{number}"')
+
+    async def changed(self, seen: int, timeout_s: float) -> bool:
+        """Wait until the version is not ``seen`` any more; False after the timeout."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.board.newest.version == seen and not self.stopping.is_set():
+                    await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def status(self) -> dict[str, Any]:
+        """What anybody may know."""
+        return {
+            "run": self.run,
+            "version": self.board.newest.version,
+            "rule": self.rules.rule,
+            "m": self.rules.m,
+            "parameters": self.layout.dim,
+            "buffered": self.collector.shares.total(),
+            "leads": self.aggregator.leads,
+            "updates": dict(self.metrics.counts),
+            "evaluation": self._evaluator.latest if self._evaluator is not None else None,
+        }
+
+    def problem(self) -> str | None:
+        """Why the server is unwell, if it is."""
+        if not self.aggregator.alive:
+            return "Updates are accepted but no longer aggregated; see the log."
+        if self.aggregator.failure is not None:
+            return "The store does not take new versions now; see the log."
+        return None
+
+    def _folded(self, workers: Counter[str]) -> None:
+        self.collector.shares.folded(workers)
+        self.metrics.folded(workers.total())
+
+    def _posted(self) -> None:
+        """Wake everybody who waits for a version, and begin waiting anew."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+        if self._evaluator is not None and self.board.has_one:
+            self._evaluator.offer(self.board.newest)
+
+    async def _watch_accounts(self) -> None:
+        while True:
+            await asyncio.sleep(ACCOUNTS_S)
+            try:
+                self._accounts = await asyncio.to_thread(self._store.accounts)
+            except StoreError as error:
+                self.log("store_error", reason=str(error))

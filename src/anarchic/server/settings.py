@@ -1,0 +1,98 @@
+"""What a server is told: its rule, its limits, its manners."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from anarchic.core.around import Clip, StalenessDiscount
+from anarchic.core.rule import Rule
+from anarchic.core.rules import RULES
+from anarchic.core.steps import STEPS
+from anarchic.errors import ConfigError
+from anarchic.server.memory import TrackedRows
+
+# Rules that fold whatever was accepted, however late: an accepted update must count.
+LIVE_RULES = ("afa-cd", "afa-cs", "fedbuff")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleSettings:
+    """The rule of a run: fixed when the run is created, and stored with it."""
+
+    rule: str = "afa-cd"
+    m: int = 4
+    server_lr: float = 1.0
+    server_opt: str = "sgd"
+    staleness_power: float | None = None
+    clip: float | None = None
+    expire_after: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.rule not in LIVE_RULES:
+            raise ConfigError(
+                f"A server cannot run {self.rule!r}; it can run {', '.join(LIVE_RULES)}."
+            )
+        if self.server_opt not in STEPS:
+            raise ConfigError(
+                f"There is no server optimiser {self.server_opt!r}; there are {', '.join(STEPS)}."
+            )
+        self.build()
+
+    def build(self) -> Rule[Any]:
+        """The rule, its memory of workers kept by the store where it has one."""
+        kind = RULES[self.rule]
+        names = {f.name for f in fields(kind)}
+        own: dict[str, Any] = {"step": STEPS[self.server_opt]()}
+        if "rows" in names:
+            own["rows"] = TrackedRows
+        if self.expire_after is not None:
+            if "expire_after" not in names:
+                raise ConfigError(f"{self.rule} remembers nobody, so nothing can expire.")
+            own["expire_after"] = self.expire_after
+        rule: Rule[Any] = kind(m=self.m, server_lr=self.server_lr, **own)
+        if self.staleness_power is not None:
+            rule = StalenessDiscount(rule, self.staleness_power)
+        return rule if self.clip is None else Clip(rule, self.clip)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What one worker, or all of them together, may do to the server."""
+
+    per_worker: int | None = None  # updates of one worker waiting for a step; None: half of m
+    max_staleness: int = 1_000  # versions
+    max_norm: float | None = None  # of local_lr * direction
+    updates_per_minute: float = 6_000.0  # of one worker
+    burst: int = 100  # that it may send at once
+    bodies: int = 8  # read at the same time, beyond their first piece
+    waiting_bodies: int = 256  # that may queue for their turn
+    first_piece: int = 1 << 18  # bytes of a body that are read before it needs a place
+    least_rate: float = 65_536.0  # bytes a second of a body that holds a place
+    first_piece_s: float = 20.0  # until when the first piece must be there
+    turn_s: float = 30.0  # how long a body waits for its place
+    header_s: float = 10.0  # until when a request's head must be there
+    header_bytes: int = 16_384
+    connections: int = 4_096
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if value is not None and not value > 0:
+                raise ConfigError(f"The limit {f.name} must be positive, got {value}.")
+
+    def share(self, m: int) -> int:
+        """How many updates of one worker may wait for a step of ``m``."""
+        return max(1, m // 2) if self.per_worker is None else self.per_worker
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """A running server."""
+
+    limits: Limits = field(default_factory=Limits)
+    open_enrolment: bool = False  # workers without tokens may push, under names of their own
+    public_model: bool = False  # anybody may pull
+    step_after_s: float | None = None  # step with what is there if the oldest waited this long
+    history: int = 16  # versions that can be pulled
+    keep_payloads: bool = False  # for replay
