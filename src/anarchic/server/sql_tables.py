@@ -19,6 +19,7 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    Sequence,
     Table,
     Text,
     UniqueConstraint,
@@ -34,6 +35,8 @@ SCHEMA = 1  # raised when a table changes in a way that older code cannot read
 tables = MetaData()
 # SQLite gives a row number for nothing only to a primary key declared INTEGER.
 Number = BigInteger().with_variant(Integer(), "sqlite")
+
+seqs = Sequence("updates_seq", metadata=tables)  # where replicas draw numbers at the same time
 
 schema = Table("store_schema", tables, Column("number", Integer, nullable=False))
 

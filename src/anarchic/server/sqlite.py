@@ -25,6 +25,7 @@ from sqlalchemy.pool import NullPool
 
 from anarchic.errors import StoreCorrupt, StoreError, StoreFull, StoreUnavailable
 from anarchic.server import sql_tables as t
+from anarchic.server.sql_bell import Bell
 
 PATIENCE_S = 30.0  # for another process that writes to the file
 POLL_S = 0.1  # how often a waiting server looks whether another process wrote
@@ -52,9 +53,7 @@ class Sqlite:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._turn = _Turn()
-        self._bell = threading.Condition()
-        self._rings = 0
-        self._heard = threading.local()
+        self._bell = Bell(self._stamp, POLL_S)
         self._connection: Connection | None = None
         self._lead: sqlite3.Connection | None = None
         self._closed = False
@@ -85,7 +84,7 @@ class Sqlite:
     def writing(self) -> Iterator[Connection]:
         with self._transaction("BEGIN IMMEDIATE") as connection:
             yield connection
-        self._ring()
+        self._bell.ring()
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[Connection]:
@@ -129,22 +128,8 @@ class Sqlite:
     def announce(self, connection: Connection) -> None:
         """Nothing: ``writing`` rings, and other processes see that the file has changed."""
 
-    def _ring(self) -> None:
-        with self._bell:
-            self._rings += 1
-            self._bell.notify_all()
-
     def wait(self, timeout_s: float) -> None:
-        """Each thread returns at once if something was written since it last returned."""
-        end = time.monotonic() + timeout_s
-        with self._bell:
-            while True:
-                now = (self._rings, self._stamp())
-                left = end - time.monotonic()
-                if now != getattr(self._heard, "mark", None) or left <= 0:
-                    self._heard.mark = now
-                    return
-                self._bell.wait(min(left, POLL_S))
+        self._bell.wait(timeout_s)
 
     def _stamp(self) -> tuple[int, int]:
         try:

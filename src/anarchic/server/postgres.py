@@ -1,0 +1,269 @@
+"""PostgreSQL: any number of servers share one run, and one of them leads.
+
+Several runs can live in one database, each in its own schema (``?options=-csearch_path=name`` in
+the address). That a commit is on disk is PostgreSQL's promise: its ``fsync`` must be on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, final
+
+import psycopg
+from psycopg import sql
+from psycopg.pq import Format
+from sqlalchemy import Connection, create_engine, event, func, select, text
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from anarchic.errors import StoreCorrupt, StoreError, StoreFull, StoreUnavailable
+from anarchic.server import sql_tables as t
+from anarchic.server.sql_bell import Bell
+
+PATIENCE_S = 30  # for a connection from the pool, or for a lock
+LEASE_S = 10  # after which the database ends the session of a leader that hangs
+HEARTBEAT_S = 2.0
+
+CONNECT: dict[str, Any] = {
+    "connect_timeout": 10,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+    "application_name": "anarchic",
+}
+SESSION = (
+    "SET synchronous_commit = on",  # an answer must not overtake the disk
+    f"SET lock_timeout = '{PATIENCE_S}s'",
+    # A server that is stopped in the middle of a transaction must not hold up the others.
+    f"SET idle_in_transaction_session_timeout = '{LEASE_S}s'",
+    # The database must notice the death of a whole machine too, to free the lead.
+    "SET tcp_keepalives_idle = 5",
+    "SET tcp_keepalives_interval = 2",
+    "SET tcp_keepalives_count = 3",
+)
+# Bodies hardly shrink: do not try. And reuse the room of dropped bodies soon, not when a fifth
+# of the table is dead.
+STORAGE = tuple(
+    f"ALTER TABLE {name} ALTER COLUMN body SET STORAGE EXTERNAL"
+    for name in ("payloads", "models", "state", "rows")
+) + tuple(
+    f"ALTER TABLE {name} SET (autovacuum_vacuum_scale_factor = 0,"
+    " autovacuum_vacuum_threshold = 200, toast.autovacuum_vacuum_scale_factor = 0,"
+    " toast.autovacuum_vacuum_threshold = 10000)"
+    for name in ("payloads", "models", "state", "rows")
+)
+
+
+@final
+class Postgres:
+    """The run in the schema that ``url`` leads to. See ``Database``."""
+
+    shared = True
+    largest = 999_000_000  # a message, and with it a value, ends at 2**30 bytes
+    insert = staticmethod(insert)
+
+    def __init__(self, url: URL) -> None:
+        self._name = url.set(drivername="postgresql").render_as_string(hide_password=True)
+        self._engine = create_engine(
+            url.set(drivername="postgresql+psycopg"),
+            pool_size=4,
+            max_overflow=12,
+            pool_timeout=PATIENCE_S,
+            pool_pre_ping=True,  # the database may have been restarted since
+            hide_parameters=True,  # an error must not print four megabytes, or a token's hash
+            connect_args={**CONNECT, "cursor_factory": _BinaryCursor},
+        )
+        event.listen(self._engine, "connect", _prepare)
+        self._reader = self._engine.execution_options(
+            isolation_level="REPEATABLE READ", postgresql_readonly=True
+        )
+        self._writer = self._engine.execution_options(isolation_level="READ COMMITTED")
+        self._bell = Bell()
+        self._closing = threading.Event()
+        self._listener: threading.Thread | None = None
+        self._lead: psycopg.Connection[Any] | None = None
+        self._lead_lock = threading.RLock()
+        try:
+            with self.writing() as connection:
+                self._channel, self._key = _identity(connection)
+                _make(connection, self._key)
+        except BaseException:
+            self._engine.dispose()
+            raise
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        with self._faults(), self._reader.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        with self._faults(), self._writer.begin() as connection:
+            yield connection
+
+    def next_seqs(self, connection: Connection, count: int) -> Sequence[int]:
+        """Numbers of our own; replicas may commit them in another order than they drew them."""
+        each = func.generate_series(1, count).table_valued()
+        return list(connection.execute(select(t.seqs.next_value()).select_from(each)).scalars())
+
+    def announce(self, connection: Connection) -> None:
+        connection.execute(select(func.pg_notify(self._channel, "")))
+
+    def wait(self, timeout_s: float) -> None:
+        with self._lead_lock:
+            if self._listener is None:
+                self._listener = threading.Thread(
+                    target=self._listen, name="anarchic-listen", daemon=True
+                )
+                self._listener.start()
+        self._bell.wait(timeout_s)
+
+    def _listen(self) -> None:
+        while not self._closing.is_set():
+            with suppress(StoreError, psycopg.Error), self._session() as connection:
+                connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
+                self._bell.ring()  # for what was missed before we listened
+                while not self._closing.is_set():
+                    for _ in connection.notifies(timeout=0.5, stop_after=1):
+                        self._bell.ring()
+            self._bell.ring()  # whoever waits should look for itself
+            self._closing.wait(1.0)
+
+    @contextmanager
+    def _session(self) -> Iterator[psycopg.Connection[Any]]:
+        connection = self._open()
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    def _open(self) -> psycopg.Connection[Any]:
+        """A connection outside the pool, which belongs to one purpose."""
+        with self._faults():
+            _, parameters = self._engine.dialect.create_connect_args(self._engine.url)
+            connection = psycopg.connect(**parameters, **CONNECT, autocommit=True)
+            _prepare(connection, None)
+            return connection
+
+    def take_lead(self) -> bool:
+        with self._lead_lock:
+            if self.holds_lead():
+                return True
+            connection = self._open()
+            try:
+                with self._faults():
+                    query = "SELECT pg_try_advisory_lock(%s)"
+                    if connection.execute(query, (self._key,)).fetchone() != (True,):
+                        connection.close()
+                        return False
+                    if connection.info.server_version >= 140000:
+                        connection.execute(f"SET idle_session_timeout = '{LEASE_S}s'")
+            except BaseException:
+                connection.close()
+                raise
+            self._lead = connection
+            threading.Thread(
+                target=self._beat, args=(connection,), name="anarchic-lead", daemon=True
+            ).start()
+            return True
+
+    def _beat(self, connection: psycopg.Connection[Any]) -> None:
+        """Keep the lease while this process runs; one that is stopped loses it."""
+        while not self._closing.wait(HEARTBEAT_S):
+            if self._lead is not connection or not self.holds_lead():
+                return
+
+    def holds_lead(self) -> bool:
+        with self._lead_lock:
+            if self._lead is None:
+                return False
+            try:
+                self._lead.execute("SELECT 1")
+            except psycopg.Error:
+                self.drop_lead()
+                return False
+            return True
+
+    def drop_lead(self) -> None:
+        with self._lead_lock:
+            connection, self._lead = self._lead, None
+            if connection is not None:
+                connection.close()  # which frees the lock
+
+    def close(self) -> None:
+        self._closing.set()
+        self.drop_lead()
+        if self._listener is not None:
+            self._listener.join(5.0)
+        self._engine.dispose()
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        """Say in our words what PostgreSQL says in its own."""
+        try:
+            yield
+        except DBAPIError as error:
+            raise self._fault(error.orig) from error
+        except (psycopg.Error, SQLAlchemyError) as error:
+            raise self._fault(error) from error
+
+    def _fault(self, error: BaseException | None) -> StoreError:
+        state = getattr(error, "sqlstate", None) or ""
+        said = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        if state == "53100":
+            return StoreFull(
+                f"No room left in {self._name}: nothing was written ({said}). "
+                "Free some space on the database's disk; the server goes on by itself."
+            )
+        if state in CORRUPT or state[:2] in ("23", "22"):
+            return StoreCorrupt(
+                f"{self._name} does not hold what a store holds: {said}. "
+                "Check the database's disk and restore it from a backup."
+            )
+        return StoreUnavailable(
+            f"{self._name} cannot be read or written now: {said}. "
+            "Check that the database runs, can be reached, and lets this user write."
+        )
+
+
+# Data or an index is corrupted; a table or column that we made is gone.
+CORRUPT = ("XX001", "XX002", "42P01", "42703", "42883")
+
+
+class _BinaryCursor(psycopg.Cursor[Any]):
+    """Bodies come as they are, not as hexadecimal text of twice the length."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.format = Format.BINARY
+
+
+def _prepare(connection: psycopg.Connection[Any], _: object) -> None:
+    before, connection.autocommit = connection.autocommit, True
+    for statement in SESSION:
+        connection.execute(statement)
+    connection.autocommit = before
+
+
+def _identity(connection: Connection) -> tuple[str, int]:
+    """A channel for news and a number for locks, different for every run in a database."""
+    place = connection.execute(select(func.current_schema())).scalar()
+    digest = hashlib.sha256(f"anarchic {place}".encode()).digest()
+    return f"anarchic_{digest.hex()[:16]}", int.from_bytes(digest[:8], "big", signed=True)
+
+
+def _make(connection: Connection, key: int) -> None:
+    """Create the tables if they are not there, one replica at a time."""
+    connection.execute(select(func.pg_advisory_xact_lock(key ^ 1)))
+    there = connection.execute(select(func.to_regclass("store_schema"))).scalar()
+    if there is None:
+        t.tables.create_all(connection)
+        for statement in STORAGE:
+            connection.execute(text(statement))
+        connection.execute(insert(t.schema), {"number": t.SCHEMA})
+    t.check_schema(connection.execute(select(t.schema.c.number)).scalar())
