@@ -57,3 +57,11 @@ def test_what_is_shared_must_be_carried_and_the_other_way_round():
 def test_a_schedule_that_cannot_be_kept_is_refused(option, says):
     with pytest.raises(ConfigError, match=says):
         Experiment(task(), AfaCd(3), table(), **option)
+
+
+def test_a_fingerprint_tells_data_from_other_data():
+    def fingerprint(**options):
+        return Experiment(task(**options), AfaCd(3), table()).fingerprint()
+
+    assert fingerprint(seed=1) == fingerprint(seed=1)
+    assert len({fingerprint(seed=1), fingerprint(seed=2), fingerprint(seed=1, noise=0.5)}) == 3

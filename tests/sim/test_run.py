@@ -140,6 +140,14 @@ def test_a_run_with_other_settings_cannot_be_resumed(tmp_path):
     assert {path: path.read_bytes() for path in (tmp_path / "cut").iterdir()} == before
 
 
+def test_a_run_on_other_data_cannot_be_resumed(tmp_path):
+    with pytest.raises(Cut):
+        simulate(SMALL, out=tmp_path / "cut", checkpoint_every=5, watch=cut_at(12))
+    # With one class each, workers have as many samples as with two.
+    with pytest.raises(RunError, match="labels_per_worker is 2 there and 1 here"):
+        simulate(replace(SMALL, labels_per_worker=1), out=tmp_path / "cut", resume=True)
+
+
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     simulate(SMALL, out=tmp_path / "other", checkpoint_every=10)
     with pytest.raises(Cut):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, final
 
 import numpy as np
@@ -22,6 +23,12 @@ class QuadraticTask:
         self.layout = Layout.of({"x": ((functions.dim,), "F64")})
         self.samples: Integers = np.ones(functions.workers, np.int64)
         self._start = np.zeros(functions.dim) if start is None else start.astype(np.float64)
+
+    def digest(self) -> str:
+        functions = self.functions
+        parts = hashlib.sha256(f"{functions.hessians.shape} {functions.noise}".encode())
+        parts.update(functions.hessians.tobytes() + functions.optima.tobytes())
+        return parts.hexdigest()
 
     def init(self) -> Floats:
         return self._start.copy()

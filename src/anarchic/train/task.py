@@ -31,6 +31,9 @@ class Task(Protocol):
     def samples(self) -> Integers:
         """(workers,) training samples of each worker, n_i."""
 
+    def digest(self) -> str:
+        """Equal for tasks with the same data, dealt alike; a run is resumed only with its own."""
+
     def init(self) -> Vector:
         """The parameters at version 0."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, final
 
@@ -21,6 +22,7 @@ from anarchic.train.task import Array, Picks
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 EVALUATION_BATCH = 2_000
+OWN_THREADS = torch.get_num_threads()  # torch's choice, before a run makes another
 
 
 def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -73,6 +75,14 @@ class TorchTask:
         if self._uses_numpy:
             self._x, self._y = self._x.numpy(), self._y.numpy()
         self._x_test, self._y_test = self._inputs(data.x_test), self._labels(data.y_test)
+
+    def digest(self) -> str:
+        """Of all labels and about a thousand inputs, in the order in which they are dealt."""
+        some = self._x[:: max(1, len(self._x) // 1000)]
+        parts = hashlib.sha256(f"{self.samples.tolist()} {self._crops} {self.device.type}".encode())
+        for array in (self._y, some):
+            parts.update(np.ascontiguousarray(self.get(array)).data)
+        return parts.hexdigest()
 
     def init(self) -> Vector:
         trained = dict(self.module.named_parameters())
