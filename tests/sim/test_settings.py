@@ -6,7 +6,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from anarchic import AfaCd, AfaCs, Carry, Clip, Prox, Settings, StalenessDiscount
+from anarchic import AfaCd, AfaCs, Carry, Clip, Prox, Settings, StalenessDiscount, simulate
 from anarchic.core.rules import RULES
 from anarchic.core.steps import AdamStep
 from anarchic.errors import ConfigError, RunError
@@ -150,6 +150,25 @@ def test_one_part_s_seed_does_not_move_another():
     one, two = build(Settings(local_lr=0.1, model="mlp")), build(Settings(rounds=20, model="mlp"))
     assert np.array_equal(one.task.init(), two.task.init())
     assert np.array_equal(one.task.samples, two.task.samples)
+
+
+def test_fedasync_remembers_every_version_that_somebody_starts_from():
+    # With 200 workers updates are far later than the hundred versions of FedAsync's default.
+    late = Settings(rule="fedasync", participation="exponential", workers=200, rounds=400)
+    experiment = build(late)
+    assert experiment.timetable.staleness.max() > 100
+    assert simulate(experiment).summary["rounds"] == 400
+
+
+def test_threads_of_one_run_are_not_those_of_the_next():
+    import torch
+
+    from anarchic.train.torch_task import OWN_THREADS
+
+    build(Settings(threads=OWN_THREADS + 1, rounds=1))
+    assert torch.get_num_threads() == OWN_THREADS + 1
+    build(Settings(model="mlp", rounds=1))
+    assert torch.get_num_threads() == OWN_THREADS
 
 
 @pytest.mark.parametrize("habit", ["exponential", "lognormal", "diurnal"])

@@ -174,7 +174,7 @@ def build(settings: Settings) -> Experiment:
     timetable = make_table(settings, len(parts))
     return Experiment(
         task=_task(settings, data, parts),
-        rule=make_rule(settings, len(parts)),
+        rule=make_rule(settings, len(parts), staleness=int(timetable.staleness.max())),
         timetable=timetable,
         work=LocalWork(_local_rule(settings), settings.local_lr, settings.batch),
         seed=_seed(settings, "training"),
@@ -204,8 +204,12 @@ def dealt(settings: Settings) -> tuple[Dataset, Parts]:
     return data, iid(data.y_train, workers, seed)
 
 
-def make_rule(settings: Settings, workers: int) -> Rule[Any]:
-    """The rule by name, with what settings put around it."""
+def make_rule(settings: Settings, workers: int, *, staleness: int = 0) -> Rule[Any]:
+    """The rule by name, with what settings put around it, for updates up to so many versions late.
+
+    What a server would have to guess, the simulator knows: AFA-CS divides by the number of
+    workers, as printed, and FedAsync remembers as many versions as anybody starts from.
+    """
     local = _local_rule(settings)
     kind = RULES[settings.rule]
     has = {f.name for f in fields(kind)}
@@ -213,8 +217,8 @@ def make_rule(settings: Settings, workers: int) -> Rule[Any]:
         "m": (5 if settings.m is None else settings.m) if "m" in has else settings.m,
         "server_lr": settings.server_lr,
         "step": STEPS[settings.server_opt]() if settings.server_opt else None,
-        # The simulator knows how many there are; AFA-CS divides by it, as printed.
         "population": workers if "population" in has else None,
+        "history": staleness + 1 if "history" in has else None,
     }
     rule: Rule[Any] = _make(kind, given, settings.rule_options)
     if settings.staleness_power is not None:
@@ -293,14 +297,13 @@ def _task(settings: Settings, data: Dataset, parts: Parts) -> Task:
         raise ConfigError(
             f"Model {settings.model!r} needs PyTorch: pip install 'anarchic[torch]'."
         ) from error
-    from anarchic.train.torch_task import TorchTask
+    from anarchic.train.torch_task import OWN_THREADS, TorchTask
 
     module = make(settings.model, data, seed=_seed(settings, "model"))
-    if settings.threads is not None:
-        torch.set_num_threads(settings.threads)
-    elif hasattr(module, "lane_gradients"):
-        # Its arrays are small: more threads would spend their time waiting for each other.
-        torch.set_num_threads(1)
+    # The arrays of a closed form are small: threads would spend their time waiting for each other.
+    # Set in any case: the number holds for the process, and the last run may have changed it.
+    fitting = 1 if hasattr(module, "lane_gradients") else OWN_THREADS
+    torch.set_num_threads(settings.threads or fitting)
     return TorchTask(
         module,
         data,
