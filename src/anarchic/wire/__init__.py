@@ -10,15 +10,9 @@ from anarchic.wire.files import (
     save_state,
     write,
 )
-from anarchic.wire.messages import (
-    EXTRA,
-    Decoded,
-    decode_snapshot,
-    decode_update,
-    encode_snapshot,
-    encode_update,
-    most_body_bytes,
-)
+from anarchic.wire.snapshots import decode_snapshot, encode_snapshot
+from anarchic.wire.updates import Decoded, decode_update, encode_update, most_body_bytes
+from anarchic.wire.vectors import EXTRA
 
 __all__ = [
     "EXTRA",

@@ -8,8 +8,9 @@ where they are. What the library rejects is rejected here too.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Mapping
 from math import prod
+from operator import itemgetter
 from reprlib import Repr
 from typing import Any, NamedTuple, NoReturn
 
@@ -22,7 +23,7 @@ WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 METADATA = "__metadata__"
 _NUMPY = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 _PARTS = {"dtype", "shape", "data_offsets"}
-_MOST_AXES = 32  # what every NumPy can hold
+_INT = frozenset({int})
 _MOST_DIGITS = 15
 _SHORT = Repr()
 _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlong = 2, 60, 60, 20
@@ -51,25 +52,30 @@ def shown(value: object) -> str:
     return _SHORT.repr(value).encode("ascii", "backslashreplace").decode()
 
 
-def take_apart(body: bytes | bytearray | memoryview, most: int) -> Contents:
-    """The parts of a file whose header is at most ``most`` bytes long."""
+def take_apart(
+    body: bytes | bytearray | memoryview, *, most_header: int, most_brackets: int
+) -> Contents:
+    """The parts of a file whose header has no more bytes and opening brackets than these.
+
+    A bound on brackets is one on depth, which the parser would otherwise learn from its stack.
+    """
     view = memoryview(body).toreadonly().cast("B")
     if len(view) < 8:
         raise MalformedUpdate(
             f"The body has {len(view)} bytes, a safetensors file at least 8: send the whole file."
         )
     length = int.from_bytes(view[:8], "little")
-    if length > most:
+    if length > most_header:
         raise MalformedUpdate(
-            f"The header claims {length} bytes, at most {most} are taken for this model: begin the "
-            "file with the length of its header, as 8 bytes, the lowest first."
+            f"The header claims {length} bytes, at most {most_header} are taken for this model: "
+            "begin the file with the length of its header, as 8 bytes, the lowest first."
         )
     if 8 + length > len(view):
         raise MalformedUpdate(
             f"The header claims {length} bytes, but only {len(view) - 8} follow: the file was cut "
             "short; send it again."
         )
-    header = _parsed(view[8 : 8 + length])
+    header = _parsed(view[8 : 8 + length], most_brackets)
     metadata = _metadata(header.pop(METADATA, {}))
     tensors = [_tensor(name, entry) for name, entry in header.items()]
     data = view[8 + length :]
@@ -77,18 +83,17 @@ def take_apart(body: bytes | bytearray | memoryview, most: int) -> Contents:
 
 
 def put_together(
-    tensors: Iterable[tuple[str, str, tuple[int, ...], NDArray[Any]]], metadata: dict[str, str]
+    tensors: Mapping[str, NDArray[Any]], dtype: str, metadata: Mapping[str, str]
 ) -> bytes:
-    """A file of (name, dtype, shape, contiguous numbers), in the order given."""
+    """A file of tensors, contiguous and already in the bytes of ``dtype``, in the order given."""
     header: dict[str, Any] = {METADATA: metadata}  # values of two kinds
-    parts: list[Any] = []  # buffers; arrays do not say so to the type checker
     end = 0
-    for name, dtype, shape, numbers in tensors:
-        start, end = end, end + numbers.nbytes
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": (start, end)}
-        parts.append(numbers.reshape(-1).view(np.uint8))
+    for name, tensor in tensors.items():
+        start, end = end, end + tensor.nbytes
+        header[name] = {"dtype": dtype, "shape": tensor.shape, "data_offsets": (start, end)}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)  # so that the numbers are aligned, as the library does
+    parts: Any = tensors.values()  # arrays are buffers, but do not say so to the type checker
     return b"".join([len(text).to_bytes(8, "little"), text, *parts])
 
 
@@ -101,13 +106,16 @@ def floats(data: memoryview | bytes | bytearray, dtype: str) -> NDArray[Any]:
     return np.frombuffer(data, _NUMPY[dtype])
 
 
-def _parsed(header: memoryview) -> dict[str, Any]:
+def _parsed(header: memoryview, most_brackets: int) -> dict[str, Any]:
     try:
         text = str(header, "utf-8")
+        if text.count("[") + text.count("{") > most_brackets:
+            raise RecursionError
         found = _JSON.decode(text) if text.startswith("{") else None
     except RecursionError:
         raise MalformedUpdate(
-            "The header is nested too deeply: it is one object, with an object for each tensor."
+            "The header has too many brackets: it is one object, with an object for each tensor "
+            "and one for the metadata."
         ) from None
     except ValueError as error:  # of the encoding or of the grammar
         raise MalformedUpdate(
@@ -165,37 +173,32 @@ def _tensor(name: str, entry: object) -> Tensor:
             f"{shown(entry)}: write it as safetensors does."
         )
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if not isinstance(dtype, str) or dtype not in WIDTHS:
+    width = WIDTHS.get(dtype) if isinstance(dtype, str) else None
+    if width is None:
         raise MalformedUpdate(
             f"Tensor {shown(name)} has dtype {shown(dtype)}, known are {', '.join(WIDTHS)}: "
             "convert it first."
         )
-    if not _whole(shape) or len(shape) > _MOST_AXES:
+    # ``_digits`` let no other numbers pass, but true and false would do as 1 and 0.
+    if not isinstance(shape, list) or not _INT.issuperset(map(type, shape)) or len(shape) > 32:
         raise MalformedUpdate(
-            f"Tensor {shown(name)} has shape {shown(shape)}: give it as a list of at most "
-            f"{_MOST_AXES} whole numbers."
+            f"Tensor {shown(name)} has shape {shown(shape)}: give it as a list of whole numbers, "
+            "32 at most."
         )
-    if not _whole(offsets) or len(offsets) != 2:
-        raise MalformedUpdate(
-            f"Tensor {shown(name)} has data_offsets {shown(offsets)}: give the first byte and the "
-            "one behind the last, as two whole numbers."
-        )
-    if offsets[1] - offsets[0] != prod(shape) * WIDTHS[dtype]:
+    if not isinstance(offsets, list) or not _INT.issuperset(map(type, offsets)):
+        offsets = []
+    if len(offsets) != 2 or offsets[1] - offsets[0] != width * prod(shape):
         raise MalformedUpdate(
             f"Tensor {shown(name)} of shape {shown(shape)} and dtype {dtype} cannot lie at "
-            f"{shown(offsets)}: it needs {WIDTHS[dtype]} bytes for each number."
+            f"{shown(entry['data_offsets'])}: give its first byte and the one behind its last, "
+            f"{width} bytes for each number."
         )
     return Tensor(name, dtype, tuple(shape), offsets[0], offsets[1])
 
 
-def _whole(numbers: object) -> bool:
-    """A list of numbers that ``_digits`` let pass; true and false are not among them."""
-    return isinstance(numbers, list) and all(type(number) is int for number in numbers)
-
-
 def _in_order(tensors: list[Tensor], length: int) -> list[Tensor]:
     """As they lie in the data, which they must cover from end to end."""
-    tensors.sort(key=lambda tensor: (tensor.start, tensor.end))
+    tensors.sort(key=itemgetter(3, 4))  # start, end
     end = 0
     for tensor in tensors:
         if tensor.start != end:

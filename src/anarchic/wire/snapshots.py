@@ -1,0 +1,65 @@
+"""A published model as workers pull it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from anarchic.core.types import Layout, Snapshot, Vector
+from anarchic.errors import MalformedUpdate, RunError
+from anarchic.wire import metadata
+from anarchic.wire.strict import Contents, floats, shown, take_apart
+from anarchic.wire.vectors import EXTRA, encoded
+
+
+def encode_snapshot(layout: Layout, snapshot: Snapshot, run: str) -> bytes:
+    """A model as workers pull it; its data begin with the vector, byte for byte."""
+    known = {"version": str(snapshot.version), "run": run}
+    metadata.text(known, "run", metadata.ID)
+    wide = snapshot.params.dtype == np.float64
+    numpy_dtype, dtype = ("<f8", "F64") if wide else ("<f4", "F32")
+    params = np.ascontiguousarray(snapshot.params, dtype=numpy_dtype)
+    extras = {
+        name: np.ascontiguousarray(vector, dtype=numpy_dtype)
+        for name, vector in snapshot.extras.items()
+    }
+    return encoded(layout, params, extras, known, dtype)
+
+
+def decode_snapshot(data: bytes | bytearray | memoryview) -> tuple[Layout, Snapshot, str]:
+    """Layout, model and run id of a pulled snapshot; the vectors are the caller's own.
+
+    The layout keeps the order of the file, which is that of the server's vectors.
+    """
+    try:
+        contents = take_apart(data, most_header=len(data), most_brackets=len(data))
+        version = metadata.whole_number(contents.metadata, "version")
+        run = metadata.text(contents.metadata, "run", metadata.ID)
+        layout, params, extras = _vectors(contents)
+    except MalformedUpdate as error:
+        raise RunError(f"This is not a snapshot of a model. {error}") from error
+    return layout, Snapshot(version, params, extras), run
+
+
+def _vectors(contents: Contents) -> tuple[Layout, Vector, dict[str, Vector]]:
+    model = [tensor for tensor in contents.tensors if not tensor.name.startswith(EXTRA)]
+    layout = Layout(
+        tuple(tensor.name for tensor in model),
+        tuple(tensor.shape for tensor in model),
+        tuple(tensor.dtype for tensor in model),
+    )
+    vectors = {
+        tensor.name: floats(contents.data[tensor.start : tensor.end], tensor.dtype)
+        for tensor in contents.tensors
+    }
+    wide = "F64" in layout.dtypes
+    params: Vector = np.concatenate(
+        [np.zeros(0, np.float32), *(vectors.pop(name) for name in layout.names)],
+        dtype=np.float64 if wide else np.float32,
+    )
+    for name, vector in vectors.items():
+        if vector.size != layout.dim:
+            raise MalformedUpdate(
+                f"{shown(name)} has {vector.size} numbers, the model {layout.dim}: pull it again."
+            )
+    extras = {name.removeprefix(EXTRA): v.astype(params.dtype) for name, v in vectors.items()}
+    return layout, params, extras

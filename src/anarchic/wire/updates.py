@@ -1,0 +1,236 @@
+"""What a worker hands back, as bytes: written with care, read with suspicion.
+
+An update is a safetensors file: the direction as tensors with the model's names, vectors that
+travel beside it as ``extra:NAME``, and everything else in the metadata, as strings.
+docs/protocol.md is the description for those who write their own worker.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import isfinite
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anarchic.core.types import EMPTY, Layout, Update, Vector
+from anarchic.errors import ConfigError, MalformedUpdate, NotFinite
+from anarchic.wire import metadata
+from anarchic.wire.strict import WIDTHS, Contents, Tensor, floats, shown, take_apart
+from anarchic.wire.vectors import EXTRA, check_names, encoded
+
+UpdateDtype = Literal["F32", "F16", "BF16"]
+
+_DTYPES = ("F32", "F16", "BF16")
+_NEEDED = frozenset({"id", "base_version", "local_steps", "local_lr"})
+_KNOWN = _NEEDED | {"samples", "loss", "worker", "format"}  # the last is PyTorch's, and ignored
+_ROOM = 64 * 1024  # for the metadata in a header
+_ROOM_PER_TENSOR = 200  # beside its name
+_BRACKETS_IN_TEXT = 256  # as in an id, and everything else that is not a tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """An update as it was received, and the training loss that the worker told with it."""
+
+    update: Update
+    loss: float | None
+
+
+def encode_update(
+    layout: Layout,
+    update: Update,
+    *,
+    dtype: UpdateDtype = "F32",
+    loss: float | None = None,
+    worker: str | None = None,
+) -> bytes:
+    """An update as a worker pushes it. A loss that is not finite is left out.
+
+    ``worker`` is for servers with open enrolment; others know who sends by the token.
+    """
+    known = {
+        "id": update.id,
+        "base_version": str(update.base_version),
+        "local_steps": str(update.local_steps),
+        "local_lr": repr(float(update.local_lr)),
+        "samples": str(update.samples),
+    }
+    if loss is not None and isfinite(loss):
+        known["loss"] = repr(float(loss))
+    if worker is not None:
+        known["worker"] = worker
+    _facts(known, worker or "unnamed")
+    extras = {name: _narrowed(name, vector, dtype) for name, vector in update.extras.items()}
+    direction = _narrowed("direction", update.direction, dtype)
+    return encoded(layout, direction, extras, known, dtype)
+
+
+def decode_update(
+    body: bytes | bytearray | memoryview,
+    layout: Layout,
+    *,
+    extras: frozenset[str] = frozenset(),
+    worker: str | None = None,
+) -> Decoded:
+    """An update of a model of this layout, from bytes that anybody may have sent.
+
+    ``worker`` is who sent it, where a token says so; otherwise the metadata must. Of ``extras``,
+    those that the rule knows, any may be missing. The vectors are float32 and read-only, and lie
+    in ``body`` itself where that is float32 in the layout's order. That their numbers are finite
+    and sensible is left to the rule's ``check``.
+    """
+    plan = _plan(layout, extras)
+    contents = take_apart(body, most_header=plan.most_header, most_brackets=plan.most_brackets)
+    dtype = _fitting(contents.tensors, plan)
+    facts = _facts(contents.metadata, worker)
+    beside = {
+        tensor.name.removeprefix(EXTRA): _widened(contents.data[tensor.start : tensor.end], dtype)
+        for tensor in contents.tensors
+        if tensor.name not in plan.starts
+    }
+    direction = _direction(contents, plan, dtype)
+    update = Update(direction=direction, extras=beside or EMPTY, **facts)
+    known = contents.metadata
+    return Decoded(update, metadata.number(known, "loss") if "loss" in known else None)
+
+
+def most_body_bytes(layout: Layout, extras: Iterable[str] = ()) -> int:
+    """The size of the largest update that ``decode_update`` takes for this model."""
+    plan = _plan(layout, frozenset(extras))
+    return 8 + plan.most_header + WIDTHS["F32"] * layout.dim * (1 + len(plan.extras))
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What an update of a layout looks like; worked out once."""
+
+    shapes: Mapping[str, tuple[int, ...]]  # of everything that may come
+    starts: Mapping[str, int]  # of the model's tensors in the vector
+    extras: frozenset[str]
+    dim: int
+    most_header: int
+    most_brackets: int
+
+
+@lru_cache(maxsize=16)
+def _plan(layout: Layout, extras: frozenset[str]) -> _Plan:
+    check_names(layout)
+    shapes = dict(zip(layout.names, layout.shapes, strict=True))
+    shapes |= {EXTRA + name: (layout.dim,) for name in extras}
+    names = sum(len(json.dumps(name)) + _ROOM_PER_TENSOR for name in shapes)
+    starts = {name: where.start for name, where in layout.slices.items()}
+    brackets = sum(3 + name.count("[") + name.count("{") for name in shapes)
+    return _Plan(shapes, starts, extras, layout.dim, _ROOM + names, _BRACKETS_IN_TEXT + brackets)
+
+
+def _narrowed(what: str, vector: Vector, dtype: UpdateDtype) -> NDArray[Any]:
+    """In the bytes of ``dtype``; refused where a finite number would become infinite."""
+    with np.errstate(over="ignore"):
+        wide: NDArray[Any] = np.ascontiguousarray(vector, dtype="<f4")
+        if dtype == "F32":
+            narrow = back = wide
+        elif dtype == "BF16":
+            narrow, back = _bfloat16(wide)
+        elif dtype == "F16":
+            narrow = back = wide.astype("<f2")
+        else:
+            raise ConfigError(f"An update is sent as {', '.join(_DTYPES)}, not as {dtype!r}.")
+    if back is not vector and not np.array_equal(np.isfinite(back), np.isfinite(vector)):
+        raise NotFinite(
+            f"The {what} has numbers too large for {dtype}: send F32, or lower the local learning "
+            "rate."
+        )
+    return narrow
+
+
+def _bfloat16(wide: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The upper halves, rounded to the nearest, ties to even; and what they stand for."""
+    bits = wide.view("<u4")
+    narrow = ((bits + (((bits >> 16) & 1) + 0x7FFF)) >> 16).astype("<u2")
+    narrow[np.isnan(wide)] = 0x7FC0
+    return narrow, (narrow.astype("<u4") << 16).view("<f4")
+
+
+def _fitting(tensors: list[Tensor], plan: _Plan) -> str:
+    """The one dtype of tensors that have the names and shapes of the plan."""
+    found = {tensor.name for tensor in tensors}
+    if not plan.starts.keys() <= found <= plan.shapes.keys():
+        missing, unknown = plan.starts.keys() - found, found - plan.shapes.keys()
+        raise MalformedUpdate(
+            f"The tensors do not fit the model: missing {_some(missing)}, unknown "
+            f"{_some(unknown)}. Send those of the pulled model, with the extras that go with the "
+            "server's rule."
+        )
+    for tensor in tensors:
+        if tensor.shape != plan.shapes[tensor.name]:
+            raise MalformedUpdate(
+                f"Tensor {shown(tensor.name)} has shape {shown(list(tensor.shape))}, the model "
+                f"wants {shown(list(plan.shapes[tensor.name]))}: send those of the pulled model."
+            )
+    dtypes = {tensor.dtype for tensor in tensors} or {"F32"}
+    if len(dtypes) > 1 or not dtypes.issubset(_DTYPES):
+        raise MalformedUpdate(
+            f"The tensors have dtype {' and '.join(sorted(dtypes))}: send all of them as one of "
+            f"{', '.join(_DTYPES)}."
+        )
+    return dtypes.pop()
+
+
+def _some(names: Iterable[str]) -> str:
+    ordered = sorted(names)
+    more = f" and {len(ordered) - 3} more" if len(ordered) > 3 else ""
+    return ", ".join(shown(name) for name in ordered[:3]) + more or "none"
+
+
+def _direction(contents: Contents, plan: _Plan, dtype: str) -> Vector:
+    model = [t for t in contents.tensors if t.name in plan.starts and t.end > t.start]
+    width = WIDTHS[dtype]
+    begins = {tensor.start - width * plan.starts[tensor.name] for tensor in model}
+    if len(begins) == 1:  # they lie as in the vector
+        begin = begins.pop()
+        return _widened(contents.data[begin : begin + width * plan.dim], dtype)
+    direction = np.empty(plan.dim, np.float32)
+    for tensor in model:
+        start, size = plan.starts[tensor.name], (tensor.end - tensor.start) // width
+        direction[start : start + size] = floats(contents.data[tensor.start : tensor.end], dtype)
+    direction.flags.writeable = False
+    return direction
+
+
+def _widened(data: memoryview, dtype: str) -> Vector:
+    """As float32; a copy only where the bytes are narrower or do not lie on a multiple of 4."""
+    found = floats(data, dtype)
+    vector: Vector = found.astype(np.float32, copy=not found.flags.aligned)
+    vector.flags.writeable = False
+    return vector
+
+
+def _facts(known: Mapping[str, str], worker: str | None) -> dict[str, Any]:
+    """The fields of an update that stand in the metadata."""
+    if not _NEEDED <= known.keys() <= _KNOWN:
+        missing, unknown = _NEEDED - known.keys(), known.keys() - _KNOWN
+        raise MalformedUpdate(
+            f"The metadata do not describe an update: missing {_some(missing)}, unknown "
+            f"{_some(unknown)}. They hold {', '.join(sorted(_NEEDED))} and, if you like, samples, "
+            "loss and worker."
+        )
+    if "worker" in known:
+        named = metadata.text(known, "worker", metadata.WORKER)
+        worker = named if worker is None else worker
+    if worker is None:
+        raise MalformedUpdate(
+            "Nobody is named as the sender: put 'worker' into the metadata, or send a token."
+        )
+    return {
+        "worker": worker,
+        "id": metadata.text(known, "id", metadata.ID),
+        "base_version": metadata.whole_number(known, "base_version"),
+        "local_steps": metadata.whole_number(known, "local_steps"),
+        "local_lr": metadata.number(known, "local_lr"),
+        "samples": metadata.whole_number(known, "samples") if "samples" in known else 0,
+    }
