@@ -21,6 +21,8 @@ ALLOWED = {
     "models": {"core", "data", "errors"},
     "train": {"core", "data", "errors", "models", "participation"},
     "sim": {"core", "data", "errors", "models", "participation", "train", "wire"},
+    "server": {"core", "errors", "participation", "wire"},
+    "worker": {"core", "data", "errors", "models", "train", "wire"},
     "report": {"core", "data", "errors", "participation", "sim", "wire"},
 }
 # What a GPU host without our other dependencies has.
