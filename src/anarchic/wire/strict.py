@@ -49,7 +49,8 @@ class Contents(NamedTuple):
 
 def shown(value: object) -> str:
     """A stranger's value, fit for a message: printable, ASCII and short."""
-    return _SHORT.repr(value).encode("ascii", "backslashreplace").decode()
+    text = _SHORT.repr(value).encode("ascii", "backslashreplace").decode()
+    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def take_apart(
