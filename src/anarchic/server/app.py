@@ -80,10 +80,10 @@ class _Answering:
         except Refusal as refusal:
             response = self._refused(request, refusal)
         except AnarchicError as error:
-            refusal = refusal_of(error)
-            if refusal.status >= 500:  # the worker is told less than the operator
+            translated = refusal_of(error)
+            if translated.status >= 500:  # the worker is told less than the operator
                 self._service.log("error", path=scope["path"], reason=str(error))
-            response = self._refused(request, refusal)
+            response = self._refused(request, translated)
         await response(scope, receive, send)
 
     def _refused(self, request: Request, refusal: Refusal) -> Response:

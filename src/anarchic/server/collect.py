@@ -81,13 +81,7 @@ class Collector:
             checked = await asyncio.to_thread(self._checked, body, worker)
         name = checked.new.worker
         self._pace.take(name)
-        self.shares.take(name)
-        accepted = False
-        try:
-            receipt = await self._durable(checked)
-            accepted = receipt.outcome == "accepted"
-        finally:
-            self.shares.sent(name, accepted=accepted)
+        receipt = await self._durable(checked)
         if receipt.outcome == "conflict":
             raise Refusal(
                 409,
@@ -161,6 +155,7 @@ class Collector:
         with self._wake:
             if self._stopping:
                 raise Refusal(503, "busy", "The server is stopping.", "Send it again later.", 5.0)
+            self.shares.take(checked.new.worker)
             self._queue.append(Waiting(checked.new, checked.update, tell))
             self._wake.notify()
         return await future
@@ -170,19 +165,23 @@ class Collector:
             try:
                 with self._aggregator.handover:
                     receipts = self._store.append([waiting.new for waiting in group])
-                    self._aggregator.offer(
-                        [
-                            (receipt.seq, waiting.update)
-                            for receipt, waiting in zip(receipts, group, strict=True)
-                            if receipt.outcome == "accepted"
-                        ]
-                    )
+                    self._hand_over(group, receipts)
             except StoreError as error:
                 for waiting in group:
+                    self.shares.sent(waiting.new.worker, accepted=False)
                     waiting.done(error)
                 continue
             for receipt, waiting in zip(receipts, group, strict=True):
                 waiting.done(receipt)
+
+    def _hand_over(self, group: list[Waiting], receipts: list[Receipt]) -> None:
+        accepted = []
+        for receipt, waiting in zip(receipts, group, strict=True):
+            new = receipt.outcome == "accepted"
+            self.shares.sent(waiting.new.worker, accepted=new)
+            if new:
+                accepted.append((receipt.seq, waiting.update))
+        self._aggregator.offer(accepted)
 
     def _next_group(self) -> list[Waiting] | None:
         with self._wake:

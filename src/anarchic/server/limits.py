@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -45,26 +46,31 @@ class Shares:
         self._most = most
         self._sending: Counter[str] = Counter()  # being made durable
         self._waiting: Counter[str] = Counter()  # durable, in no version yet
+        self._lock = threading.Lock()  # collecting and aggregating both write
 
     def take(self, worker: str) -> None:
-        held = self._sending[worker] + self._waiting[worker]
-        if held >= self._most:
-            raise too_many_updates(held, retry_after_s=1.0)
-        self._sending[worker] += 1
+        with self._lock:
+            held = self._sending[worker] + self._waiting[worker]
+            if held >= self._most:
+                raise too_many_updates(held, retry_after_s=1.0)
+            self._sending[worker] += 1
 
     def sent(self, worker: str, *, accepted: bool) -> None:
-        """The end of what ``take`` began."""
-        self._sending -= Counter({worker: 1})
-        if accepted:
-            self._waiting[worker] += 1
+        """The end of what ``take`` began; before anybody can fold the update."""
+        with self._lock:
+            self._sending -= Counter({worker: 1})
+            if accepted:
+                self._waiting[worker] += 1
 
     def folded(self, workers: Counter[str]) -> None:
         """A version holds these now."""
-        self._waiting -= workers  # drops what is not positive
+        with self._lock:
+            self._waiting -= workers  # drops what is not positive
 
     def reset(self, waiting: Counter[str]) -> None:
         """What the store says is waiting."""
-        self._waiting = waiting
+        with self._lock:
+            self._waiting = waiting
 
     def total(self) -> int:
         return self._waiting.total()

@@ -125,8 +125,8 @@ class Service:
         def in_loop(call: Any) -> Any:
             return lambda *given: loop.call_soon_threadsafe(call, *given)
 
-        self.aggregator.on_folded = in_loop(self._folded)
-        self.aggregator.on_elsewhere = in_loop(self.collector.shares.reset)
+        self.aggregator.on_folded = self._folded
+        self.aggregator.on_elsewhere = self.collector.shares.reset
         self.board.listen(in_loop(self._posted))
         self._accounts = await asyncio.to_thread(self._store.accounts)
         self.aggregator.start()

@@ -1,0 +1,31 @@
+"""A small run in a store, and updates for it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from anarchic import Layout, Update, wire
+from anarchic.server.service import begin
+from anarchic.server.settings import RuleSettings
+
+LAYOUT = Layout.of({"bias": ((2,), "F32"), "weight": ((2, 3), "F32")})
+DIM = LAYOUT.dim
+
+
+def first_params():
+    return np.linspace(-1, 1, DIM).astype(np.float32)
+
+
+def begun(store, **rules):
+    return begin(store, RuleSettings(**rules), LAYOUT, first_params())
+
+
+def update(worker="ann", id="1", base_version=0, seed=0, **others):
+    direction = np.random.default_rng(seed).standard_normal(DIM).astype(np.float32)
+    settings = {"local_steps": 2, "local_lr": 0.1, "direction": direction, **others}
+    return Update(worker, base_version, id=id, **settings)
+
+
+def body(*given, named=True, **others):
+    made = update(*given, **others)
+    return wire.encode_update(LAYOUT, made, worker=made.worker if named else None)

@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import asyncio
+import json
+
+import numpy as np
+import pytest
+
+from anarchic import wire
+from anarchic.server.auth import new_token
+from anarchic.server.sql import open_store
+from tests.server.live import serving, until
+from tests.server.make import DIM, LAYOUT, begun, body, first_params, update
+
+
+def run(scenario):
+    return asyncio.run(scenario)
+
+
+def test_the_newest_model_is_pulled_and_not_twice(tmp_path):
+    async def scenario():
+        async with serving(tmp_path / "run.db") as (service, client):
+            answer = await client.get("/v1/model")
+            assert answer.status_code == 200
+            layout, snapshot, run_id = wire.decode_snapshot(answer.content)
+            assert (layout, snapshot.version, run_id) == (LAYOUT, 0, service.run)
+            assert snapshot.params.tobytes() == first_params().tobytes()
+            etag = answer.headers["etag"]
+            assert etag == f'"{run_id}-0"'
+            for tag in (etag, f'W/{etag}, "other"'):
+                again = await client.get("/v1/model", headers={"if-none-match": tag})
+                assert (again.status_code, again.content) == (304, b"")
+            other = await client.get("/v1/model", headers={"if-none-match": '"other"'})
+            assert other.status_code == 200
+
+    run(scenario())
+
+
+def test_m_updates_make_a_version_that_never_changes(tmp_path):
+    async def scenario():
+        async with serving(tmp_path / "run.db", rules={"m": 2}) as (service, client):
+            for worker in ("ann", "bob"):
+                answer = await client.post("/v1/updates", content=body(worker))
+                assert (answer.status_code, answer.json()["status"]) == (202, "accepted")
+            await until(lambda: service.board.newest.version == 1)
+            _, snapshot, _ = wire.decode_snapshot((await client.get("/v1/model")).content)
+            direction = update().direction  # both sent the same
+            expected = first_params() - np.float32(0.1) * direction
+            np.testing.assert_allclose(snapshot.params, expected, rtol=1e-6)
+            for version in (0, 1):
+                page = await client.get(f"/v1/runs/{service.run}/models/{version}")
+                assert page.status_code == 200
+                assert "immutable" in page.headers["cache-control"]
+                assert wire.decode_snapshot(page.content)[1].version == version
+            for path in (f"{service.run}/models/2", f"{service.run}/models/x", "other/models/0"):
+                assert (await client.get(f"/v1/runs/{path}")).status_code == 404
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("wanted", "start", "end"),
+    [
+        ("bytes=0-9", 0, 10),
+        ("bytes=5-", 5, None),
+        ("bytes=-7", -7, None),
+        ("bytes=5-99999999", 5, None),
+    ],
+)
+def test_a_part_of_a_model_can_be_asked_for(tmp_path, wanted, start, end):
+    async def scenario():
+        async with serving(tmp_path / "run.db") as (_, client):
+            whole = (await client.get("/v1/model")).content
+            part = await client.get("/v1/model", headers={"range": wanted})
+            assert part.status_code == 206
+            assert part.content == whole[start:end]
+            first, last = part.headers["content-range"].split()[1].split("/")[0].split("-")
+            assert whole[int(first) : int(last) + 1] == part.content
+            beyond = await client.get("/v1/model", headers={"range": "bytes=99999999-"})
+            assert beyond.status_code == 416
+            changed = {"range": wanted, "if-range": '"an older version"'}
+            assert (await client.get("/v1/model", headers=changed)).status_code == 200
+
+    run(scenario())
+
+
+def test_a_duplicate_counts_once_and_a_reused_id_is_a_conflict(tmp_path):
+    async def scenario():
+        async with serving(tmp_path / "run.db", rules={"m": 4}) as (service, client):
+            first = await client.post("/v1/updates", content=body("ann", "1"))
+            again = await client.post("/v1/updates", content=body("ann", "1"))
+            other = await client.post("/v1/updates", content=body("ann", "1", seed=1))
+            assert [a.status_code for a in (first, again, other)] == [202, 200, 409]
+            assert again.json() == {"status": "duplicate", "version": 0, "buffered": 1}
+            assert other.json()["error"] == "conflict"
+            assert len(service._store.waiting()) == 1
+
+    run(scenario())
+
+
+NAN = np.full(DIM, np.nan, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "code"),
+    [
+        (b"", 422, "malformed"),
+        (b"nonsense", 422, "malformed"),
+        (body(direction=NAN), 422, "not_finite"),
+        (body(local_lr=1e30), 422, "not_finite"),
+        (body(base_version=3), 409, "unknown_version"),
+        (b"x" * 1_000_000, 413, "too_large"),
+    ],
+)
+def test_what_cannot_be_taken_is_refused_with_code_sentence_and_remedy(
+    tmp_path, sent, status, code
+):
+    async def scenario():
+        async with serving(tmp_path / "run.db") as (service, client):
+            answer = await client.post("/v1/updates", content=sent)
+            assert answer.status_code == status
+            told = answer.json()
+            assert told.keys() == {"error", "message", "remedy"}
+            assert told["error"] == code
+            assert all(told.values())
+            assert service._store.waiting() == []
+
+    run(scenario())
+
+
+def test_a_body_without_a_length_is_refused(tmp_path):
+    async def scenario():
+        async def pieces():
+            yield body()
+
+        async with serving(tmp_path / "run.db") as (_, client):
+            answer = await client.post("/v1/updates", content=pieces())
+            assert (answer.status_code, answer.json()["error"]) == (411, "length_required")
+
+    run(scenario())
+
+
+def test_a_late_update_is_taken_until_it_is_too_late(tmp_path):
+    async def scenario():
+        settings = {"rules": {"m": 1}, "limits": {"max_staleness": 2}}
+        async with serving(tmp_path / "run.db", **settings) as (service, client):
+            for number in range(3):
+                sent = body("ann", str(number), base_version=0, seed=number)
+                assert (await client.post("/v1/updates", content=sent)).status_code == 202
+                await until(lambda n=number: service.board.newest.version == n + 1)
+            late = await client.post("/v1/updates", content=body("ann", "late"))
+            assert (late.status_code, late.json()["error"]) == (409, "stale")
+
+    run(scenario())
+
+
+def test_one_worker_cannot_fill_the_buffer(tmp_path):
+    async def scenario():
+        async with serving(tmp_path / "run.db", rules={"m": 4}) as (service, client):
+            answers = [
+                await client.post("/v1/updates", content=body("ann", str(n))) for n in range(3)
+            ]
+            assert [a.status_code for a in answers] == [202, 202, 429]
+            assert answers[2].headers["retry-after"]
+            for worker in ("bob", "cleo"):
+                await client.post("/v1/updates", content=body(worker))
+            await until(lambda: service.board.newest.version == 1)
+            await until(lambda: service.collector.shares.total() == 0)
+            again = await client.post("/v1/updates", content=body("ann", "2"))
+            assert again.status_code == 202
+
+    run(scenario())
+
+
+def test_norm_and_pace_have_their_limits(tmp_path):
+    async def scenario():
+        limits = {"max_norm": 1.0, "burst": 1, "updates_per_minute": 1.0}
+        async with serving(tmp_path / "run.db", limits=limits) as (_, client):
+            large = body(direction=np.full(DIM, 100, np.float32))
+            assert (await client.post("/v1/updates", content=large)).status_code == 422
+            assert (await client.post("/v1/updates", content=body("ann", "1"))).status_code == 202
+            answer = await client.post("/v1/updates", content=body("ann", "2"))
+            assert (answer.status_code, answer.json()["error"]) == (429, "slow_down")
+            assert int(answer.headers["retry-after"]) > 30
+
+    run(scenario())
+
+
+def test_tokens_say_who_pushes(tmp_path):
+    async def scenario():
+        store = open_store(tmp_path / "run.db")
+        begun(store, m=4)
+        token, account = new_token("ann")
+        store.put_account(account)
+        store.close()
+        async with serving(tmp_path / "run.db", open_enrolment=False) as (service, client):
+            assert (await client.get("/v1/model")).status_code == 401
+            assert (await client.post("/v1/updates", content=body())).status_code == 401
+            good = {"authorization": f"Bearer {token}"}
+            assert (await client.get("/v1/model", headers=good)).status_code == 200
+            sent = body("mallory", "1")  # whatever it calls itself
+            assert (await client.post("/v1/updates", content=sent, headers=good)).status_code == 202
+            assert service._store.waiting()[0][1] == "ann"
+
+    run(scenario())
+
+
+def test_a_timer_steps_with_what_is_there(tmp_path):
+    async def scenario():
+        settings = {"rules": {"m": 10}, "step_after_s": 0.1}
+        async with serving(tmp_path / "run.db", **settings) as (service, client):
+            await client.post("/v1/updates", content=body())
+            await until(lambda: service.board.newest.version == 1)
+            newest = service.board.newest.snapshot.params
+            expected = first_params() - np.float32(0.1) * update().direction
+            np.testing.assert_allclose(newest, expected, rtol=1e-6)
+
+    run(scenario())
+
+
+def test_status_health_metrics_and_description(tmp_path):
+    async def scenario():
+        async with serving(tmp_path / "run.db") as (_, client):
+            await client.post("/v1/updates", content=body())
+            status = (await client.get("/v1/status")).json()
+            assert (status["version"], status["m"], status["parameters"]) == (0, 4, DIM)
+            assert status["updates"]["accepted"] == status["buffered"] == 1
+            assert (await client.get("/healthz")).json() == {"status": "ok"}
+            text = (await client.get("/metrics")).text
+            assert 'anarchic_updates_total{outcome="accepted"} 1.0' in text
+            assert "/v1/updates" in (await client.get("/v1/openapi.json")).json()["paths"]
+            missing = await client.get("/nowhere")
+            assert (missing.status_code, missing.json()["error"]) == (404, "not_found")
+            wrong = await client.delete("/v1/updates")
+            assert (wrong.status_code, wrong.json()["error"]) == (405, "wrong_method")
+
+    run(scenario())
+
+
+def test_events_tell_of_every_version_that_is_seen(tmp_path):
+    async def scenario():
+        async with serving(tmp_path / "run.db", rules={"m": 1}) as (service, client):
+            from anarchic.server.app import events
+
+            response = await events(service, None)
+            stream = response.body_iterator
+            first = await anext(stream)
+            assert b"id: 0\nevent: version" in first
+            await client.post("/v1/updates", content=body())
+            second = await asyncio.wait_for(anext(stream), 5)
+            assert b"id: 1\n" in second
+            assert json.loads(second.split(b"data: ")[1])["version"] == 1
+
+    run(scenario())
+
+
+def test_a_run_goes_on_where_it_was(tmp_path):
+    async def scenario():
+        async with serving(tmp_path / "run.db", rules={"m": 2}) as (service, client):
+            for number, worker in enumerate(("ann", "bob", "cleo")):
+                await client.post("/v1/updates", content=body(worker, seed=number))
+            await until(lambda: service.board.newest.version == 1)
+        async with serving(tmp_path / "run.db") as (service, client):
+            assert service.board.newest.version == 1
+            await until(lambda: service.collector.shares.total() == 1)
+            await client.post("/v1/updates", content=body("dan", seed=3))
+            await until(lambda: service.board.newest.version == 2)
+
+    run(scenario())

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from anarchic.server.limits import Body, Gone, Pace, Places, Shares
+from anarchic.server.refusals import Refusal
+from anarchic.server.settings import Limits
+
+
+def test_a_worker_may_burst_and_then_keeps_its_pace():
+    now = [0.0]
+    pace = Pace(per_minute=60, burst=3, clock=lambda: now[0])
+    for _ in range(3):
+        pace.take("ann")
+    with pytest.raises(Refusal) as refused:
+        pace.take("ann")
+    assert (refused.value.status, refused.value.retry_after_s) == (429, 1.0)
+    pace.take("bob")  # others are not held up
+    now[0] = 1.0
+    pace.take("ann")
+    with pytest.raises(Refusal):
+        pace.take("ann")
+
+
+def test_paces_of_workers_long_silent_are_forgotten():
+    now = [0.0]
+    pace = Pace(per_minute=60, burst=1, clock=lambda: now[0])
+    for worker in range(10_000):
+        pace.take(str(worker))
+    now[0] = 10.0
+    pace.take("one more")
+    assert len(pace._buckets) == 1
+
+
+def test_shares_count_what_is_being_sent_and_what_waits():
+    shares = Shares(most=2)
+    shares.take("ann")
+    shares.take("ann")
+    with pytest.raises(Refusal) as refused:
+        shares.take("ann")
+    assert refused.value.code == "too_many_updates"
+    shares.sent("ann", accepted=True)
+    shares.sent("ann", accepted=False)  # a duplicate: its place is free again
+    shares.take("ann")
+    with pytest.raises(Refusal):
+        shares.take("ann")
+    shares.folded(Counter(ann=1, bob=1))  # bob's came through another replica
+    shares.take("ann")
+    assert shares.total() == 0
+
+
+def chunks(*parts, delay_s=0.0):
+    queue = list(parts)
+
+    async def receive():
+        await asyncio.sleep(delay_s)
+        if not queue:
+            return {"type": "http.disconnect"}
+        part = queue.pop(0)
+        return {"type": "http.request", "body": part, "more_body": bool(queue)}
+
+    return receive
+
+
+def read(receive, length, **limits):
+    async def run():
+        body = Body(receive, length, Limits(**limits))
+        await body.first_piece()
+        return bytes(await body.rest())
+
+    return asyncio.run(run())
+
+
+def test_a_body_is_read_whole():
+    assert read(chunks(b"ab", b"cd", b"e"), 5) == b"abcde"
+    assert read(chunks(b"ab", b"cd", b"e"), 5, first_piece=1) == b"abcde"
+    assert read(chunks(b""), 0) == b""
+
+
+@pytest.mark.parametrize(("parts", "length"), [((b"abc",), 5), ((b"abcdef",), 5)])
+def test_a_body_of_another_length_is_refused(parts, length):
+    with pytest.raises(Refusal, match="malformed"):
+        read(chunks(*parts), length)
+
+
+def test_one_who_hangs_up_gets_no_answer():
+    with pytest.raises(Gone):
+        read(chunks(), 5)
+
+
+def test_a_trickle_ends_in_the_first_piece():
+    with pytest.raises(Refusal, match="too_slow"):
+        read(chunks(*[b"x"] * 100, delay_s=0.02), 100, first_piece_s=0.1)
+
+
+def test_a_body_that_holds_a_place_keeps_the_least_rate():
+    with pytest.raises(Refusal, match="too_slow"):
+        read(chunks(*[b"x"] * 1000, delay_s=0.1), 1000, first_piece=1, least_rate=1000)
+
+
+def test_places_are_few_and_waiting_for_one_has_an_end():
+    async def run():
+        places = Places(Limits(bodies=1, waiting_bodies=1, turn_s=0.05))
+        async with places.place():
+            with pytest.raises(Refusal, match="busy"):
+                async with places.place():
+                    pass
+            waiting = asyncio.create_task(places.place().__aenter__())
+            await asyncio.sleep(0)
+            with pytest.raises(Refusal, match="busy"):  # one waits already
+                async with places.place():
+                    pass
+            with pytest.raises(Refusal):
+                await waiting
+        async with places.place():
+            pass
+
+    asyncio.run(run())

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from anarchic import AdamStep, AfaCd, AfaCs, Carry, Clip, Snapshot
+from anarchic.core.saving import pack
+from anarchic.errors import StoreCorrupt
+from anarchic.server.memory import TrackedRows
+from anarchic.server.remember import recall, remember, tracked_rows
+from tests.server.make import DIM, first_params, update
+
+RULES = [
+    AfaCd(3),
+    AfaCd(3, step=AdamStep()),
+    AfaCs(3, rows=TrackedRows),
+    Clip(AfaCs(3, rows=TrackedRows), 0.5),
+    Carry(AfaCs(3, rows=TrackedRows), ("control",), 4),
+]
+
+
+def content(state):
+    arrays, numbers = pack(state)
+    return {name: array.tobytes() for name, array in arrays.items()}, numbers
+
+
+def stepped(rule, count=6):
+    state = rule.init(first_params())
+    for index in range(count):
+        state = rule.receive(state, update(f"w{index % 4}", seed=index))
+    return state
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_a_state_comes_back_byte_for_byte(rule):
+    state = stepped(rule)
+    rows = tracked_rows(state)
+    stored = rows.changes()[0] if rows is not None else {}
+    snapshot = Snapshot(state.version, state.params, state.extras)
+    again = recall(rule, snapshot, remember(state), stored)
+    assert content(again) == content(state)
+    for index in range(6, 9):  # and goes on alike
+        new = update(f"w{index % 4}", seed=index)
+        state, again = rule.receive(state, new), rule.receive(again, new)
+    assert again.params.tobytes() == state.params.tobytes()
+
+
+def test_what_the_model_holds_is_not_written_again():
+    big = AfaCd(3).init(np.ones(100_000, np.float32))
+    assert len(remember(big)) < 1_000
+
+
+def test_rows_name_what_the_store_has_not_seen():
+    rows = TrackedRows(DIM, np.dtype(np.float32))
+    rows.put("ann", np.ones(DIM, np.float32), 0)
+    rows.put("bob", np.ones(DIM, np.float32), 0)
+    assert sorted(rows.changes()[0]) == ["ann", "bob"]
+    rows.seen()
+    assert rows.changes() == ({}, [])
+    rows.put("bob", 2 * np.ones(DIM, np.float32), 1)
+    rows.remove("ann")
+    changed, removed = rows.changes()
+    assert (list(changed), removed) == (["bob"], ["ann"])
+    assert np.frombuffer(changed["bob"], np.float32).tolist() == [2.0] * DIM
+
+
+@pytest.mark.parametrize("fault", ["state", "row", "version"])
+def test_what_cannot_be_right_is_not_used(fault):
+    rule = AfaCs(3, rows=TrackedRows)
+    state = stepped(rule)
+    rows = tracked_rows(state).changes()[0]
+    written = remember(state)
+    version = state.version
+    if fault == "state":
+        written = written[:-1]
+    elif fault == "row":
+        rows.pop("w1")
+    else:
+        version += 1
+    with pytest.raises(StoreCorrupt, match="restore the store"):
+        recall(rule, Snapshot(version, state.params), written, rows)

@@ -1,0 +1,140 @@
+"""A simulated run through the real server, a recorded run folded again."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from anarchic import AfaCd, AfaCs, Settings, Update, build, wire
+from anarchic.errors import RunError
+from anarchic.server.replay import replay, timetable_of
+from anarchic.server.service import begin
+from anarchic.server.settings import RuleSettings
+from anarchic.server.sql import open_store
+from anarchic.sim.engine import Walk
+from anarchic.train.loop import Loop
+from tests.server.live import serving, until
+from tests.server.make import begun, body
+
+pytest.importorskip("torch")
+WORKERS, M, ROUNDS = 6, 3, 12
+
+
+class Recording:
+    """A backend that keeps what it computes."""
+
+    def __init__(self):
+        self.directions = {}
+
+    def compute(self, task, lanes):
+        results = Loop().compute(task, lanes)
+        for lane in range(len(lanes)):
+            key = int(lanes.worker[lane]), int(lanes.visit[lane])
+            self.directions[key] = results.directions[lane]
+        return results
+
+
+def simulated(rule):
+    settings = Settings(
+        workers=WORKERS, m=M, rounds=ROUNDS, participation="exponential", dynamic_steps=True
+    )
+    backend = Recording()
+    experiment = replace(build(settings), rule=rule, backend=backend)
+    walk = Walk(experiment)
+    while walk.version < ROUNDS:
+        walk.next_version()
+    assert experiment.timetable.staleness.max() > 0
+    return experiment.task, experiment.timetable, backend.directions, walk.state.params
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"), [("afa-cd", AfaCd(M)), ("afa-cs", AfaCs(M))], ids=["afa-cd", "afa-cs"]
+)
+def test_a_simulated_run_through_the_server_gives_the_same_bytes(tmp_path, name, rule):
+    task, table, directions, expected = simulated(rule)
+    store = open_store(tmp_path / "run.db", keep_payloads=True)
+    begin(store, RuleSettings(rule=name, m=M), task.layout, task.init())
+    store.close()
+
+    async def scenario():
+        limits = {"per_worker": M}
+        async with serving(tmp_path / "run.db", limits=limits) as (service, client):
+            for row in range(len(table)):
+                worker, visit = int(table.worker[row]), int(table.visit[row])
+                sent = Update(
+                    str(worker),
+                    int(table.base_version[row]),
+                    int(table.local_steps[row]),
+                    0.1,
+                    directions[worker, visit],
+                    id=str(visit),
+                )
+                made = wire.encode_update(task.layout, sent, worker=sent.worker)
+                answer = await client.post("/v1/updates", content=made)
+                assert answer.status_code == 202, answer.text
+                if (row + 1) % M == 0:
+                    await until(lambda r=row: service.board.newest.version == (r + 1) // M)
+            return service.board.newest.snapshot.params
+
+    found = asyncio.run(scenario())
+    assert found.dtype == expected.dtype
+    assert found.tobytes() == expected.tobytes()
+    store = open_store(tmp_path / "run.db", keep_payloads=True)
+    again = replay(store)
+    assert (again.version, again.updates, again.equal) == (ROUNDS, ROUNDS * M, True)
+    recorded = timetable_of(store)
+    store.close()
+    assert np.array_equal(recorded.base_version, table.base_version)
+    assert np.array_equal(recorded.local_steps, table.local_steps)
+    assert np.array_equal(recorded.worker, table.worker)
+
+
+def pushed(path, count, first=0, **settings):
+    async def scenario():
+        async with serving(path, **settings) as (service, client):
+            for number in range(first, first + count):
+                await client.post("/v1/updates", content=body(f"w{number}", seed=number))
+            await asyncio.sleep(0.3)
+            return service.board.newest.version
+
+    return asyncio.run(scenario())
+
+
+def test_a_run_with_timer_steps_is_replayed_too(tmp_path):
+    pushed(tmp_path / "run.db", 3, rules={"m": 2}, step_after_s=0.05)
+    store = open_store(tmp_path / "run.db", keep_payloads=True)
+    found = replay(store)
+    assert (found.version, found.updates, found.equal) == (2, 3, True)
+    store.close()
+
+
+def test_a_run_with_a_timer_step_in_the_middle_has_no_timetable(tmp_path):
+    pushed(tmp_path / "run.db", 1, rules={"m": 2}, step_after_s=0.05)
+    pushed(tmp_path / "run.db", 3, rules={"m": 2}, first=1)
+    store = open_store(tmp_path / "run.db", keep_payloads=True)
+    assert replay(store).equal
+    with pytest.raises(RunError, match="was not made of 2 updates"):
+        timetable_of(store)
+    store.close()
+
+
+def test_without_payloads_there_is_nothing_to_fold(tmp_path):
+    pushed(tmp_path / "run.db", 2, rules={"m": 2}, keep_payloads=False)
+    store = open_store(tmp_path / "run.db")
+    with pytest.raises(RunError, match="--keep-payloads"):
+        replay(store)
+    store.close()
+
+
+def test_an_empty_store_is_said_to_be_empty(tmp_path):
+    store = open_store(tmp_path / "run.db")
+    for use in (replay, timetable_of):
+        with pytest.raises(RunError, match=r"no run|no folded"):
+            use(store)
+    begun(store)
+    with pytest.raises(RunError, match="no folded"):
+        timetable_of(store)
+    store.close()

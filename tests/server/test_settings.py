@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import pytest
+
+from anarchic import AfaCd, AfaCs, Clip, FedBuff, StalenessDiscount
+from anarchic.core.steps import AdamStep
+from anarchic.errors import ConfigError
+from anarchic.server.memory import TrackedRows
+from anarchic.server.settings import Limits, RuleSettings
+
+
+def test_names_become_rules():
+    assert RuleSettings(m=3, server_lr=2.0).build() == AfaCd(3, 2.0)
+    assert RuleSettings(rule="fedbuff", server_opt="adam").build() == FedBuff(4, step=AdamStep())
+    wrapped = RuleSettings(rule="afa-cs", clip=1.0, staleness_power=0.5, expire_after=9).build()
+    assert wrapped == Clip(StalenessDiscount(AfaCs(4, expire_after=9, rows=TrackedRows), 0.5), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"rule": "fedavg"}, "cannot run 'fedavg'; it can run afa-cd, afa-cs, fedbuff"),
+        ({"server_opt": "lion"}, "no server optimiser 'lion'"),
+        ({"m": 0}, "m >= 1"),
+        ({"expire_after": 5}, "remembers nobody"),
+        ({"clip": -1.0}, "max_norm"),
+    ],
+)
+def test_bad_rules_are_refused(settings, says):
+    with pytest.raises(ConfigError, match=says):
+        RuleSettings(**settings)
+
+
+def test_half_the_buffer_is_the_share_of_one_worker_unless_said_otherwise():
+    assert [Limits().share(m) for m in (1, 2, 5, 100)] == [1, 1, 2, 50]
+    assert Limits(per_worker=7).share(5) == 7
+
+
+def test_limits_are_positive():
+    with pytest.raises(ConfigError, match="max_staleness must be positive, got 0"):
+        Limits(max_staleness=0)
