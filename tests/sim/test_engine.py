@@ -168,3 +168,10 @@ def test_divergence_names_the_version_and_the_worker():
     walk = Walk(Experiment(task(), AfaCd(3), sampled(rounds=600), LocalWork(lr=1e6)))
     with pytest.raises(Diverged, match=r"after version \d+: .*worker '\d'"):
         walk_to_the_end(walk)
+
+
+def test_parameters_that_are_not_finite_name_the_version_and_the_worker():
+    rule = AfaCd(3, server_lr=1e200)
+    walk = Walk(Experiment(task(), rule, sampled(), LocalWork(lr=0.1)))
+    with pytest.raises(Diverged, match=r"Version 1, made by the update of worker '\d', has param"):
+        walk_to_the_end(walk)

@@ -186,6 +186,22 @@ def test_divergence_names_the_last_good_checkpoint(tmp_path):
     assert not (tmp_path / "run" / "summary.json").exists()
 
 
+def test_a_loss_that_is_not_finite_names_the_version_and_the_worker():
+    class Lost:
+        def __init__(self):
+            self.inside = QuadraticTask(random_quadratics(4, 3))
+
+        def __getattr__(self, name):
+            return getattr(self.inside, name)
+
+        def evaluate(self, params):
+            return {"loss": 1.0 if not params.any() else float("nan")}
+
+    table = Sampler(4, 2, UniformSteps(2)).timetable(0, 4)
+    with pytest.raises(Diverged, match=r"Version 1, made by the update of worker '\d', has .*nan"):
+        simulate(Experiment(Lost(), AfaCd(2), table, LocalWork(lr=0.1)))
+
+
 def test_virtual_time_is_recorded_where_there_is_a_clock():
     assert simulate(SMALL).summary["virtual_s"] is None
     run = simulate(replace(SMALL, participation="exponential", versions_back=1))

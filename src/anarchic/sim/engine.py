@@ -45,6 +45,15 @@ class Walk:
         version: int = self.state.version
         return version
 
+    @property
+    def described(self) -> str:
+        """The version, and the worker whose update made it."""
+        if self.row == 0:
+            return "Version 0"
+        last = self.experiment.timetable.worker[self.row - 1]
+        return f"Version {self.version}, made by the update of worker {self._names[last]!r},"
+
+    @np.errstate(over="ignore", invalid="ignore")  # an error says so, and more than a warning
     def next_version(self) -> None:
         """Go on until the rule has taken a step."""
         before = self.version
@@ -53,8 +62,8 @@ class Walk:
         self._publish()
         if not np.isfinite(self.state.params @ self.state.params):
             raise Diverged(
-                f"Version {self.version} has parameters that are not finite: lower the local or "
-                "the server learning rate."
+                f"{self.described} has parameters that are not finite: lower the local or the "
+                "server learning rate."
             )
 
     def _advance(self) -> None:

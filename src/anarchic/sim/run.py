@@ -136,8 +136,8 @@ class _Journey:
         found = walk.experiment.task.evaluate(walk.state.params)
         if not all(isfinite(value) for value in found.values()):
             raise Diverged(
-                f"Version {walk.version} has {found}, which is not finite: lower the local or the "
-                f"server learning rate. {self._last_good()}"
+                f"{walk.described} has {found}, which is not finite: lower the local or the server "
+                f"learning rate. {self._last_good()}"
             )
         self.metrics.append(
             {
