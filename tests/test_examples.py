@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ def test_an_example_runs(path: Path, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         timeout=120,
+        env={**os.environ, "PYTHONPATH": str(path.parents[1] / "src")},
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()

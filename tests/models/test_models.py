@@ -117,4 +117,5 @@ def test_a_model_that_does_not_fit_says_why(name, data, says):
 
 def test_every_model_is_listed_and_can_be_made():
     for name in MODELS:
-        make(name, text() if name == "lstm" else images(3, 32))
+        model = make(name, text() if name == "lstm" else images(3, 32))
+        assert type(model).__name__.lower() == name
