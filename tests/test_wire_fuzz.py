@@ -5,6 +5,7 @@
 
 import json
 import os
+import re
 import time
 import tracemalloc
 from contextlib import suppress
@@ -35,36 +36,20 @@ SEEDS += [save(LAYOUT.split(VECTOR), metadata=FACTS)]
 WIDE = {"F32": "<f4", "F16": "<f2"}
 
 # What breaks parsers: values in place of others, and text in the midst of text.
+# fmt: off
 VALUES = [
-    None,
-    True,
-    False,
-    0,
-    1,
-    -1,
-    4,
-    2**31,
-    2**53,
-    2**63,
-    2**64 - 1,
-    10**14,
-    10**400,
-    0.5,
-    1e400,
+    None, True, False, 0, 1, -1, 4, 2**31, 2**53, 2**63, 2**64 - 1, 10**14, 10**400, 0.5, 1e400,
+    "", "0", "+1", " 1", "1_0", "01", "1.", "\u0663", "1e400", "nan", "a b", "F32", "F64", "I32",
+    "BF16", "é", "\x00", "\ud800", "x" * 300, [], {}, [[]], [0, 4], [4, 0], [0, 0], [True, 4],
+    [0, 4, 4], [2, 3], [3, 2], [6], [1] * 40, [0] * 9,
 ]
-VALUES += ["", "0", "F32", "F64", "I32", "BF16", "é", "\x00", "\ud800", "x" * 300, [], {}, [[]]]
-VALUES += [[0, 4], [4, 0], [0, 0], [True, 4], [0, 4, 4], [2, 3], [3, 2], [6], [1] * 40, [0] * 9]
-TEXTS = [b"NaN", b"-Infinity", b"1e5", b"-0", b"01", b"1_0", b"0x1", b"true", b"null", b"\\u0077"]
-TEXTS += [b"\\ud800", b"\\udc00", b"\xed\xa0\x80", b"\xff", b"\x00", b"\xef\xbb\xbf", b" ", b"\t"]
-TEXTS += [b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b'"w":{},', b'"__metadata__":{},', b"//"]
-TEXTS += [
-    b"[" * 2000,
-    b'{"a":' * 2000,
-    b"9" * 5000,
-    b'"id":"2",',
-    "\uff57".encode(),
-    "w\u0301".encode(),
+TEXTS = [
+    b"NaN", b"-Infinity", b"1e5", b"-0", b"01", b"1_0", b"0x1", b"true", b"null", b"\\u0077",
+    b"\\ud800", b"\\udc00", b"\xed\xa0\x80", b"\xff", b"\x00", b"\xef\xbb\xbf", b" ", b"\t", b'"',
+    b"\\", b"{", b"}", b"[", b"]", b",", b":", b'"w":{},', b'"__metadata__":{},', b"//",
+    b"[" * 2000, b'{"a":' * 2000, b"9" * 5000, b'"id":"2",', "\uff57".encode(), "w\u0301".encode(),
 ]
+# fmt: on
 LENGTHS = [0, 1, 7, 2**16, 2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 1]
 
 
@@ -133,6 +118,19 @@ def edit(draw, body):
     return whole(json.dumps(tree).encode(), data)
 
 
+def lie(draw, body):
+    """A value in the metadata becomes another string."""
+    header, data = split(body)
+    try:
+        tree = json.loads(header)
+        name = draw(st.sampled_from(sorted(tree["__metadata__"])))
+        strings = [value for value in VALUES if isinstance(value, str)]
+        tree["__metadata__"][name] = draw(st.sampled_from(strings) | st.text(max_size=3))
+    except (ValueError, RecursionError, TypeError, KeyError):
+        return body
+    return whole(json.dumps(tree).encode(), data)
+
+
 def move(draw, body):
     """Offsets of one tensor shifted, or those of two swapped."""
     header, data = split(body)
@@ -151,13 +149,38 @@ def move(draw, body):
     return whole(json.dumps(tree, ensure_ascii=False).encode("utf-8", "replace"), data)
 
 
-MUTATIONS = [flip, truncate, extend, claim, insert, edit, edit, move]
+def disguise(draw, body):
+    """A number written in another way."""
+    number = draw(st.sampled_from([rb"[01]", rb"\d+"]))
+    pattern = rb"(?<=[\[,])" + number + rb"(?=[\],])"
+    return substitute(draw, body, pattern, lambda old: DISGUISES.get(old, PLAIN))
+
+
+def repeat(draw, body):
+    """A member of an object written twice."""
+    member = rb'"[^"]*":("[^"]*"|{[^}]*})'
+    return substitute(draw, body, member, lambda old: [b"%s,%s"])
+
+
+def substitute(draw, body, pattern, ways_of):
+    header, data = split(body)
+    found = list(re.finditer(pattern, header))
+    if not found:
+        return body
+    match = draw(st.sampled_from(found))
+    new = draw(st.sampled_from(ways_of(match.group()))).replace(b"%s", match.group())
+    return whole(header[: match.start()] + new + header[match.end() :], data)
+
+
+PLAIN = [b"-%s", b"+%s", b"0%s", b"%s.0", b"%se0", b'"%s"']
+DISGUISES = {b"0": [b"-0", b"false", b"0.0", b"null"], b"1": [b"true", b"1.0", b"1e0"]}
+MUTATIONS = [disguise, repeat, flip, truncate, extend, claim, insert, edit, lie, move]
 
 
 @st.composite
 def hostile(draw):
     body = draw(st.sampled_from(SEEDS))
-    for mutate in draw(st.lists(st.sampled_from(MUTATIONS), max_size=4)):
+    for mutate in draw(st.lists(st.sampled_from(MUTATIONS), min_size=1, max_size=3)):
         body = mutate(draw, body) if len(body) > 8 else body
     return body
 
@@ -179,6 +202,17 @@ def by_library(body):
     return LAYOUT.join(tensors), beside
 
 
+def unique(pairs):
+    assert len(dict(pairs)) == len(pairs), "taken, though a name occurs twice"
+    return dict(pairs)
+
+
+WHOLE = r"0|[1-9]\d{0,14}"
+FORMS = dict.fromkeys(["base_version", "local_steps", "samples"], WHOLE)
+FORMS |= {"id": r"[!-~]{1,128}", "worker": r"[\w.@-]{1,64}"}
+FORMS |= dict.fromkeys(["local_lr", "loss"], r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
+
+
 def agrees(body):
     """Ours refuses, or says the same as the library and as JSON."""
     try:
@@ -196,7 +230,9 @@ def agrees(body):
     assert {f"extra:{n}": v.tobytes() for n, v in update.extras.items()} == {
         name: vector.tobytes() for name, vector in theirs[1].items()
     }
-    metadata = json.loads(split(body)[0])["__metadata__"]
+    metadata = json.loads(split(body)[0], object_pairs_hook=unique)["__metadata__"]
+    for name, value in metadata.items():
+        assert re.fullmatch(FORMS[name], value, re.ASCII)
     assert (update.worker, update.id) == ("ann", metadata["id"])
     assert update.base_version == int(metadata["base_version"])
     assert update.local_steps == int(metadata["local_steps"])
