@@ -3,12 +3,15 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help demo test test-fast check format bench clean
+.PHONY: help demo race chaos fuzz test test-fast check format bench clean
 
 help:
-	@echo "make demo       train on the embedded digits: FedAvg against anarchy, under a minute"
+	@echo "make demo       a real server, eight workers, and somebody who kills them: half a minute"
+	@echo "make race       FedAvg waiting for stragglers against anarchy, in virtual time"
 	@echo "make test       all tests; set ANARCHIC_DATA to a folder of data sets to include theirs"
 	@echo "make test-fast  the tests that take no more than a few seconds each"
+	@echo "make chaos      kill servers and workers for minutes, and count every update"
+	@echo "make fuzz       100,000 mutated bodies and requests"
 	@echo "make check      format, lint and types"
 	@echo "make format     put the code into the house format"
 	@echo "make bench      measure speed and scale on this machine"
@@ -19,6 +22,9 @@ $(READY): pyproject.toml constraints.txt
 	@touch $(READY)
 
 demo: $(READY)
+	$(BIN)/anarchic demo --live
+
+race: $(READY)
 	$(BIN)/anarchic demo
 
 test: $(READY)
@@ -26,6 +32,13 @@ test: $(READY)
 
 test-fast: $(READY)
 	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+chaos: $(READY)
+	$(BIN)/python -m tests.chaos --kills 50 --workers 16
+	$(BIN)/python -m tests.chaos --kills 20 --workers 16 --store postgres --replicas 3
+
+fuzz: $(READY)
+	ANARCHIC_FUZZ=100000 $(BIN)/python -m pytest tests/test_wire_fuzz.py tests/server/test_http_fuzz.py
 
 check: $(READY)
 	$(BIN)/ruff format --check .

@@ -10,7 +10,9 @@ import typer
 from anarchic.cli.options import Given, settings_from, takes
 from anarchic.cli.show import examples, number, percent, print_table
 
-EPILOG = examples("anarchic demo", "anarchic demo --seed 7 --out another-demo")
+EPILOG = examples(
+    "anarchic demo", "anarchic demo --live", "anarchic demo --seed 7 --out another-demo"
+)
 
 
 @takes("seed")
@@ -24,8 +26,22 @@ def demo(
             metavar="DIR",
         ),
     ] = Path("demo"),
+    live: Annotated[
+        bool,
+        typer.Option(
+            "--live",
+            help="Instead, train for real: a server and eight worker processes on this machine, "
+            "with workers and the server killed on the way. Needs the extra 'server'.",
+        ),
+    ] = False,
+    seconds: Annotated[float, typer.Option(help="How long the live demo trains.", min=5.0)] = 20.0,
 ) -> None:
     """Race FedAvg against AFA-CD and AFA-CS, with stragglers, on the embedded digits."""
+    if live:
+        from anarchic.cli.live import show_live
+
+        show_live(out / "live" if out == Path("demo") else out, seconds)
+        return
     from anarchic.cli.progress import watching
     from anarchic.report.demo import FEDAVG, TARGET, race, sentences
 

@@ -1,0 +1,352 @@
+"""The live demo: a real server, real worker processes, and somebody who keeps killing them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import httpx
+import numpy as np
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from anarchic import wire
+from anarchic.cli.show import number, percent, print_facts
+from anarchic.core.types import Snapshot
+from anarchic.data.digits import load_digits
+from anarchic.errors import ConfigError, RunError
+from anarchic.server.auth import new_token
+from anarchic.server.replay import Replay, replay
+from anarchic.server.sql import open_store
+
+WORKERS, M, SERVER_LR = 8, 4, 3.0
+MARK = "live-demo.json"  # tells a directory that an earlier demo made from one that it did not
+# Habits of the eight: how long they idle on average, how hard they work, at which rate.
+HABITS = (
+    ("random:0.05", "5", "0.1"),
+    ("random:0.05", "1-10", "0.1"),
+    ("random:0.1", "5", "0.1"),
+    ("random:0.1", "1-10", "0.2"),
+    ("random:0.2", "10", "0.1"),
+    ("random:0.3", "1-20", "0.05"),
+    ("random:0.6", "20", "0.1"),
+    ("random:1.2", "40", "0.05"),
+)
+# What happens, at which part of the time.
+KILL_WORKERS, RESTART_WORKERS, KILL_SERVER, RESTART_SERVER = 0.25, 0.4, 0.5, 0.55
+VICTIMS = (0, 5)
+START_S = 30.0
+
+Tell = Callable[[str], None]
+Watch = Callable[[float, dict[str, Any]], None]  # part of the time that has passed, status
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What came of it, from the store, the workers' logs and the replay."""
+
+    accuracy: float
+    first_accuracy: float
+    version: int
+    accepted: int  # updates that workers were told are accepted
+    folded: int
+    waiting: int
+    refused: int
+    lost: int  # told accepted, but not in the store
+    doubled: int
+    replay: Replay
+    worker_kills: int
+    server_kills: int
+    picture: list[tuple[float, float]] = field(default_factory=list)  # (seconds, accuracy)
+
+
+def run_live(folder: Path, *, seconds: float, tell: Tell, watch: Watch) -> Ending:
+    """Train for ``seconds``, kill workers and the server on the way, and count everything."""
+    _prepare(folder)
+    stage = _Stage(folder, tell)
+    try:
+        curve = stage.play(seconds, watch)
+    finally:
+        stage.clear()
+    return stage.ending(curve)
+
+
+def show_live(folder: Path, seconds: float) -> None:
+    """``anarchic demo --live``: the demo with its words, its bar and its table."""
+    typer.echo(
+        f"A server (AFA-CS, a step every {M} updates) and {WORKERS} worker processes learn "
+        f"handwritten digits for {seconds:.0f} s.\nEach worker holds other classes, comes when it "
+        "likes and works as long as it likes."
+    )
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[found]}"))
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("starting", total=1.0, found="")
+
+        def watch(part: float, seen: dict[str, Any]) -> None:
+            found = f"version {seen['version']}  accuracy {seen['accuracy']:.3f}"
+            bar.update(task, completed=part, description="training", found=found)
+
+        ending = run_live(folder, seconds=seconds, tell=console.print, watch=watch)
+    print_facts(_facts(ending, folder), title="What came of it")
+    if ending.lost or ending.doubled or not ending.replay.equal:
+        raise RunError("Something accepted was lost or counted twice: see the logs.")
+
+
+def _facts(ending: Ending, folder: Path) -> list[tuple[str, str]]:
+    equal = "equal" if ending.replay.equal else "DIFFERENT"
+    return [
+        ("accuracy", f"{percent(ending.first_accuracy)} at first, {percent(ending.accuracy)} now"),
+        ("versions", number(ending.version)),
+        ("killed", f"{ending.worker_kills} workers, {ending.server_kills} server, all restarted"),
+        ("updates accepted", number(ending.accepted)),
+        ("  in a version", f"{ending.folded}; {ending.waiting} wait for the next step"),
+        ("  refused", number(ending.refused)),
+        ("  lost", number(ending.lost)),
+        ("  counted twice", number(ending.doubled)),
+        ("replay", f"{ending.replay.updates} updates folded again: {equal}, byte for byte"),
+        ("written to", str(folder)),
+    ]
+
+
+class _Stage:
+    """The processes of a demo."""
+
+    def __init__(self, folder: Path, tell: Tell) -> None:
+        self._folder, self._tell = folder, tell
+        self._port = _free_port()
+        self._url = f"http://127.0.0.1:{self._port}"
+        self._server: subprocess.Popen[bytes] | None = None
+        self._workers: list[subprocess.Popen[bytes]] = []
+        self._logs: list[IO[bytes]] = []
+        self._killed: Counter[str] = Counter()
+        self._test = load_digits()
+
+    def play(self, seconds: float, watch: Watch) -> list[tuple[float, float]]:
+        self._start_server()
+        self._workers = [self._start_worker(index) for index in range(WORKERS)]
+        self._await_first_version()
+        curve: list[tuple[float, float]] = []
+        acts = [
+            (KILL_WORKERS, self._kill_workers),
+            (RESTART_WORKERS, self._restart_workers),
+            (KILL_SERVER, self._kill_server),
+            (RESTART_SERVER, self._restart_server),
+        ]
+        start = time.monotonic()
+        while (passed := time.monotonic() - start) < seconds:
+            if acts and passed >= acts[0][0] * seconds:
+                acts.pop(0)[1]()
+            seen = self._look()
+            if seen is not None:
+                curve.append((passed, seen["accuracy"]))
+                watch(passed / seconds, seen)
+            time.sleep(0.2)
+        return curve
+
+    def _await_first_version(self) -> None:
+        """Starting nine processes takes a while on a busy machine; the time counts from then."""
+        until = time.monotonic() + START_S
+        while time.monotonic() < until:
+            seen = self._look()
+            if seen is not None and seen["version"] > 0:
+                return
+            time.sleep(0.1)
+
+    def clear(self) -> None:
+        """End the workers first: what they have in hand they send, or spool."""
+        for process in self._workers:
+            process.terminate()
+        for process in self._workers:
+            _ended(process)
+        if self._server is not None:
+            self._server.terminate()
+            _ended(self._server)
+        for log in self._logs:
+            log.close()
+
+    def ending(self, curve: list[tuple[float, float]]) -> Ending:
+        pushes = list(_pushes(self._folder))
+        told = Counter(
+            (p["worker"], p["id"]) for p in pushes if p["status"] in ("accepted", "duplicate")
+        )
+        store = open_store(self._folder / "run.db", keep_payloads=True)
+        try:
+            trace = list(store.trace())
+            run = store.run()
+            body = store.model(run.version) if run is not None else None
+            if run is None or body is None:
+                raise RunError("The server left no run behind.")
+            again = replay(store)
+        finally:
+            store.close()
+        stored = Counter((row.worker, row.id) for row in trace)
+        orders = Counter(row.order for row in trace if row.order is not None)
+        return Ending(
+            accuracy=self._accuracy(wire.decode_snapshot(body)[1]),
+            first_accuracy=curve[0][1] if curve else 0.0,
+            version=run.version,
+            accepted=len(told),
+            folded=orders.total(),
+            waiting=len(trace) - orders.total(),
+            refused=sum(p["status"] not in ("accepted", "duplicate", "spooled") for p in pushes),
+            lost=sum(1 for key in told if stored[key] == 0),
+            doubled=sum(n - 1 for n in (*stored.values(), *orders.values()) if n > 1),
+            replay=again,
+            worker_kills=self._killed["worker"],
+            server_kills=self._killed["server"],
+            picture=curve,
+        )
+
+    def _start_server(self) -> None:
+        self._server = self._start(
+            "server", "serve", "--init", self._path("model.safetensors"),
+            "--store", self._path("run.db"), "--rule", "afa-cs", "--m", str(M),
+            "--server-lr", str(SERVER_LR), "--port", str(self._port), "--keep-payloads",
+        )  # fmt: skip
+        until = time.monotonic() + 30
+        while self._look() is None:
+            if self._server.poll() is not None or time.monotonic() > until:
+                raise RunError(f"The server did not start; see {self._folder / 'server.log'}.")
+            time.sleep(0.05)
+
+    def _start_worker(self, index: int) -> subprocess.Popen[bytes]:
+        policy, steps, rate = HABITS[index]
+        name = f"worker-{index + 1}"
+        return self._start(
+            name, "work", "--server", self._url, "--task", f"digits:{index + 1}/{WORKERS}",
+            "--token-file", self._path(f"{name}.token"), "--spool", self._path(f"{name}.spool"),
+            "--policy", policy, "--local-steps", steps, "--local-lr", rate,
+        )  # fmt: skip
+
+    def _path(self, name: str) -> str:
+        return str(self._folder / name)
+
+    def _start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
+        log = open(self._folder / f"{name}.log", "ab")  # noqa: SIM115  # closed in clear()
+        self._logs.append(log)
+        return subprocess.Popen(
+            [sys.executable, "-m", "anarchic", *command],
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+
+    def _kill_workers(self) -> None:
+        for index in VICTIMS:
+            _kill(self._workers[index])
+        self._killed["worker"] += len(VICTIMS)
+        names = " and ".join(str(index + 1) for index in VICTIMS)
+        self._tell(f"Killed workers {names} (SIGKILL); the others do not notice.")
+
+    def _restart_workers(self) -> None:
+        for index in VICTIMS:
+            self._workers[index] = self._start_worker(index)
+        self._tell("Started them again; what they had finished waits in their spools.")
+
+    def _kill_server(self) -> None:
+        assert self._server is not None
+        _kill(self._server)
+        self._killed["server"] += 1
+        self._tell("Killed the server (SIGKILL); workers keep what they finish.")
+
+    def _restart_server(self) -> None:
+        self._start_server()
+        self._tell("Started it again on the same store; it goes on where it was.")
+
+    def _look(self) -> dict[str, Any] | None:
+        """Status and accuracy of the newest version; None while nobody answers."""
+        token = (self._folder / "worker-1.token").read_text(encoding="utf-8").strip()
+        proof = {"authorization": f"Bearer {token}"}
+        try:
+            status: dict[str, Any] = httpx.get(f"{self._url}/v1/status", timeout=2).json()
+            model = httpx.get(f"{self._url}/v1/model", headers=proof, timeout=2)
+        except httpx.HTTPError:
+            return None
+        snapshot = wire.decode_snapshot(model.content)[1]
+        return {**status, "accuracy": self._accuracy(snapshot)}
+
+    def _accuracy(self, snapshot: Snapshot) -> float:
+        """Of softmax regression on the test digits; the bias comes before the weight."""
+        x = self._test.x_test.reshape(len(self._test.x_test), -1)
+        classes = self._test.classes
+        weight = snapshot.params[classes:].reshape(classes, -1)
+        right = (x @ weight.T + snapshot.params[:classes]).argmax(axis=1) == self._test.y_test
+        return float(right.mean())
+
+
+def _prepare(folder: Path) -> None:
+    """A fresh directory with a first model, and a token for every worker in the store."""
+    if folder.exists():
+        if not (folder / MARK).exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ConfigError(
+                f"{folder} exists and was not made by the demo: choose another with --out."
+            )
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    (folder / MARK).write_text(json.dumps({"made by": "anarchic demo --live"}), encoding="utf-8")
+    from anarchic.worker.digits import digits_task
+
+    task = digits_task(f"digits:1/{WORKERS}")
+    first = np.zeros(task.layout.dim, np.float32)
+    wire.save_model(folder / "model.safetensors", task.layout, first)
+    store = open_store(folder / "run.db")
+    try:
+        for number in range(1, WORKERS + 1):
+            token, account = new_token(f"worker-{number}")
+            store.put_account(account)
+            path = folder / f"worker-{number}.token"
+            path.touch(mode=0o600)
+            path.write_text(token + "\n", encoding="utf-8")
+    finally:
+        store.close()
+
+
+def _pushes(folder: Path) -> Iterator[dict[str, Any]]:
+    """What the workers logged of their pushes; a line that a kill cut short is passed over."""
+    for path in sorted(folder.glob("worker-*.log")):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            with _passing_over(ValueError):
+                facts = json.loads(line)
+                if facts.get("event") == "push":
+                    yield facts
+
+
+@contextmanager
+def _passing_over(kind: type[Exception]) -> Iterator[None]:
+    try:
+        yield
+    except kind:
+        return
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def _ended(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        _kill(process)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
