@@ -1,0 +1,31 @@
+"""A task for trying things out: a part of the digits that come with the package."""
+
+from __future__ import annotations
+
+import re
+
+from anarchic.data.digits import load_digits
+from anarchic.data.partition import dirichlet
+from anarchic.errors import ConfigError
+from anarchic.worker.softmax import SoftmaxTask
+
+ALPHA = 0.5  # of the Dirichlet split: each worker knows some classes well, others hardly
+BATCH = 32
+
+
+def is_digits(spec: str) -> bool:
+    return re.fullmatch(r"digits:\d+/\d+", spec) is not None
+
+
+def digits_task(spec: str) -> SoftmaxTask:
+    """``digits:3/8`` is the third of eight label-skewed parts, the same for everybody.
+
+    >>> digits_task("digits:3/8").layout.names
+    ('bias', 'weight')
+    """
+    number, workers = map(int, spec.partition(":")[2].split("/"))
+    if not 1 <= number <= workers:
+        raise ConfigError(f"{spec}: workers count from 1 to {workers}, got {number}.")
+    data = load_digits()
+    part = dirichlet(data.y_train, workers, ALPHA, seed=0)[number - 1]
+    return SoftmaxTask(data.x_train[part], data.y_train[part], data.classes, batch=BATCH)

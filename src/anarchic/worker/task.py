@@ -1,0 +1,135 @@
+"""What a worker trains: the seam between its own code and the live system."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol, final
+
+import numpy as np
+
+from anarchic.core.types import Layout, Vector
+from anarchic.errors import ConfigError
+from anarchic.train.draws import Draws
+from anarchic.train.task import Task
+from anarchic.worker.digits import digits_task, is_digits
+
+Step = tuple[Vector, float | None, int]
+
+
+class LiveTask(Protocol):
+    """A model and one worker's data.
+
+    It may also have ``init() -> Vector``, the parameters that ``anarchic init`` writes.
+    """
+
+    @property
+    def layout(self) -> Layout:
+        """The tensors of the model; the server's must be the same."""
+
+    def gradient(self, params: Vector) -> Step:
+        """A stochastic gradient at ``params``, the loss there if it is known, and the samples held.
+
+        It is called once a local step. The samples are those that the worker holds, n_i, or 0; a
+        server may weigh by them. ``params`` must be left as it is.
+        """
+
+
+@final
+@dataclass(frozen=True)
+class FunctionTask:
+    """A function ``params -> (gradient, loss or None, samples)`` and the layout of its vector."""
+
+    layout: Layout
+    gradient: Callable[[Vector], Step]
+    init: Callable[[], Vector] | None = None
+
+
+@final
+class FromTask:
+    """One worker's part of a task of the simulator.
+
+    Batches are drawn anew for every local step of the worker's life. They repeat only where
+    ``seed`` is given: without it, a worker that is started again must not see the same ones.
+    """
+
+    def __init__(
+        self, task: Task, worker: int, *, batch: int = 64, seed: int | None = None
+    ) -> None:
+        if not 0 <= worker < len(task.samples):
+            raise ConfigError(
+                f"The task has workers 0 to {len(task.samples) - 1}, got worker={worker}."
+            )
+        if batch < 1:
+            raise ConfigError(f"A worker needs a batch of at least 1, got batch={batch}.")
+        self._task, self._worker, self._batch = task, worker, batch
+        self._seed = secrets.randbits(63) if seed is None else seed
+        self._steps = 0
+
+    @property
+    def layout(self) -> Layout:
+        return self._task.layout
+
+    def init(self) -> Vector:
+        return self._task.init()
+
+    def gradient(self, params: Vector) -> Step:
+        task, worker = self._task, self._worker
+        draws = Draws(self._seed, np.array([worker]), np.array([self._steps]), 1)
+        self._steps += 1
+        picks = {name: pick[0, 0] for name, pick in task.pick(draws, self._batch).items()}
+        gradient = task.get(task.gradient(task.put(params), worker, picks))
+        return gradient, None, int(task.samples[worker])
+
+
+def load_task(spec: str) -> LiveTask:
+    """The task that ``module:name`` names, or ``digits:3/8``, worker 3 of 8 of the digits.
+
+    The name may be that of a task, or of anything that returns one when it is called without
+    arguments. Modules are looked for in the current directory too.
+    """
+    if is_digits(spec):
+        return digits_task(spec)
+    task: LiveTask = made_task(spec, "layout", "gradient")
+    return task
+
+
+def made_task(spec: str, *needs: str) -> Any:  # Any: it comes out of a user's module
+    """What ``module:name`` names, called if it has to be, with these attributes."""
+    found = named(spec)
+    if isinstance(found, type) or (callable(found) and not _has(found, needs)):
+        found = found()
+    missing = [name for name in needs if not _has(found, (name,))]
+    if missing:
+        raise ConfigError(
+            f"{spec} is a {type(found).__name__} without {' and '.join(missing)}: a task has "
+            f"{' and '.join(needs)}."
+        )
+    return found
+
+
+def named(spec: str) -> Any:  # Any: it comes out of a user's module
+    """The object that ``module:name`` names."""
+    module, colon, name = spec.partition(":")
+    if not (module and colon and name):
+        raise ConfigError(f"Expected module:name, such as my_tasks:task, got {spec!r}.")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        found: Any = import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # the module is there; what it imports is not
+        raise ConfigError(f"There is no module {module!r} here, which {spec} names.") from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise ConfigError(f"Module {module!r} has no {name!r}.")
+        found = getattr(found, part)
+    return found
+
+
+def _has(found: object, names: tuple[str, ...]) -> bool:
+    return all(hasattr(found, name) for name in names)

@@ -1,0 +1,278 @@
+import logging
+import math
+import random
+
+import httpx
+import numpy as np
+import pytest
+
+from anarchic import Update
+from anarchic.errors import ConfigError, LinkError
+from anarchic.worker import Answer, Retry, Worker
+from tests.worker.faulty import LAYOUT, TestClock, ids
+
+ONES = np.ones(2, np.float32)
+
+
+def push(worker, direction=ONES, **facts):
+    return worker.push(direction, **{"local_steps": 2, "local_lr": 0.5, **facts})
+
+
+# Pulling
+
+
+def test_pull_gives_the_model_and_its_version(server):
+    worker = server.worker()
+    snapshot = worker.pull()
+    assert (snapshot.version, snapshot.params.tolist()) == (0, [0.0, 0.0])
+    assert (worker.layout, worker.run_id) == (LAYOUT, "run-a")
+    with pytest.raises(ValueError, match="read-only"):
+        snapshot.params[0] = 1
+
+
+def test_an_unchanged_model_is_not_sent_again(server):
+    worker = server.worker()
+    first = worker.pull()
+    assert worker.pull() is first
+    assert server.pulls == [None, '"run-a-0"']
+    push(worker)
+    assert worker.pull().params.tolist() == [-0.5, -0.5]  # 0 - 1 * 0.5 * 1
+
+
+def test_a_torn_model_is_pulled_again(server):
+    whole = server(httpx.Request("GET", "http://server/v1/model")).content
+    server.pull_faults = [httpx.Response(200, content=whole[:-3]), httpx.Response(200, text="Hi!")]
+    assert server.worker().pull().version == 0
+
+
+# Pushing
+
+
+def test_push_sends_what_was_given(server):
+    worker = server.worker()
+    answer = push(worker, samples=7, loss=0.25)
+    assert answer == Answer("accepted", 1, 0)
+    assert server.state.params.tolist() == [-0.5, -0.5]
+    assert list(server.taken) == [("ann", ids(server.posts)[0])]
+
+
+def test_push_takes_an_update_with_its_own_id(server):
+    update = Update("ann", 0, 3, 0.1, ONES, id="mine")
+    assert server.worker().push(update).status == "accepted"
+    assert server.worker().push(update).status == "duplicate"
+    assert list(server.taken) == [("ann", "mine")]
+
+
+@pytest.mark.parametrize("dtype", ["F16", "BF16"])
+def test_narrow_directions_arrive(server, dtype):
+    push(server.worker(dtype=dtype))
+    assert server.state.params.tolist() == [-0.5, -0.5]
+    assert len(server.posts[0]) % 8 == 4  # two numbers of two bytes
+
+
+def test_a_rate_is_needed(server):
+    with pytest.raises(ConfigError, match="local_lr > 0"):
+        server.worker().push(ONES)
+
+
+def test_without_a_name_nothing_is_pushed(server):
+    with pytest.raises(ConfigError, match="token, or a name"):
+        push(server.worker(name=None))
+
+
+# Trying again
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504, 507])
+def test_a_push_is_sent_again_with_the_same_bytes(server, status):
+    server.faults = [status, "refused connection", status]
+    assert push(server.worker()).status == "accepted"
+    assert len(server.posts) == 4
+    assert len(set(server.posts)) == 1
+    assert len(server.taken) == 1
+
+
+def test_an_update_whose_answer_was_lost_counts_once(server):
+    server.faults = ["lose", "lose"]
+    assert push(server.worker()).status == "duplicate"
+    assert server.state.version == 1
+
+
+def test_a_strange_2xx_answer_is_not_believed(server):
+    """Such as the page of a hotel's network, which answers everything with 200."""
+    server.faults = [httpx.Response(200, html="<p>Log in</p>"), httpx.Response(202, json=[])]
+    assert push(server.worker()).status == "accepted"
+
+
+def test_waits_grow_with_full_jitter():
+    retry, rng = Retry(first_s=1.0, factor=2.0, most_s=10.0), random.Random(1)
+    waits = [[retry.wait_s(n, 0.0, rng) for _ in range(2000)] for n in range(6)]
+    for drawn, widest in zip(waits, [1, 2, 4, 8, 10, 10], strict=True):
+        assert 0 <= min(drawn) < 0.05 * widest
+        assert 0.95 * widest < max(drawn) <= widest
+    assert 0 <= retry.wait_s(10_000, 0.0, rng) <= 10
+
+
+def test_retry_after_is_honoured(server):
+    clock = TestClock()
+    server.faults = [(429, 7), (503, 2.5)]
+    assert push(server.worker(clock=clock)).status == "accepted"
+    assert 7 <= clock.naps[0] <= 7.5
+    assert 2.5 <= clock.naps[1] <= 3.5
+
+
+def test_retry_after_may_be_a_date_and_is_believed_within_reason(server):
+    clock = TestClock(now_s=784111777.0)  # Sun, 06 Nov 1994 08:49:37 GMT
+    server.faults = [(503, "Sun, 06 Nov 1994 08:49:57 GMT"), (503, 10**9), (503, "soon GMT")]
+    push(server.worker(clock=clock))
+    assert 20 <= clock.naps[0] <= 20.5
+    assert 3600 <= clock.naps[1] <= 3601
+    assert clock.naps[2] <= 2
+
+
+def test_patience_ends_after_the_tries(server):
+    clock = TestClock()
+    server.faults = [503] * 9
+    with pytest.raises(LinkError, match="failed 3 times") as caught:
+        push(server.worker(retry=Retry(tries=3), clock=clock))
+    assert caught.value.code == "http_503"
+    assert (len(server.posts), len(clock.naps)) == (3, 2)
+
+
+@pytest.mark.parametrize("wrong", [{"tries": 0}, {"first_s": 99}, {"factor": 0.5}])
+def test_a_retry_must_make_sense(wrong):
+    with pytest.raises(ConfigError, match="Retry needs"):
+        Retry(**wrong)
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        (409, "stale"),
+        (409, "conflict"),
+        (422, "malformed"),
+        (422, "not_finite"),
+        (413, "too_large"),
+    ],
+)
+def test_a_final_refusal_is_not_sent_again(server, fault, tmp_path):
+    server.faults = [fault]
+    worker = server.worker(spool=tmp_path)
+    with pytest.raises(LinkError, match="Do otherwise") as caught:
+        push(worker)
+    assert caught.value.code == fault[1]
+    assert len(server.posts) == 1
+    assert worker.spool.waiting() == []
+
+
+@pytest.mark.parametrize("fault", [(401, "unauthorized"), (403, "revoked"), 404])
+def test_what_is_not_the_updates_fault_leaves_it_in_the_spool(server, fault, tmp_path):
+    server.faults = [fault]
+    worker = server.worker(spool=tmp_path)
+    with pytest.raises(LinkError):
+        push(worker)
+    assert len(server.posts) == 1
+    assert len(worker.spool.waiting()) == 1
+    push(worker)  # the older one first
+    assert len(server.taken) == 2
+    assert ids(server.posts)[0] == ids(server.posts)[1] == next(iter(server.taken))[1]
+
+
+# Secrets
+
+
+def test_a_token_says_who_it_is(server, tmp_path):
+    file = tmp_path / "token"
+    file.write_text("bob.s3cret-s3cret\n")
+    worker = server.worker(name=None, token_file=file)
+    worker.pull()
+    assert (worker.name, server.authorizations) == ("bob", ["Bearer bob.s3cret-s3cret"])
+
+
+def test_a_token_is_nowhere_to_be_seen(server, caplog):
+    caplog.set_level(logging.DEBUG)
+    worker = server.worker(name=None, token="bob.s3cret-s3cret", retry=Retry(tries=2))
+    server.faults = [(401, "unauthorized"), 500, 500]
+    shown = [repr(worker), str(vars(worker)), repr(worker._channel._http.auth)]
+    for _ in range(2):
+        with pytest.raises(LinkError) as caught:
+            push(worker)
+        shown += [str(caught.value), repr(caught.value)]
+    assert "s3cret" not in "".join(shown) + caplog.text
+    assert "retry" in caplog.text
+
+
+@pytest.mark.parametrize("token", ["", "nodot", "a b.c", "ann.x\nInjected: 1", "ann.é"])
+def test_a_malformed_token_is_refused_without_being_shown(token):
+    with pytest.raises(ConfigError, match=r"NAME.SECRET") as caught:
+        Worker("http://server", token=token)
+    assert not token or token not in str(caught.value)
+
+
+def test_a_token_over_plain_http_is_warned_of(caplog):
+    Worker("http://example.org", token="bob.secret").close()
+    assert "token_in_clear" in caplog.text
+    caplog.clear()
+    Worker("http://127.0.0.1:1", token="bob.secret").close()
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"url": "ftp://server"}, "begins with http"),
+        ({"url": "http://ann:secret@server"}, "holds a password"),
+        ({"url": "http://[:::1]"}, "not a URL"),
+        ({"name": "a/b"}, "name has 1 to 64"),
+        ({"token": "bob.s", "token_file": "f"}, "not both"),
+        ({"token": "bob.s", "name": "ann"}, "that of 'bob'"),
+        ({"dtype": "I8"}, "no dtype 'I8'"),
+        ({"client_key": "key.pem"}, "without its certificate"),
+        ({"ca_file": "missing.pem"}, "missing.pem cannot be used"),
+        ({"proxy": "nonsense"}, "proxy's URL begins"),
+    ],
+)
+def test_wrong_settings_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        Worker(**{"url": "http://server", **settings})
+
+
+# Real sockets
+
+
+def test_cut_connections_are_survived(listening):
+    scripted = listening.scripted
+    scripted.faults = ["cut_body", "cut", 503]
+    with Worker(listening.url, name="ann", clock=TestClock(), timeout_s=5) as worker:
+        assert push(worker).status == "duplicate"
+        assert push(worker).status == "accepted"
+    assert len(scripted.taken) == 2
+    assert scripted.state.version == 2
+
+
+def test_a_silent_server_is_given_up_after_the_timeout(listening):
+    listening.scripted.faults = ["hang"]
+    retry = Retry(tries=1)
+    with Worker(listening.url, name="ann", clock=TestClock(), timeout_s=0.3, retry=retry) as worker:
+        with pytest.raises(LinkError, match="ReadTimeout") as caught:
+            push(worker)
+        assert caught.value.code == "unreachable"
+
+
+def test_a_proxy_is_gone_through(listening):
+    """A plain proxy is asked for the whole URL."""
+    with Worker(
+        "http://far.example", name="ann", proxy=listening.url, retry=Retry(tries=1)
+    ) as worker:
+        listening.url = ""  # the path that the proxy sees is the URL
+        assert worker.pull().version == 0
+
+
+def test_an_update_is_finite_or_the_caller_hears_of_it(server):
+    server.faults = [(422, "not_finite")]
+    with pytest.raises(LinkError) as caught:
+        push(server.worker(), direction=np.array([math.nan, 0], np.float32))
+    assert caught.value.code == "not_finite"
