@@ -7,7 +7,18 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from anarchic.cli import compare, data, demo, replay, serve, simulate, timetable, token
+from anarchic.cli import (
+    compare,
+    data,
+    demo,
+    init,
+    replay,
+    serve,
+    simulate,
+    timetable,
+    token,
+    work,
+)
 from anarchic.cli.show import examples
 from anarchic.errors import AnarchicError, ConfigError
 
@@ -49,7 +60,9 @@ app.command(epilog=demo.EPILOG)(demo.demo)
 app.command(epilog=simulate.EPILOG)(simulate.simulate)
 app.command(epilog=compare.EPILOG)(compare.compare)
 app.command(epilog=timetable.EPILOG)(timetable.timetable)
+app.command(epilog=init.EPILOG)(init.init)
 app.command(epilog=serve.EPILOG)(serve.serve)
+app.command(epilog=work.EPILOG)(work.work)
 app.command(epilog=replay.EPILOG)(replay.replay)
 app.add_typer(token.app, name="token")
 app.add_typer(data.app, name="data")

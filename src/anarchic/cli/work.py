@@ -1,0 +1,265 @@
+"""``anarchic work``: be a worker."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
+
+import typer
+
+from anarchic.cli.show import examples
+from anarchic.cli.values import parse_options
+from anarchic.core.local import LOCAL_RULES, LocalRule
+from anarchic.errors import ConfigError
+
+if TYPE_CHECKING:
+    from anarchic.worker import Policy, StepCount
+
+EPILOG = examples(
+    "anarchic work --server http://127.0.0.1:8780 --task digits:3/8 --name worker-3",
+    "anarchic work --server https://example.org --task my_tasks:task --token-file worker-3.token",
+    "anarchic work --server https://example.org --task my_tasks:task --token-file worker-3.token "
+    "--policy hours:22-6 --time-budget-s 60 --spool spool",
+)
+TOKEN_VARIABLE = "ANARCHIC_TOKEN"
+_LINK, _HABITS = "Connection", "When, and how hard"
+_POLICIES = "always|every:MINUTES|hours:FROM-UNTIL|random:MEAN_S|when:MODULE:NAME"
+
+
+def work(
+    server: Annotated[str, typer.Option(help="Where the server is.", metavar="URL")],
+    task: Annotated[
+        str,
+        typer.Option(
+            help="What to train: a task, or a function without arguments that returns one; or "
+            "digits:3/8, the third of eight parts of the digits that come with the package.",
+            metavar="MODULE:NAME",
+        ),
+    ],
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="File that holds the worker's token. "
+            f"[dim](default: the variable {TOKEN_VARIABLE})[/dim]",
+            metavar="FILE",
+            rich_help_panel=_LINK,
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="Who this is, where no token is needed.", rich_help_panel=_LINK),
+    ] = None,
+    spool: Annotated[
+        Path | None,
+        typer.Option(
+            help="Directory in which finished updates wait until the server has them; one for "
+            "each worker. [dim](default: one in the user's state directory)[/dim]",
+            metavar="DIR",
+            rich_help_panel=_LINK,
+        ),
+    ] = None,
+    ca_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="Certificate of the server's authority. [dim](default: the system's)[/dim]",
+            metavar="FILE",
+            rich_help_panel=_LINK,
+        ),
+    ] = None,
+    client_cert: Annotated[
+        Path | None,
+        typer.Option(
+            help="Own certificate, for mutual TLS.", metavar="FILE", rich_help_panel=_LINK
+        ),
+    ] = None,
+    client_key: Annotated[
+        Path | None,
+        typer.Option(
+            help="Its key, if it is in another file.", metavar="FILE", rich_help_panel=_LINK
+        ),
+    ] = None,
+    proxy: Annotated[
+        str | None,
+        typer.Option(
+            help="Proxy to go through. [dim](default: HTTPS_PROXY and its like)[/dim]",
+            metavar="URL",
+            rich_help_panel=_LINK,
+        ),
+    ] = None,
+    timeout_s: Annotated[
+        float, typer.Option(help="Longest silence of the network.", rich_help_panel=_LINK)
+    ] = 30.0,
+    dtype: Annotated[
+        str,
+        typer.Option(help="How directions travel.", metavar="F32|F16|BF16", rich_help_panel=_LINK),
+    ] = "F32",
+    policy: Annotated[
+        str,
+        typer.Option(help="When to take part.", metavar=_POLICIES, rich_help_panel=_HABITS),
+    ] = "always",
+    local_steps: Annotated[
+        str | None,
+        typer.Option(
+            help="Local steps a visit, K, or a range to draw it from. [dim](default: 10)[/dim]",
+            metavar="K|LOW-HIGH",
+            rich_help_panel=_HABITS,
+        ),
+    ] = None,
+    time_budget_s: Annotated[
+        float | None,
+        typer.Option(help="As many local steps as fit in.", rich_help_panel=_HABITS),
+    ] = None,
+    local_lr: Annotated[
+        float, typer.Option(help="Local learning rate, eta_L.", rich_help_panel=_HABITS)
+    ] = 0.1,
+    local_rule: Annotated[
+        str,
+        typer.Option(
+            help="What a local step does.",
+            metavar="|".join(LOCAL_RULES),
+            rich_help_panel=_HABITS,
+        ),
+    ] = "sgd",
+    local_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A setting of the local rule, such as mu=0.1 of prox; may be repeated.",
+            metavar="NAME=VALUE",
+            rich_help_panel=_HABITS,
+        ),
+    ] = None,
+    updates: Annotated[
+        int | None,
+        typer.Option(
+            help="Stop once so many were accepted. [dim](default: go on)[/dim]",
+            min=1,
+            rich_help_panel=_HABITS,
+        ),
+    ] = None,
+) -> None:
+    """Pull the model, train on your own data, push the update, and again.
+
+    It outlasts any absence of the server, and stops cleanly on Ctrl-C or SIGTERM: what it has done
+    is sent, or waits in the spool for the next start. One line an update on stderr.
+    """
+    from anarchic.worker import Worker, load_task
+
+    habits = parse_policy(policy), parse_steps(local_steps, time_budget_s)
+    rule = parse_rule(local_rule, local_option or [])
+    if dtype not in ("F32", "F16", "BF16"):
+        raise ConfigError(f"There is no dtype {dtype!r}; there are F32, F16, BF16.")
+    token = _token(token_file, name)
+    _log_to_stderr()
+    trained = load_task(task)
+    with Worker(
+        server,
+        token=token,
+        name=name,
+        spool=spool or default_spool(server, name or (token or "").partition(".")[0]),
+        dtype=dtype,  # type: ignore[arg-type]  # checked above
+        timeout_s=timeout_s,
+        proxy=proxy,
+        ca_file=ca_file,
+        client_cert=client_cert,
+        client_key=client_key,
+    ) as worker:
+        summary = worker.run(
+            trained,
+            habits[0],
+            steps=habits[1],
+            local_lr=local_lr,
+            local_rule=rule,
+            updates=updates,
+        )
+    typer.echo(
+        f"{summary.accepted + summary.duplicate} updates accepted, {summary.stale} too old, "
+        f"{summary.refused} refused, {summary.diverged} diverged, {summary.spooled} left in the "
+        f"spool; {summary.local_steps} local steps."
+    )
+
+
+def parse_policy(text: str) -> Policy:
+    """``every:10`` and its like."""
+    from anarchic.worker import Always, Every, Hours, Randomly, When
+    from anarchic.worker.task import named
+
+    kind, _, value = text.partition(":")
+    if text == "always":
+        return Always()
+    if kind == "when" and value:
+        return When(named(value))
+    try:
+        if kind == "every":
+            return Every(float(value))
+        if kind == "random":
+            return Randomly(float(value))
+        if kind == "hours":
+            from_h, _, until_h = value.partition("-")
+            return Hours(float(from_h), float(until_h))
+    except ValueError:
+        pass
+    raise ConfigError(
+        f"There is no policy {text!r}; there are always, every:10 (minutes), hours:22-6, "
+        "random:300 (seconds in the mean) and when:module:name."
+    )
+
+
+def parse_steps(text: str | None, time_budget_s: float | None) -> StepCount:
+    """``10`` or ``5-20``, or a time."""
+    from anarchic.worker import Fixed, RandomSteps, TimeBudget
+
+    if time_budget_s is not None:
+        if text is not None:
+            raise ConfigError("Give --local-steps or --time-budget-s, not both.")
+        return TimeBudget(time_budget_s)
+    found = re.fullmatch(r"(\d+)(?:-(\d+))?", text or "10")
+    if found is None:
+        raise ConfigError(f"--local-steps takes a number, or a range such as 5-20; got {text!r}.")
+    return Fixed(int(found[1])) if found[2] is None else RandomSteps(int(found[1]), int(found[2]))
+
+
+def parse_rule(name: str, options: list[str]) -> LocalRule:
+    """A local rule with its settings."""
+    if name not in LOCAL_RULES:
+        raise ConfigError(f"There is no local rule {name!r}; there are {', '.join(LOCAL_RULES)}.")
+    kind = LOCAL_RULES[name]
+    try:
+        rule: LocalRule = kind(**parse_options("--local-option", options, kind))
+    except TypeError as error:
+        raise ConfigError(f"The local rule {name} has no such option: {error}.") from error
+    return rule
+
+
+def default_spool(server: str, worker: str) -> Path:
+    """A place for this worker at this server, which stays the same from start to start."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "anarchic" / "spool" / quote(server, safe="") / quote(worker, safe="@")
+
+
+def _token(token_file: Path | None, name: str | None) -> str | None:
+    """From a file or the environment: a command line is there for everybody to read."""
+    if token_file is not None:
+        return token_file.read_text(encoding="utf-8").strip()
+    if name is not None:
+        return None
+    if not (token := os.environ.get(TOKEN_VARIABLE, "").strip()):
+        raise ConfigError(
+            f"Who is this? Give --token-file, or set {TOKEN_VARIABLE}, or give --name where "
+            "enrolment is open."
+        )
+    return token
+
+
+def _log_to_stderr() -> None:
+    logger = logging.getLogger("anarchic.worker")
+    if not logger.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False

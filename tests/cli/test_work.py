@@ -1,0 +1,161 @@
+import json
+import signal
+
+import pytest
+
+from anarchic import Prox, wire
+from anarchic.cli.work import default_spool, parse_policy, parse_rule, parse_steps
+from anarchic.errors import ConfigError
+from anarchic.worker import Always, Every, Fixed, Hours, Randomly, RandomSteps, TimeBudget, When
+from tests.worker import faulty
+
+TASKS = """
+import numpy as np
+from anarchic import Layout
+from anarchic.worker import FunctionTask
+task = FunctionTask(Layout.of({"x": ((2,), "F32")}), lambda x: (x - 1, 0.5, 1))
+"""
+
+
+@pytest.fixture
+def listening():
+    running = faulty.Listening(faulty.Scripted())
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    (tmp_path / "own_tasks.py").write_text(TASKS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("ANARCHIC_TOKEN", raising=False)
+    return tmp_path
+
+
+def arguments(listening, *more):
+    return [
+        "work",
+        "--server",
+        listening.url,
+        "--task",
+        "own_tasks:task",
+        "--local-steps",
+        2,
+        *more,
+    ]
+
+
+def events(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_one_line_a_push_and_a_last_one(process, here, listening):
+    program = process(*arguments(listening, "--name", "ann", "--updates", 2))
+    out, err = program.communicate(timeout=60)
+    assert program.returncode == 0, err
+    assert out.startswith("2 updates accepted, 0 too old, 0 refused")
+    lines = events(err)
+    assert [line["event"] for line in lines] == ["push", "push"]
+    assert (lines[1]["worker"], lines[1]["base_version"], lines[1]["loss"]) == ("ann", 1, 0.5)
+    (spool,) = (here / "state" / "anarchic" / "spool").glob("*/ann")
+    assert {path.name for path in spool.iterdir()} == {"lock"}
+
+
+@pytest.mark.parametrize("by", ["file", "variable"])
+def test_a_token_comes_by_file_or_variable_and_is_never_shown(
+    process, here, listening, monkeypatch, by
+):
+    (here / "token").write_text("bob.s3cret\n")
+    if by == "variable":
+        monkeypatch.setenv("ANARCHIC_TOKEN", "bob.s3cret")
+    given = ["--token-file", "token"] if by == "file" else []
+    listening.scripted.push = lambda body: listening.scripted.answer(202, "accepted")
+    program = process(*arguments(listening, *given, "--updates", 1))
+    out, err = program.communicate(timeout=60)
+    assert program.returncode == 0, err
+    assert set(listening.scripted.authorizations) == {"Bearer bob.s3cret"}
+    assert "s3cret" not in out + err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_cleanly_with_the_update_spooled(process, here, listening, number):
+    listening.scripted.faults = [503] * 100_000
+    program = process(*arguments(listening, "--name", "ann", "--spool", here / "spool"))
+    faulty.until(lambda: len(listening.scripted.posts) >= 2)
+    program.send_signal(number)
+    out, err = program.communicate(timeout=20)
+    assert program.returncode == 0, err
+    assert "1 left in the spool" in out
+    assert events(err)[-1]["status"] == "spooled"
+    assert len(list((here / "spool").glob("*.update"))) == 1
+
+
+def test_two_workers_on_one_spool_are_refused(process, here, listening):
+    listening.scripted.faults = [503] * 100_000
+    spool = ["--name", "ann", "--spool", here / "spool"]
+    first = process(*arguments(listening, *spool))
+    faulty.until(lambda: listening.scripted.posts)
+    second = process(*arguments(listening, *spool))
+    _, err = second.communicate(timeout=60)
+    first.kill()
+    first.communicate()
+    assert second.returncode == 1
+    assert "in use by another worker" in err
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ([], "Who is this?"),
+        (["--name", "a b"], "A worker's name"),
+        (["--name", "ann", "--policy", "never"], "no policy 'never'"),
+        (["--name", "ann", "--policy", "every:soon"], "no policy 'every:soon'"),
+        (["--name", "ann", "--policy", "every:0"], "minutes > 0"),
+        (["--name", "ann", "--local-rule", "nope"], "no local rule 'nope'"),
+        (["--name", "ann", "--local-option", "mu=1"], "has no such option"),
+        (["--name", "ann", "--dtype", "F8"], "no dtype 'F8'"),
+        (["--name", "ann", "--time-budget-s", "3"], "not both"),
+    ],
+)
+def test_misuse_is_refused(refused, here, more, message):
+    arguments = ["--server", "http://127.0.0.1:9", "--task", "digits:1/2", "--local-steps", "3"]
+    assert message in refused(2, "work", *arguments, *more)
+
+
+def test_policies_are_read():
+    assert parse_policy("always") == Always()
+    assert parse_policy("every:2.5") == Every(2.5)
+    assert parse_policy("hours:22-6.5") == Hours(22, 6.5)
+    assert parse_policy("random:30") == Randomly(30)
+    assert parse_policy("when:os:getpid") == When(__import__("os").getpid)
+
+
+def test_steps_are_read():
+    assert parse_steps(None, None) == Fixed(10)
+    assert parse_steps("3", None) == Fixed(3)
+    assert parse_steps("3-9", None) == RandomSteps(3, 9)
+    assert parse_steps(None, 5.0) == TimeBudget(5)
+    with pytest.raises(ConfigError, match="a range such as"):
+        parse_steps("many", None)
+
+
+def test_rules_are_read():
+    assert parse_rule("prox", ["mu=0.5"]) == Prox(0.5)
+
+
+def test_each_worker_at_each_server_has_a_spool(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    places = {default_spool(url, who) for url in ("http://a", "http://a:1") for who in ("x", "y")}
+    assert len(places) == 4
+    assert all(tmp_path in place.parents for place in places)
+
+
+def test_the_model_that_a_worker_is_given_is_the_servers(here, listening, process):
+    """The task's own start plays no part."""
+    listening.scripted.state.params[:] = 5.0
+    program = process(*arguments(listening, "--name", "ann", "--updates", 1, "--local-lr", 0.5))
+    program.communicate(timeout=60)
+    body = listening.scripted.posts[0]
+    update = wire.decode_update(body, faulty.LAYOUT).update
+    assert update.direction.tolist() == [3.0, 3.0]  # (4 + 2) / 2
