@@ -90,11 +90,7 @@ def insert(draw, body):
 
 def edit(draw, body):
     """A value somewhere in the JSON becomes another one, vanishes or moves to another name."""
-    header, data = split(body)
-    try:
-        tree = json.loads(header)
-    except (ValueError, RecursionError):
-        return body
+    tree, data = parsed(body)
     node = tree
     while isinstance(node, (dict, list)) and node:
         names = list(node) if isinstance(node, dict) else list(range(len(node)))
@@ -120,33 +116,45 @@ def edit(draw, body):
 
 def lie(draw, body):
     """A value in the metadata becomes another string."""
-    header, data = split(body)
-    try:
-        tree = json.loads(header)
-        name = draw(st.sampled_from(sorted(tree["__metadata__"])))
-        strings = [value for value in VALUES if isinstance(value, str)]
-        tree["__metadata__"][name] = draw(st.sampled_from(strings) | st.text(max_size=3))
-    except (ValueError, RecursionError, TypeError, KeyError):
+    tree, data = parsed(body)
+    facts = tree.get("__metadata__")
+    if not isinstance(facts, dict) or not facts:
         return body
+    strings = [value for value in VALUES if isinstance(value, str)]
+    name = draw(st.sampled_from(sorted(facts)))
+    facts[name] = draw(st.sampled_from(strings) | st.text(max_size=3))
     return whole(json.dumps(tree).encode(), data)
 
 
 def move(draw, body):
     """Offsets of one tensor shifted, or those of two swapped."""
+    tree, data = parsed(body)
+    places = [entry for entry in tree.values() if pair_in(entry)]
+    if not places:
+        return body
+    one, two = draw(st.sampled_from(places)), draw(st.sampled_from(places))
+    if draw(st.booleans()):
+        parts = one["data_offsets"], two["data_offsets"]
+        two["data_offsets"], one["data_offsets"] = parts
+    else:
+        by = draw(st.sampled_from([-4, -1, 1, 2, 4, 8, 2**32, 2**64]))
+        one["data_offsets"] = [n + by for n in one["data_offsets"]]
+    return whole(json.dumps(tree, ensure_ascii=False).encode("utf-8", "replace"), data)
+
+
+def parsed(body):
+    """The header as an object, empty where it is none, and the data."""
     header, data = split(body)
     try:
         tree = json.loads(header)
-        names = [name for name in tree if "data_offsets" in tree[name]]
-        one, two = draw(st.sampled_from(names)), draw(st.sampled_from(names))
-        if draw(st.booleans()):
-            parts = tree[one]["data_offsets"], tree[two]["data_offsets"]
-            tree[two]["data_offsets"], tree[one]["data_offsets"] = parts
-        else:
-            by = draw(st.sampled_from([-4, -1, 1, 2, 4, 8, 2**32, 2**64]))
-            tree[one]["data_offsets"] = [n + by for n in tree[one]["data_offsets"]]
-    except (ValueError, RecursionError, TypeError, AttributeError):
-        return body
-    return whole(json.dumps(tree, ensure_ascii=False).encode("utf-8", "replace"), data)
+    except (ValueError, RecursionError):
+        tree = None
+    return tree if isinstance(tree, dict) else {}, data
+
+
+def pair_in(entry):
+    offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
+    return isinstance(offsets, list) and all(isinstance(n, int) for n in offsets)
 
 
 def disguise(draw, body):
