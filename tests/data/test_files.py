@@ -64,6 +64,7 @@ def test_an_archive_that_was_not_unpacked_yet_counts(empty_home):
 @pytest.mark.parametrize(
     ("name", "content"),
     [("a", b"text"), ("a.gz", gzip.compress(b"text")), ("a.xz", lzma.compress(b"text"))],
+    ids=["plain", "gz", "xz"],  # not the bytes: they hold the time, which no two processes share
 )
 def test_read_decompresses_by_suffix(tmp_path, name, content):
     assert read(put(tmp_path / name, content)) == b"text"
@@ -181,7 +182,11 @@ def test_an_archive_put_there_by_hand_is_used_and_kept(empty_home, monkeypatch, 
 
 
 @pytest.mark.parametrize("name", ["toy.zip", "toy.tar.gz"])
-@pytest.mark.parametrize("content", [b"<html>sorry</html>", zip_of({"b": b""}), tar_of({"b": b""})])
+@pytest.mark.parametrize(
+    "content",
+    [b"<html>sorry</html>", zip_of({"b": b""}), tar_of({"b": b""})],
+    ids=["page", "zip", "tar"],
+)
 def test_an_archive_that_is_none_is_an_error_of_ours(serve, empty_home, monkeypatch, name, content):
     mirror = serve(content)
     use_source(monkeypatch, "a", Source(name, (mirror.url,), members={"a": "a"}))
