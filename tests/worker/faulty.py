@@ -127,7 +127,7 @@ class Listening:
     """A ``Scripted`` server on a real port. More faults: ``"cut"`` takes the update and stops in
     mid-answer, ``"cut_body"`` hangs up while the body comes, ``"hang"`` never answers."""
 
-    def __init__(self, scripted):
+    def __init__(self, scripted, tls=None):
         self.scripted = scripted
         outer, self.gone = self, threading.Event()
 
@@ -156,7 +156,13 @@ class Listening:
 
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.http.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
+        self.http.handle_error = lambda *_: None  # a broken handshake is part of the test
+        if tls is not None:
+            self.http.socket = tls.wrap_socket(
+                self.http.socket, server_side=True, do_handshake_on_connect=False
+            )
+        scheme = "http" if tls is None else "https"
+        self.url = f"{scheme}://127.0.0.1:{self.http.server_address[1]}"
         threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
 
     def respond(self, handler, body):
