@@ -1,6 +1,7 @@
 """The command line as tests call it."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,8 @@ def process():
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONPATH": str(source), "COLUMNS": "120"},
+            # A shell that runs the tests in the background has them ignore it, and so would this.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     return start
