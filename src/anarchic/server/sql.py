@@ -12,11 +12,12 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields
+from math import isfinite
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol, final
 
-from sqlalchemy import Connection, bindparam, delete, func, select, tuple_, update
+from sqlalchemy import Connection, Select, bindparam, delete, func, select, tuple_, update
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
@@ -34,6 +35,7 @@ from anarchic.server.store import (
     StoredUpdate,
 )
 
+LONGEST_NAME = 1000  # bytes; PostgreSQL's index holds two of them
 TRACE_CHUNK = 2000  # rows read at a time, so that a long trace never holds up the writer
 
 
@@ -132,7 +134,12 @@ class SqlStore:
         return self._database.shared
 
     def create(self, settings: Mapping[str, Any], model: bytes, state: bytes) -> Run:
-        self._check_sizes({"model": model, "state of the rule": state})
+        for name, body in {"model": model, "state of the rule": state}.items():
+            if len(body) > self._database.largest:
+                raise ConfigError(
+                    f"The {name} has {len(body)} bytes, but the database holds at most "
+                    f"{self._database.largest} in one value. Train a smaller model."
+                )
         new = Run(uuid.uuid4().hex, dict(settings), version=0, epoch=0, folded=0)
         text = json.dumps(new.settings)
         row = {
@@ -163,7 +170,7 @@ class SqlStore:
         if not updates:
             return []
         for new in updates:
-            self._check_sizes({f"update {new.id} of {new.worker}": new.body})
+            self._check(new)
         first: dict[tuple[str, str], NewUpdate] = {}
         for new in updates:
             first.setdefault((new.worker, new.id), new)
@@ -212,7 +219,7 @@ class SqlStore:
             return {}
         u = t.updates.c
         query = select(u.seq, u.worker, u.id, u.digest).where(tuple_(u.worker, u.id).in_(keys))
-        found = {(row.worker, row.id): (row.seq, row.digest) for row in connection.execute(query)}
+        found = {(row.worker, row.id): (row.seq, row.digest) for row in _rows(connection, query)}
         if len(found) != len(keys):
             raise StoreCorrupt(
                 "The database refuses updates as known that it cannot find: an index is damaged. "
@@ -229,18 +236,17 @@ class SqlStore:
             .limit(most)
         )
         with self._database.reading() as connection:
-            found = connection.execute(query).all()
+            found = _rows(connection, query)
         return [StoredUpdate(row.seq, row.worker, _checked_body(row)) for row in found]
 
     def waiting(self) -> list[tuple[int, str]]:
         u = t.updates.c
         query = select(u.seq, u.worker).where(u.order.is_(None)).order_by(u.seq)
         with self._database.reading() as connection:
-            return [(row.seq, row.worker) for row in connection.execute(query)]
+            return [(row.seq, row.worker) for row in _rows(connection, query)]
 
     def publish(self, publication: Publication) -> None:
         p = publication
-        self._check_sizes({"model": p.model, "state of the rule": p.state, **p.rows})
         with self._database.writing() as connection:
             run = self._step(connection, p)
             self._mark(connection, p.folded, first=run.folded - len(p.folded))
@@ -326,19 +332,19 @@ class SqlStore:
     def model(self, version: int) -> bytes | None:
         m = t.models.c
         with self._database.reading() as connection:
-            row = connection.execute(select(m.body, m.seal).where(m.version == version)).first()
-        return None if row is None else t.unseal(f"model {version}", row.body, row.seal)
+            found = _rows(connection, select(m.body, m.seal).where(m.version == version))
+        return t.unseal(f"model {version}", found[0].body, found[0].seal) if found else None
 
     def state(self) -> tuple[bytes, dict[str, bytes]]:
         with self._database.reading() as connection:
             run = self._run(connection)
-            state = connection.execute(select(t.state)).first()
-            rows = connection.execute(select(t.rows)).all()
+            states = _rows(connection, select(t.state))
+            rows = _rows(connection, select(t.rows))
         if run is None:
             raise StoreError("The store holds no run yet: create one first.")
-        if state is None:
+        if len(states) != 1:
             raise StoreCorrupt("The state of the rule is missing. Restore the store from a backup.")
-        return t.unseal(_state_of(run), state.body, state.seal), {
+        return t.unseal(_state_of(run), states[0].body, states[0].seal), {
             row.worker: t.unseal(f"row of {row.worker}", row.body, row.seal) for row in rows
         }
 
@@ -346,9 +352,10 @@ class SqlStore:
         u = t.updates.c
         with self._database.reading() as connection:
             run = self._run(connection)
-            waiting = connection.execute(
-                select(*_FIXED, u.order, u.version).where(u.order.is_(None)).order_by(u.seq)
-            ).all()
+            waiting = _rows(
+                connection,
+                select(*_FIXED, u.order, u.version).where(u.order.is_(None)).order_by(u.seq),
+            )
         total = 0 if run is None else run.folded
         for start in range(0, total, TRACE_CHUNK):
             end = min(start + TRACE_CHUNK, total)
@@ -358,8 +365,8 @@ class SqlStore:
                 .order_by(u.order)
             )
             with self._database.reading() as connection:
-                found = connection.execute(query).all()
-            if len(found) != end - start:
+                found = _rows(connection, query)
+            if [row.order for row in found] != list(range(start, end)):
                 raise StoreCorrupt(
                     f"Of the updates folded as {start} to {end - 1} the trace holds {len(found)}. "
                     "Restore the store from a backup."
@@ -374,12 +381,12 @@ class SqlStore:
             .where(t.updates.c.seq == seq)
         )
         with self._database.reading() as connection:
-            row = connection.execute(query).first()
-        return None if row is None else _checked_body(row)
+            found = _rows(connection, query)
+        return _checked_body(found[0]) if found else None
 
     def accounts(self) -> dict[str, Account]:
         with self._database.reading() as connection:
-            found = connection.execute(select(t.workers)).all()
+            found = _rows(connection, select(t.workers))
         return {row.worker: Account(row.worker, row.token_hash, row.revoked) for row in found}
 
     def put_account(self, account: Account) -> None:
@@ -400,7 +407,7 @@ class SqlStore:
     def evaluations(self) -> list[tuple[int, dict[str, float]]]:
         with self._database.reading() as connection:
             query = select(t.evaluations).order_by(t.evaluations.c.version)
-            found = connection.execute(query).all()
+            found = _rows(connection, query)
         return [(row.version, _decoded(row.metrics, "evaluation")) for row in found]
 
     def lead(self) -> int | None:
@@ -434,9 +441,10 @@ class SqlStore:
 
     def _run(self, connection: Connection) -> Run | None:
         """Where the run stands, and whether the trace agrees."""
-        row = connection.execute(select(t.run)).first()
-        if row is None:
+        found = _rows(connection, select(t.run))
+        if not found:
             return None
+        row = found[0]
         last = connection.execute(select(func.max(t.updates.c.order))).scalar()
         if row.folded != (0 if last is None else last + 1):
             raise StoreCorrupt(
@@ -445,13 +453,42 @@ class SqlStore:
             )
         return _read_run(row)
 
-    def _check_sizes(self, bodies: Mapping[str, Buffer]) -> None:
-        for name, body in bodies.items():
-            if len(body) > self._database.largest:
-                raise ConfigError(
-                    f"The {name} has {len(body)} bytes, but the database holds at most "
-                    f"{self._database.largest} in one value. Train a smaller model."
+    def _check(self, new: NewUpdate) -> None:
+        """What a database cannot hold, or silently changes, must not spoil a whole group."""
+        numbers = (new.base_version, new.local_steps, new.samples)
+        floats = (new.local_lr, new.norm, new.received_s)
+        fits = (
+            len(new.body) <= self._database.largest
+            and all(-(2**63) <= number < 2**63 for number in numbers)
+            and all(map(isfinite, floats))
+            and all(
+                len(name.encode(errors="replace")) <= LONGEST_NAME for name in (new.worker, new.id)
+            )
+            and all(name.isprintable() for name in (new.worker, new.id))
+        )
+        if not fits:
+            raise StoreError(
+                f"Update {new.id[:50]!r} of worker {new.worker[:50]!r} cannot be stored: names may "
+                f"have {LONGEST_NAME} printable bytes, whole numbers 63 bits, other numbers must "
+                f"be finite, bodies may have {self._database.largest} bytes."
+            )
+
+
+def _rows(connection: Connection, query: Select[Any]) -> Sequence[Any]:
+    """All rows, having looked that each value is of its kind: SQLite would hand out any."""
+    found = connection.execute(query).all()
+    kinds = [
+        (column.type.python_type, getattr(column, "nullable", True) or column is t.payloads.c.body)
+        for column in query.selected_columns
+    ]
+    for row in found:
+        for value, (kind, may_lack) in zip(row, kinds, strict=True):
+            if not (isinstance(value, kind) or (value is None and may_lack)):
+                raise StoreCorrupt(
+                    f"The store holds a {type(value).__name__} where a {kind.__name__} belongs. "
+                    "Check the disk and restore the store from a backup."
                 )
+    return found
 
 
 def _facts(new: NewUpdate, seq: int) -> dict[str, Any]:

@@ -73,11 +73,9 @@ updates = Table(
 # Unique, so that no place in the fold can be given twice; it also gives the trace in its order.
 Index("updates_order", updates.c.order, unique=True)
 # Only what waits is in this index: finding it costs the same however long the trace has become.
-Index(
-    "updates_pending",
-    updates.c.seq,
-    sqlite_where=updates.c.order.is_(None),
-    postgresql_where=updates.c.order.is_(None),
+# SQLite needs no second one: there the first holds those without an order too, by seq.
+Index("updates_pending", updates.c.seq, postgresql_where=updates.c.order.is_(None)).ddl_if(
+    dialect="postgresql"
 )
 
 payloads = Table(

@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import final
@@ -94,9 +94,11 @@ class Sqlite:
             try:
                 if self._connection is None:
                     self._connection = self._engine.connect()
-                _patiently(self._connection, begin)
+                run = self._connection.exec_driver_sql
+                _patiently(run, begin)
+                _patiently(run, "PRAGMA schema_version")  # a plain BEGIN does not lock yet
                 yield self._connection
-                _patiently(self._connection, "COMMIT")
+                _patiently(run, "COMMIT")
             except BaseException:
                 self._roll_back()
                 raise
@@ -118,7 +120,7 @@ class Sqlite:
             check_same_thread=False,
         )
         for pragma in PRAGMAS:
-            connection.execute(f"PRAGMA {pragma}")
+            _patiently(connection.execute, f"PRAGMA {pragma}")
         return connection
 
     def next_seqs(self, connection: Connection, count: int) -> Sequence[int]:
@@ -208,8 +210,8 @@ class _Turn:
                 self._taken = False
 
 
-def _patiently(connection: Connection, statement: str) -> None:
-    """Begin or commit, waiting for other processes.
+def _patiently(execute: Callable[[str], object], statement: str) -> None:
+    """Execute what takes a lock, waiting for other processes.
 
     SQLite's own waiting sleeps up to 0.1 s between attempts and then rarely meets the gap between
     two commits of a busy server; looking every millisecond does.
@@ -217,9 +219,9 @@ def _patiently(connection: Connection, statement: str) -> None:
     end = time.monotonic() + PATIENCE_S
     while True:
         try:
-            connection.exec_driver_sql(statement)
-        except DBAPIError as error:
-            if _code(error.orig) != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+            execute(statement)
+        except (DBAPIError, sqlite3.OperationalError) as error:
+            if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > end:
                 raise
             time.sleep(0.001)
         else:
@@ -242,7 +244,8 @@ def _make(path: Path) -> None:
             os.link(fresh, path)
         _sync(path.parent)
     finally:
-        fresh.unlink(missing_ok=True)
+        for suffix in ("", "-journal"):
+            fresh.with_name(fresh.name + suffix).unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:
@@ -270,6 +273,7 @@ def _quoted(path: Path) -> str:
 
 def _code(error: BaseException | None) -> int:
     """The primary error code of SQLite, 0 where there is none."""
+    error = error.orig if isinstance(error, DBAPIError) else error
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
@@ -301,7 +305,11 @@ def _fault(path: Path, error: BaseException | None) -> StoreError:
             f"{path} is damaged or not a database: {error}. "
             "Check the disk and restore the file from a backup."
         )
-    if code in (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH):
+    if "decode to UTF-8" in str(error) or code in (
+        sqlite3.SQLITE_CONSTRAINT,
+        sqlite3.SQLITE_ERROR,
+        sqlite3.SQLITE_MISMATCH,
+    ):
         return StoreCorrupt(
             f"{path} does not hold what a store holds: {error}. Restore the file from a backup."
         )
@@ -315,4 +323,6 @@ def _remedy(code: int) -> str:
         return "Make the file, its directory and its disk writable."
     if code == sqlite3.SQLITE_IOERR:
         return "Check the disk, and limits on file sizes or quotas."
+    if code == sqlite3.SQLITE_CANTOPEN:
+        return "Check that its directory exists and that both may be written to."
     return "Check that the file exists, may be read and written, and that its disk is healthy."
