@@ -1,0 +1,38 @@
+"""Updates and publications for the tests of stores."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+from anarchic.server.store import Buffer, NewUpdate, Publication, Store
+
+
+def new(worker: str, name: str, body: Buffer = b"body", **changes: object) -> NewUpdate:
+    facts = {
+        "base_version": 3,
+        "local_steps": 5,
+        "local_lr": 0.1,
+        "samples": 320,
+        "norm": 1.5,
+        "received_s": 1e9 + 0.25,
+    }
+    digest = hashlib.sha256(body).digest()
+    return NewUpdate(worker, name, digest, body=body, **(facts | changes))  # type: ignore[arg-type]
+
+
+def next_version(store: Store, epoch: int, seqs: Sequence[int], **changes: object) -> Publication:
+    """The publication that folds ``seqs`` into the next version."""
+    run = store.run()
+    assert run is not None
+    version = run.version + 1
+    whole = Publication(
+        epoch=epoch,
+        previous=run.version,
+        version=version,
+        folded=[(seq, version) for seq in seqs],
+        model=f"model {version}".encode(),
+        state=f"state {version}".encode(),
+    )
+    return replace(whole, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,433 @@
+"""What every store promises, on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import text
+
+from anarchic.errors import ConfigError, Deposed, StoreCorrupt, StoreError
+from anarchic.server.sql import SqlStore, open_store
+from anarchic.server.store import Account, Run, Store
+from tests.server.conftest import Opener
+from tests.server.stored import new, next_version
+
+
+def outcomes(store: Store, *updates: object) -> list[tuple[str, int]]:
+    return [(receipt.outcome, receipt.seq) for receipt in store.append(updates)]  # type: ignore[arg-type]
+
+
+def led(store: Store) -> int:
+    epoch = store.lead()
+    assert epoch is not None
+    return epoch
+
+
+def test_a_fresh_store_holds_nothing(opened: Opener) -> None:
+    store = opened()
+    assert store.run() is None
+    assert (store.pending(9), store.waiting(), list(store.trace())) == ([], [], [])
+    assert (store.accounts(), store.evaluations(), store.model(0)) == ({}, [], None)
+    for ask in (store.state, store.lead):
+        with pytest.raises(StoreError, match="create one first"):
+            ask()
+
+
+def test_a_run_is_created_once_and_is_there_after_reopening(opened: Opener) -> None:
+    first = opened()
+    run = first.create({"rule": "afa-cd", "m": 4}, b"m", b"s")
+    assert run == Run(run.id, {"rule": "afa-cd", "m": 4}, version=0, epoch=0, folded=0)
+    with pytest.raises(ConfigError, match="already holds a run"):
+        first.create({}, b"other", b"other")
+    first.close()
+    again = opened()
+    assert again.run() == run
+    assert (again.model(0), again.state()) == (b"m", (b"s", {}))
+
+
+def test_of_the_same_id_one_counts_and_another_body_is_a_conflict(store: Store) -> None:
+    assert outcomes(store, new("a", "1")) == [("accepted", 1)]
+    mixed = outcomes(store, new("a", "1"), new("b", "1"), new("a", "1", b"other"), new("b", "2"))
+    assert [outcome for outcome, _ in mixed] == ["duplicate", "accepted", "conflict", "accepted"]
+    assert mixed[0][1] == mixed[2][1] == 1
+    assert [update.seq for update in store.pending(9)] == [1, mixed[1][1], mixed[3][1]]
+    assert store.append([]) == []
+
+
+def test_duplicates_and_conflicts_within_a_group_follow_the_first(store: Store) -> None:
+    found = outcomes(
+        store, new("a", "1", b"x"), new("a", "1", b"y"), new("a", "1", b"x"), new("b", "1", b"y")
+    )
+    assert [outcome for outcome, _ in found] == ["accepted", "conflict", "duplicate", "accepted"]
+    assert found[0][1] == found[1][1] == found[2][1]
+    assert [update.body for update in store.pending(9)] == [b"x", b"y"]
+
+
+def test_a_duplicate_is_known_after_it_was_folded(store: Store) -> None:
+    outcomes(store, new("a", "1"))
+    store.publish(next_version(store, led(store), [1]))
+    assert outcomes(store, new("a", "1"), new("a", "1", b"z")) == [
+        ("duplicate", 1),
+        ("conflict", 1),
+    ]
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_bodies_of_any_kind_and_size_come_back(store: Store, kind: type) -> None:
+    large = bytes(range(256)) * 5000
+    outcomes(store, new("a", "1", kind(large)), new("a", "2", kind(b"")))
+    assert [bytes(update.body) for update in store.pending(9)] == [large, b""]
+    assert (store.body(1), store.body(99)) == (large, None)
+
+
+def test_the_trace_tells_everything_in_the_order_of_folding(store: Store) -> None:
+    outcomes(store, *(new("a", str(i), local_lr=0.5, base_version=i) for i in range(4)))
+    epoch = led(store)
+    store.publish(next_version(store, epoch, [3, 1]))
+    store.publish(next_version(store, epoch, [4]))
+    trace = list(store.trace())
+    assert [(row.seq, row.order, row.version) for row in trace] == [
+        (3, 0, 1),
+        (1, 1, 1),
+        (4, 2, 2),
+        (2, None, None),
+    ]
+    row = trace[0]
+    assert (row.worker, row.id, row.base_version, row.local_steps) == ("a", "2", 2, 5)
+    assert (row.local_lr, row.samples, row.norm, row.received_s) == (0.5, 320, 1.5, 1e9 + 0.25)
+    run = store.run()
+    assert run is not None
+    assert (run.version, run.epoch, run.folded) == (2, epoch, 3)
+
+
+def test_a_trace_is_of_one_moment_though_it_is_read_in_pieces(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("anarchic.server.sql.TRACE_CHUNK", 2)
+    outcomes(store, *(new("a", str(i)) for i in range(6)))
+    epoch = led(store)
+    store.publish(next_version(store, epoch, [1, 2, 3]))
+    trace = store.trace()
+    rows = [next(trace)]
+    store.publish(next_version(store, epoch, [5]))
+    outcomes(store, new("a", "new"))
+    rows += trace
+    assert [(row.seq, row.order) for row in rows] == [
+        (1, 0),
+        (2, 1),
+        (3, 2),
+        (4, None),
+        (5, None),
+        (6, None),
+    ]
+
+
+def test_pending_gives_the_oldest_and_never_skips_an_earlier_one(store: Store) -> None:
+    outcomes(store, *(new("a", str(i)) for i in range(5)))
+    assert [update.seq for update in store.pending(2)] == [1, 2]
+    store.publish(next_version(store, led(store), [5, 2]))
+    assert [update.seq for update in store.pending(9)] == [1, 3, 4]
+    assert store.waiting() == [(1, "a"), (3, "a"), (4, "a")]
+
+
+def test_publishing_drops_bodies_and_old_models(opened: Opener) -> None:
+    store = opened(history=2)
+    store.create({}, b"model 0", b"state 0")
+    outcomes(store, *(new("a", str(i)) for i in range(3)))
+    epoch = led(store)
+    for seq in (1, 2, 3):
+        store.publish(next_version(store, epoch, [seq]))
+    assert [store.body(seq) for seq in (1, 2, 3)] == [None] * 3
+    assert [store.model(v) for v in range(4)] == [None, None, b"model 2", b"model 3"]
+    assert store.state() == (b"state 3", {})
+
+
+def test_bodies_stay_where_they_are_to_be_kept(opened: Opener) -> None:
+    store = opened(keep_payloads=True)
+    store.create({}, b"model 0", b"state 0")
+    outcomes(store, new("a", "1"))
+    store.publish(next_version(store, led(store), [1]))
+    assert store.body(1) == b"body"
+    assert store.pending(9) == []
+
+
+def test_rows_are_replaced_and_forgotten_with_the_version(store: Store) -> None:
+    epoch = led(store)
+    store.publish(next_version(store, epoch, [], rows={"a": b"1", "b": b"2"}))
+    store.publish(next_version(store, epoch, [], rows={"b": b"3", "c": b"4"}, forgotten=["a"]))
+    assert store.state() == (b"state 2", {"b": b"3", "c": b"4"})
+
+
+def test_a_publication_without_a_new_version_leaves_the_model(store: Store) -> None:
+    epoch = led(store)
+    store.publish(next_version(store, epoch, [], version=0, forgotten=["a"], model=b"?"))
+    assert store.model(0) == b"model 0"
+    assert store.state() == (b"state 1", {})
+
+
+def everything(store: Store) -> tuple[object, ...]:
+    models = [store.model(version) for version in range(4)]
+    return store.run(), store.state(), list(store.trace()), store.pending(99), models
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"epoch": 0}, Deposed),
+        ({"epoch": 2}, Deposed),
+        ({"previous": 0, "version": 1}, Deposed),
+        ({"previous": 2, "version": 3}, Deposed),
+        ({"folded": [(1, 2)]}, StoreCorrupt),  # it was folded before
+        ({"folded": [(2, 2), (2, 2)]}, StoreCorrupt),
+        ({"folded": [(2, 2), (99, 2)]}, StoreCorrupt),
+    ],
+)
+def test_what_must_not_be_published_changes_nothing(
+    store: Store, changes: dict[str, object], error: type[Exception]
+) -> None:
+    outcomes(store, new("a", "1"), new("a", "2"))
+    assert store.lead() == 1
+    store.publish(next_version(store, 1, [1], rows={"a": b"row"}))
+    before = everything(store)
+    right = next_version(store, 1, [2], rows={"a": b"x"}, forgotten=["a"])
+    with pytest.raises(error):
+        store.publish(replace(right, **changes))
+    assert everything(store) == before
+
+
+def test_one_leads_and_the_next_has_a_higher_epoch(opened: Opener, store: Store) -> None:
+    other = opened()
+    assert (store.lead(), other.lead()) == (1, None)
+    assert (store.still_leads(), other.still_leads()) == (True, False)
+    store.resign()
+    assert not store.still_leads()
+    assert other.lead() == 2
+    assert store.lead() is None
+    other.close()
+    assert store.lead() == 3
+
+
+def test_a_deposed_leader_that_does_not_know_cannot_publish(opened: Opener, store: Store) -> None:
+    other = opened()
+    outcomes(store, new("a", "1"))
+    late = next_version(store, led(store), [1])
+    store.resign()
+    assert other.lead() == 2
+    before = everything(other)
+    with pytest.raises(Deposed, match="epoch 2"):
+        store.publish(late)
+    assert everything(other) == before
+    other.publish(next_version(other, 2, [1]))
+
+
+def test_stores_that_append_the_same_ids_at_once_accept_each_once(opened: Opener) -> None:
+    stores = [opened() for _ in range(3)]
+    stores[0].create({}, b"m", b"s")
+    start = threading.Barrier(3)
+
+    def push(number: int) -> list[tuple[str, int]]:
+        start.wait()
+        found = []
+        for turn in range(10):
+            names = [f"{turn}-{i}" for i in range(4)]
+            if number % 2:
+                names.reverse()
+            found += outcomes(stores[number], *(new("w", name) for name in names))
+        return found
+
+    with ThreadPoolExecutor(3) as pool:
+        found = [pair for pairs in pool.map(push, range(3)) for pair in pairs]
+    accepted = [seq for outcome, seq in found if outcome == "accepted"]
+    assert len(accepted) == len(set(accepted)) == 40
+    assert {seq for _, seq in found} == set(accepted)
+    assert sorted(update.seq for update in stores[0].pending(99)) == sorted(accepted)
+
+
+def test_accounts_are_added_changed_and_seen_by_others(opened: Opener, store: Store) -> None:
+    other = opened()
+    assert store.accounts() == {}
+    other.put_account(Account("ann", b"\1" * 32, revoked=False))
+    other.put_account(Account("bob", b"\2" * 32, revoked=False))
+    other.put_account(Account("ann", b"\3" * 32, revoked=True))
+    assert store.accounts() == {
+        "ann": Account("ann", b"\3" * 32, revoked=True),
+        "bob": Account("bob", b"\2" * 32, revoked=False),
+    }
+
+
+def test_evaluations_come_by_version(store: Store) -> None:
+    store.add_evaluation(2, {"accuracy": 0.5})
+    store.add_evaluation(1, {"accuracy": 0.25, "loss": float("inf")})
+    store.add_evaluation(2, {"accuracy": 0.75})
+    assert store.evaluations() == [
+        (1, {"accuracy": 0.25, "loss": float("inf")}),
+        (2, {"accuracy": 0.75}),
+    ]
+
+
+def test_whoever_waits_is_woken_by_what_another_wrote(opened: Opener, store: Store) -> None:
+    other = opened()
+    store.wait(0)
+    time.sleep(0.5)  # PostgreSQL's listener says hello
+    store.wait(0)
+    started = time.monotonic()
+    store.wait(0.3)
+    assert 0.25 < time.monotonic() - started < 2
+    timer = threading.Timer(0.2, lambda: outcomes(other, new("a", "1")))
+    timer.start()
+    started = time.monotonic()
+    store.wait(20)
+    assert time.monotonic() - started < 5
+    timer.join()
+
+
+def test_news_between_looking_and_waiting_is_not_missed(opened: Opener, store: Store) -> None:
+    other = opened()
+    store.wait(0)
+    time.sleep(0.5)
+    store.wait(0)
+    outcomes(other, new("a", "1"))
+    time.sleep(0.3)
+    started = time.monotonic()
+    store.wait(20)
+    assert time.monotonic() - started < 5
+
+
+def test_readers_take_turns_with_a_busy_writer(store: Store) -> None:
+    stop = threading.Event()
+    body = bytes(200_000)
+
+    def write() -> None:
+        number = 0
+        while not stop.is_set():
+            outcomes(store, *(new("w", f"{number}-{i}", body) for i in range(4)))
+            number += 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        slowest = 0.0
+        for _ in range(20):
+            started = time.monotonic()
+            assert store.model(0) == b"model 0"
+            store.accounts()
+            slowest = max(slowest, time.monotonic() - started)
+    finally:
+        stop.set()
+        writer.join()
+    assert slowest < 3
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"norm": float("nan")},
+        {"local_lr": float("inf")},
+        {"samples": 2**63},
+        {"worker": "a\0b"},
+        {"id": "\ud800"},
+        {"id": "x" * 1001},
+    ],
+)
+def test_what_a_database_would_change_or_choke_on_is_refused(
+    store: Store, changes: dict[str, object]
+) -> None:
+    with pytest.raises(StoreError, match="cannot be stored"):
+        store.append([new("a", "1"), replace(new("a", "2"), **changes)])
+    assert outcomes(store, new("a", "1"), new("é" * 400, "2" * 1000))[1][0] == "accepted"
+
+
+def test_models_beyond_what_a_database_holds_are_refused(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened()
+    assert isinstance(store, SqlStore)
+    monkeypatch.setattr(store._database, "largest", 10)
+    with pytest.raises(ConfigError, match="smaller model"):
+        store.create({}, b"eleven byte", b"")
+    with pytest.raises(ConfigError, match="state of the rule has 11 bytes"):
+        store.create({}, b"", b"eleven byte")
+    assert store.run() is None
+
+
+def test_an_update_that_lost_its_body_is_noticed(store: Store) -> None:
+    assert isinstance(store, SqlStore)
+    outcomes(store, new("a", "1"), new("a", "2"))
+    with store._database.writing() as connection:
+        connection.execute(text("UPDATE payloads SET body = :other WHERE seq = 1"), {"other": b"x"})
+        connection.execute(text("DELETE FROM payloads WHERE seq = 2"))
+    with pytest.raises(StoreCorrupt, match="body of update 1 by a is damaged"):
+        store.pending(1)
+    with pytest.raises(StoreCorrupt):
+        store.pending(2)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE models SET body = 'other'",
+        "UPDATE models SET version = 9 - version",
+        "UPDATE state SET body = 'other'",
+        "UPDATE run SET version = 0",
+        "UPDATE run SET folded = 2",
+        "UPDATE run SET settings = '{}'",
+        "UPDATE rows SET worker = 'b'",
+        "UPDATE updates SET norm = 2.5",
+        "UPDATE updates SET worker = 'b'",
+        'UPDATE updates SET "order" = 7',
+        "DELETE FROM state",
+    ],
+)
+def test_damage_is_noticed_and_nothing_is_served_from_it(store: Store, damage: str) -> None:
+    assert isinstance(store, SqlStore)
+    outcomes(store, new("a", "1"))
+    store.publish(next_version(store, led(store), [1], rows={"a": b"row"}))
+    with store._database.writing() as connection:
+        connection.execute(text(damage))
+    with pytest.raises(StoreCorrupt):
+        _ = [*store.trace(), store.state(), store.model(1), store.model(8)]
+
+
+def test_a_newer_schema_is_refused(opened: Opener, place: str) -> None:
+    store = opened()
+    assert isinstance(store, SqlStore)
+    with store._database.writing() as connection:
+        connection.execute(text("UPDATE store_schema SET number = 99"))
+    store.close()
+    with pytest.raises(StoreError, match="Upgrade anarchic"):
+        open_store(place)
+
+
+def test_look_ups_use_indices_however_long_the_trace(store: Store) -> None:
+    assert isinstance(store, SqlStore)
+    lite = not store.shared
+    queries = {
+        "updates_order" if lite else "updates_pending": "SELECT seq FROM updates"
+        ' WHERE "order" IS NULL ORDER BY seq LIMIT 5',
+        "updates_order": 'SELECT max("order") FROM updates',
+        "sqlite_autoindex_updates_1" if lite else "updates_once": "SELECT seq FROM updates"
+        " WHERE (worker, id) IN (VALUES ('a', '1'), ('b', '2'))",
+    }
+    with store._database.reading() as connection:
+        if not lite:
+            connection.execute(text("SET LOCAL enable_seqscan = off"))
+        for index, query in queries.items():
+            explain = "EXPLAIN QUERY PLAN " if lite else "EXPLAIN "
+            plan = str(connection.execute(text(explain + query)).all())
+            assert index in plan
+            assert "TEMP B-TREE" not in plan
+
+
+@pytest.mark.parametrize("where", ["sqlite://", "mysql://host/db", "sqlite:///:memory:"])
+def test_addresses_that_cannot_be_a_store_are_refused(where: str) -> None:
+    with pytest.raises(ConfigError):
+        open_store(where)
+
+
+def test_a_history_of_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match="history=0"):
+        open_store("never-made", history=0)
