@@ -1,5 +1,7 @@
 """Anarchic federated learning: the workers decide when, how long and whether they train."""
 
+from typing import TYPE_CHECKING, Any
+
 from anarchic.core import local, rules
 from anarchic.core.around import Carry, Clip, StalenessDiscount
 from anarchic.core.local import *  # noqa: F403
@@ -11,6 +13,9 @@ from anarchic.sim.experiment import Experiment
 from anarchic.sim.run import Progress, Run, simulate
 from anarchic.sim.settings import Settings, build
 from anarchic.train.task import LocalWork, Task
+
+if TYPE_CHECKING:
+    from anarchic.worker import Worker
 
 __version__ = "0.1.0"
 
@@ -36,7 +41,17 @@ __all__ = [
     "Task",
     "Update",
     "Updates",
+    "Worker",
     "YogiStep",
     "build",
     "simulate",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """``Worker`` is loaded on first use: it brings an HTTP client."""
+    if name == "Worker":
+        from anarchic.worker import Worker
+
+        return Worker
+    raise AttributeError(f"module 'anarchic' has no attribute {name!r}")

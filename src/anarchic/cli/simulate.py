@@ -11,6 +11,7 @@ import typer
 from anarchic.cli.options import ALL, Given, settings_from, takes
 from anarchic.cli.show import MISSING, examples, number, percent, print_facts
 from anarchic.errors import ConfigError
+from anarchic.sim.experiment import Experiment
 from anarchic.sim.record import RunDirectory
 from anarchic.sim.settings import Settings
 
@@ -26,6 +27,15 @@ _RECORD = "Record"
 @takes(*ALL)
 def simulate(
     given: Given,
+    trace: Annotated[
+        str | None,
+        typer.Option(
+            help="Who reports when, as recorded: the store of a server, or the directory of a run. "
+            "[dim](default: the participation settings)[/dim]",
+            metavar="STORE|DIR",
+            rich_help_panel="Participation",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -64,13 +74,15 @@ def simulate(
     if resume and out is None:
         raise ConfigError("--resume needs the directory of the run: give it with --out.")
     record = RunDirectory(out) if resume and out is not None else None
-    recorded = Settings.from_record(record.settings()) if record is not None else None
-    settings = settings_from(given, recorded)
+    found = record.settings() if record is not None else {}
+    trace = found.pop("trace", trace)
+    settings = settings_from(given, Settings.from_record(found) if found else None)
     was_finished = record is not None and record.finished
     try:
         with watching() as watch:
+            what = settings if trace is None else _driven(settings, trace, record)
             result = run(
-                settings, out=out, resume=resume, checkpoint_every=checkpoint_every, watch=watch
+                what, out=out, resume=resume, checkpoint_every=checkpoint_every, watch=watch
             )
     except KeyboardInterrupt as error:
         typer.echo(_how_to_go_on(out), err=True)
@@ -78,6 +90,13 @@ def simulate(
     if was_finished:
         typer.echo(f"The run in {out} had finished before; this is its summary.")
     print_facts(_facts(settings, result.summary, out), title="Summary")
+
+
+def _driven(settings: Settings, trace: str, record: RunDirectory | None) -> Experiment:
+    """A run that is resumed has its trace in its own directory."""
+    from anarchic.cli.trace import driven, read_trace
+
+    return driven(settings, record.timetable() if record else read_trace(trace), trace)
 
 
 def _how_to_go_on(out: Path | None) -> str:

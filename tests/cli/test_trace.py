@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from anarchic.cli.app import app
+from anarchic.sim.record import RunDirectory
+from tests.server.live import serving
+from tests.server.make import body
+
+pytest.importorskip("torch")
+
+
+def simulate(*words):
+    return CliRunner().invoke(app, ["simulate", *map(str, words)])
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Of a server that four workers pushed nine updates to, two a step."""
+
+    async def scenario():
+        async with serving(tmp_path / "run.db", rules={"m": 2}) as (_, client):
+            for number in range(9):
+                sent = body(f"w{number % 4}", str(number), seed=number)
+                assert (await client.post("/v1/updates", content=sent)).status_code == 202
+                await asyncio.sleep(0.05)
+
+    asyncio.run(scenario())
+    return tmp_path / "run.db"
+
+
+def test_a_server_s_trace_drives_the_simulator(store, tmp_path):
+    done = simulate("--trace", store, "--out", tmp_path / "sim", "--batch", "8")
+    assert done.exit_code == 0, done.output
+    record = RunDirectory(tmp_path / "sim")
+    table = record.timetable()
+    assert (table.workers, table.m, table.rounds) == (4, 2, 4)
+    assert table.worker.tolist() == [0, 1, 2, 3, 0, 1, 2, 3]
+    assert table.local_steps.tolist() == [2] * 8
+    assert record.summary()["updates"] == 8
+    assert record.settings()["trace"] == str(store)
+
+
+def test_a_run_s_timetable_drives_another_and_resumes(store, tmp_path):
+    first = tmp_path / "first"
+    assert (
+        simulate("--rounds", 6, "--batch", 8, "--versions-back", 3, "--out", first).exit_code == 0
+    )
+    again = tmp_path / "again"
+    done = simulate("--trace", first, "--rule", "afa-cs", "--batch", 8, "--out", again)
+    assert done.exit_code == 0, done.output
+    assert RunDirectory(again).timetable() == RunDirectory(first).timetable()
+    resumed = simulate("--resume", "--out", again)
+    assert resumed.exit_code == 0, resumed.output
+    assert "had finished" in resumed.output
+
+
+def test_what_contradicts_the_trace_is_refused(store, tmp_path):
+    done = simulate("--trace", store, "--workers", 7, "--out", tmp_path / "sim")
+    assert done.exit_code == 2
+    assert "The trace has workers=4, not 7" in done.output
+    missing = simulate("--trace", tmp_path / "nowhere.db")
+    assert missing.exit_code == 1
+    assert "There is no trace" in missing.output
+    assert not (tmp_path / "nowhere.db").exists()
+    assert not (tmp_path / "sim").exists()
+    damaged = tmp_path / "t.safetensors"
+    damaged.write_text(json.dumps({}))
+    assert simulate("--trace", damaged).exit_code == 1
