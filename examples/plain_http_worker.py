@@ -1,7 +1,7 @@
 """A worker without our SDK, in plain HTTP: python plain_http_worker.py URL [SAMPLES.npz]
 
-It trains softmax regression on the file's images and labels, or on samples of its own making.
-A token comes from the variable ANARCHIC_TOKEN, if set. docs/protocol.md explains the rest."""
+It trains softmax regression (64 inputs) on the file's images, or on samples of its own making.
+ANARCHIC_TOKEN may hold a token. Start two or more: no worker may fill a step of the server alone."""
 
 import json
 import os
@@ -26,7 +26,7 @@ x = np.insert((x.reshape(len(y), -1) - x.mean()) / x.std(), 0, 1, axis=1)  # 1 f
 
 def ask(path, body=None):
     """What the server says; until it says something, the same bytes are sent again."""
-    for _ in range(100):
+    for _ in range(20):
         try:
             return urlopen(Request(sys.argv[1] + path, body, headers), timeout=60).read()
         except HTTPError as refusal:

@@ -1,7 +1,9 @@
 import json
 import os
+import re
 from dataclasses import replace
 from itertools import permutations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -599,3 +601,12 @@ def test_whole_numbers_are_taken_exactly(text):
 def test_numbers_are_taken_as_json_writes_them(text):
     header = entries(__metadata__=FACTS | {"loss": text})
     assert decode(by_hand(header, ramp().tobytes())).loss == float(text)
+
+
+def test_the_bytes_in_the_documentation_are_an_update():
+    page = (Path(__file__).parents[1] / "docs" / "protocol.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^[0-9a-f]{8}: ((?:[0-9a-f]{2,4} )+)", page, re.M)
+    body = bytes.fromhex("".join(rows))
+    update = wire.decode_update(body, Layout.of({"w": ((2,), "F32")}), worker="ann").update
+    assert (len(body), update.id, update.base_version) == (151, "a1", 7)
+    assert (update.local_steps, update.local_lr, update.direction.tolist()) == (5, 0.5, [1, -2])
