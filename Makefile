@@ -53,4 +53,4 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf .venv demo
+	rm -rf .venv demo demo-live

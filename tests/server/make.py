@@ -26,6 +26,6 @@ def update(worker="ann", id="1", base_version=0, seed=0, **others):
     return Update(worker, base_version, id=id, **settings)
 
 
-def body(*given, named=True, **others):
+def body(*given, run=None, **others):
     made = update(*given, **others)
-    return wire.encode_update(LAYOUT, made, worker=made.worker if named else None)
+    return wire.encode_update(LAYOUT, made, worker=made.worker, run=run)

@@ -109,6 +109,7 @@ NAN = np.full(DIM, np.nan, np.float32)
         (body(direction=NAN), 422, "not_finite"),
         (body(local_lr=1e30), 422, "not_finite"),
         (body(base_version=3), 409, "unknown_version"),
+        (body(run="another"), 409, "unknown_version"),
         (b"x" * 1_000_000, 413, "too_large"),
     ],
 )

@@ -40,7 +40,7 @@ def demo(
     if live:
         from anarchic.cli.live import show_live
 
-        show_live(out / "live" if out == Path("demo") else out, seconds)
+        show_live(Path("demo-live") if out == Path("demo") else out, seconds)
         return
     from anarchic.cli.progress import watching
     from anarchic.report.demo import FEDAVG, TARGET, race, sentences

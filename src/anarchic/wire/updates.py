@@ -27,7 +27,8 @@ UpdateDtype = Literal["F32", "F16", "BF16"]
 
 _DTYPES = ("F32", "F16", "BF16")
 _NEEDED = frozenset({"id", "base_version", "local_steps", "local_lr"})
-_KNOWN = _NEEDED | {"samples", "loss", "worker", "format"}  # the last is PyTorch's, and ignored
+_OPTIONAL = frozenset({"samples", "loss", "worker", "run"})
+_KNOWN = _NEEDED | _OPTIONAL | {"format"}  # the last is PyTorch's, and ignored
 _ROOM = 64 * 1024  # for the metadata in a header
 _ROOM_PER_TENSOR = 200  # beside its name
 _BRACKETS_IN_TEXT = 256  # as in an id, and everything else that is not a tensor
@@ -35,10 +36,14 @@ _BRACKETS_IN_TEXT = 256  # as in an id, and everything else that is not a tensor
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """An update as it was received, and the training loss that the worker told with it."""
+    """An update as it was received, and what the worker told with it.
+
+    ``loss`` is its training loss, ``run`` the run from which it pulled its base version.
+    """
 
     update: Update
     loss: float | None
+    run: str | None = None
 
 
 def encode_update(
@@ -48,10 +53,12 @@ def encode_update(
     dtype: UpdateDtype = "F32",
     loss: float | None = None,
     worker: str | None = None,
+    run: str | None = None,
 ) -> bytes:
     """An update as a worker pushes it. A loss that is not finite is left out.
 
-    ``worker`` is for servers with open enrolment; others know who sends by the token.
+    ``worker`` is for servers with open enrolment; others know who sends by the token. ``run`` is
+    that of the snapshot: a server with another run at the same address then refuses the update.
     """
     known = {
         "id": update.id,
@@ -64,6 +71,8 @@ def encode_update(
         known["loss"] = repr(float(loss))
     if worker is not None:
         known["worker"] = worker
+    if run is not None:
+        known["run"] = run
     _facts(known, worker or "unnamed")
     extras = {name: _narrowed(name, vector, dtype) for name, vector in update.extras.items()}
     direction = _narrowed("direction", update.direction, dtype)
@@ -96,7 +105,11 @@ def decode_update(
     direction = _direction(contents, plan, dtype)
     update = Update(direction=direction, extras=beside or EMPTY, **facts)
     known = contents.metadata
-    return Decoded(update, metadata.number(known, "loss") if "loss" in known else None)
+    return Decoded(
+        update,
+        loss=metadata.number(known, "loss") if "loss" in known else None,
+        run=metadata.text(known, "run", metadata.ID) if "run" in known else None,
+    )
 
 
 def most_body_bytes(layout: Layout, extras: Iterable[str] = ()) -> int:
@@ -216,8 +229,8 @@ def _facts(known: Mapping[str, str], worker: str | None) -> dict[str, Any]:
         missing, unknown = _NEEDED - known.keys(), known.keys() - _KNOWN
         raise MalformedUpdate(
             f"The metadata do not describe an update: missing {_some(missing)}, unknown "
-            f"{_some(unknown)}. They hold {', '.join(sorted(_NEEDED))} and, if you like, samples, "
-            "loss and worker."
+            f"{_some(unknown)}. They hold {', '.join(sorted(_NEEDED))} and, if you like, "
+            f"{', '.join(sorted(_OPTIONAL))}."
         )
     if "worker" in known:
         named = metadata.text(known, "worker", metadata.WORKER)

@@ -175,7 +175,7 @@ class Worker:
         layout, _, run = self._model()
         update = replace(update, id=update.id or uuid.uuid4().hex)
         name = self.name if self._says_name else None
-        body = wire.encode_update(layout, update, dtype=self.dtype, loss=loss, worker=name)
+        body = wire.encode_update(layout, update, dtype=self.dtype, loss=loss, worker=name, run=run)
         return Finished(update.id, run, update.base_version, body, kept)
 
     def deliver(self, finished: Finished, *, retry: Retry | None = None) -> Answer | Refused:
