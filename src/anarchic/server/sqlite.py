@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import final
+from urllib.parse import quote
 
 from sqlalchemy import Connection, create_engine, func, select
 from sqlalchemy.dialects.sqlite import insert
@@ -31,14 +32,27 @@ PATIENCE_S = 30.0  # for another process that writes to the file
 POLL_S = 0.1  # how often a waiting server looks whether another process wrote
 APPLICATION = 0x616E6172  # "anar", in the header of every file of ours
 
-PAGE_SIZE = 65536
+# Chosen by measurement (benchmarks/store.py, variants in turns on the same disk; updates a second
+# with bodies dropped at every publication, 4 MB in groups of 8 and 40 KB in groups of 64):
+#
+#   pages  journal         4 MB   40 KB        on a busy disk   4 MB   40 KB
+#   32 KiB PERSIST, FULL    141    5821                           66    1485
+#   64 KiB PERSIST, FULL    136    3560                           90    1392
+#   16 KiB PERSIST, FULL                                          59    1420
+#   32 KiB WAL, FULL         80    5548
+#   32 KiB DELETE, EXTRA                                          65    1207
+#   32 KiB TRUNCATE, FULL                                         77    1208
+#
+# A write-ahead log writes every body twice. The other three differ in how a commit is made final:
+# a journal that stays, and whose header is overwritten and synced, costs the file system least.
+# DELETE would need EXTRA, or a power cut could bring the journal back and undo the commit.
+PAGE_SIZE = 32768
 PRAGMAS = (
     "journal_mode = PERSIST",
     "synchronous = FULL",
-    "journal_size_limit = 67108864",
+    "journal_size_limit = 67108864",  # what a large transaction left is given back
     "secure_delete = OFF",  # Debian's default zeroes freed pages, which doubles the writing
-    "cache_size = -65536",
-    "foreign_keys = OFF",
+    "cache_size = -65536",  # KiB; a group of 4 MB bodies that does not fit is written early
 )
 
 
@@ -261,13 +275,17 @@ def _check_identity(connection: Connection, path: Path) -> None:
         raise StoreCorrupt(
             f"{path} is a database, but not a store of anarchic. Choose another path."
         )
-    number = connection.execute(select(t.schema.c.number)).scalar()
-    t.check_schema(number)
+    pragmas = ("page_count", "page_size")
+    pages, size = (connection.exec_driver_sql(f"PRAGMA {name}").scalar() or 0 for name in pragmas)
+    expected, found = pages * size, path.stat().st_size
+    if found < expected:  # SQLite itself would take a missing part of the last page for zeros
+        raise StoreCorrupt(
+            f"{path} was cut off: {found} of {expected} bytes are left. Restore it from a backup."
+        )
+    t.check_schema(connection.execute(select(t.schema.c.number)).scalar())
 
 
 def _quoted(path: Path) -> str:
-    from urllib.parse import quote
-
     return quote(str(path.absolute()))
 
 
