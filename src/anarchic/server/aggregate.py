@@ -13,6 +13,7 @@ import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from anarchic import wire
@@ -97,6 +98,12 @@ class Aggregator:
                     self._look = True
             self._wake.notify()
 
+    def look(self) -> None:
+        """The store may hold updates that were not offered."""
+        with self._wake:
+            self._look = True
+            self._wake.notify()
+
     def _run(self) -> None:
         while not self._stopping:
             try:
@@ -110,6 +117,7 @@ class Aggregator:
             except StoreCorrupt as error:
                 self.failure = error
                 self._log("store_corrupt", reason=str(error))
+                self._step_down()
                 return
             except StoreError as error:
                 self.failure = error
@@ -119,6 +127,7 @@ class Aggregator:
             except Exception as error:  # a bug: updates stay durable, the server says it is unwell
                 self.failure = error
                 self._log("aggregator_failed", reason=repr(error), trace=traceback.format_exc())
+                self._step_down()  # another replica may do better
                 return
         if self._epoch is not None:
             self._finish()
@@ -137,13 +146,22 @@ class Aggregator:
 
     def _catch_up(self) -> None:
         run = self._store.run()
-        if run is None or (self._board.has_one and run.version <= self._board.newest.version):
-            return
-        body = self._store.model(run.version)
-        if body is not None:
-            _, snapshot, _ = wire.decode_snapshot(body)
-            self._board.post(snapshot, body)
-        self.on_elsewhere(Counter(worker for _, worker in self._store.waiting()))
+        if run is not None and not (
+            self._board.has_one and run.version <= self._board.newest.version
+        ):
+            body = self._store.model(run.version)
+            if body is not None:
+                _, snapshot, _ = wire.decode_snapshot(body)
+                self._board.post(snapshot, body)
+        with self.handover:
+            self._waiting()
+
+    def _waiting(self) -> list[tuple[int, str]]:
+        """What waits for a step, wherever it was accepted: whoever pushes to several replicas
+        has one share all the same. To be called with ``handover``."""
+        waiting = self._store.waiting()
+        self.on_elsewhere(Counter(worker for _, worker in waiting))
+        return waiting
 
     def _recover(self) -> None:
         """Go back to the newest published version; what was folded since then is folded again."""
@@ -160,7 +178,8 @@ class Aggregator:
             self._folded.clear()
             self._look = True
         self._oldest_s = None
-        self.on_elsewhere(Counter(worker for _, worker in self._store.waiting()))
+        with self.handover:
+            self._waiting()
 
     def _lead(self) -> None:
         update = self._next()
@@ -192,7 +211,7 @@ class Aggregator:
     def _read_back(self) -> None:
         """Fetch updates that other processes accepted, or that found the queue full."""
         with self.handover, self._wake:
-            found = [(s, w) for s, w in self._store.waiting() if s not in self._taken]
+            found = [(s, w) for s, w in self._waiting() if s not in self._taken]
             room = MOST_QUEUED - len(self._queue)
             self._look = len(found) > room
             self._taken.update(seq for seq, _ in found[:room])
@@ -281,7 +300,8 @@ class Aggregator:
 
     def _step_down(self) -> None:
         self._epoch = None
-        self._store.resign()
+        with suppress(StoreError):
+            self._store.resign()
 
     def _finish(self) -> None:
         """On shutdown: what makes whole steps is folded; the rest stays, durable, for next time."""

@@ -19,6 +19,7 @@ from anarchic.server.limits import Body, Gone
 from anarchic.server.openapi import OPENAPI
 from anarchic.server.refusals import (
     Refusal,
+    busy,
     length_required,
     not_found,
     refusal_of,
@@ -32,6 +33,7 @@ Send = Callable[[Any], Awaitable[None]]
 
 SAFETENSORS = "application/octet-stream"
 HEARTBEAT_S = 15.0
+MOST_STREAMS = 256  # of events, at a time
 
 
 def make_app(service: Service) -> Starlette:
@@ -55,7 +57,9 @@ def make_app(service: Service) -> Starlette:
         Route("/metrics", _Answering(service, metrics), methods=["GET"]),
         Route("/healthz", _Answering(service, health), methods=["GET"]),
     ]
+    next(r for r in routes if r.path == "/v1/events").methods = {"GET"}  # HEAD would never end
     app = Starlette(routes=routes, lifespan=lifespan)
+    app.router.redirect_slashes = False  # to where the Host header says: a stranger's word
     app.add_exception_handler(404, _no_such_page)
     app.add_exception_handler(405, _no_such_method)
     return app
@@ -78,24 +82,21 @@ class _Answering:
         except Gone:
             return
         except Refusal as refusal:
-            response = self._refused(request, refusal)
+            response = self._refused(refusal)
         except AnarchicError as error:
             translated = refusal_of(error)
             if translated.status >= 500:  # the worker is told less than the operator
                 self._service.log("error", path=scope["path"], reason=str(error))
-            response = self._refused(request, translated)
+            response = self._refused(translated)
         await response(scope, receive, send)
 
-    def _refused(self, request: Request, refusal: Refusal) -> Response:
+    def _refused(self, refusal: Refusal) -> Response:
         self._service.metrics.refused(refusal.code)
         headers = {"content-type": "application/json"}
         if refusal.retry_after_s is not None:
             headers["retry-after"] = str(max(1, round(refusal.retry_after_s)))
         if refusal.status == 401:
             headers["www-authenticate"] = "Bearer"
-        if request.method == "POST":
-            # What is left of the body is not read: the connection cannot be used again.
-            headers["connection"] = "close"
         return Response(refusal.body(), refusal.status, headers)
 
 
@@ -162,10 +163,11 @@ async def push(service: Service, request: Request) -> Response:
     body = Body(request.receive, length, service.settings.limits)
     await body.first_piece()
     if body.complete:
-        receipt = await service.collector.submit(await body.rest(), worker)
+        receipt = await service.submit(await body.rest(), worker)
     else:
         async with service.places.place():
-            receipt = await service.collector.submit(await body.rest(), worker)
+            whole = await body.rest(service.places.contended)
+            receipt = await service.submit(whole, worker)
     service.metrics.received(receipt.outcome, length)
     answer = {
         "status": receipt.outcome,
@@ -205,17 +207,23 @@ async def health(service: Service, request: Request) -> Response:
 
 async def events(service: Service, request: Request) -> Response:
     """Server-sent events: the status whenever a version is published."""
+    if service.streams >= MOST_STREAMS:  # each holds a connection for as long as it likes
+        raise busy(30.0, "Too many are listening to events.")
 
     async def stream() -> AsyncIterator[bytes]:
         seen = -1
-        while not service.stopping.is_set():
-            version = service.board.newest.version
-            if version != seen:
-                seen = version
-                data = json.dumps(service.status())
-                yield f"id: {version}\nevent: version\ndata: {data}\n\n".encode()
-            elif not await service.changed(seen, HEARTBEAT_S):
-                yield b": still here\n\n"
+        service.streams += 1
+        try:
+            while not service.stopping.is_set():
+                version = service.board.newest.version
+                if version != seen:
+                    seen = version
+                    data = json.dumps(service.status())
+                    yield f"id: {version}\nevent: version\ndata: {data}\n\n".encode()
+                elif not await service.changed(seen, HEARTBEAT_S):
+                    yield b": still here\n\n"
+        finally:
+            service.streams -= 1
 
     return StreamingResponse(
         stream(), media_type="text/event-stream", headers={"cache-control": "no-store"}
@@ -223,13 +231,12 @@ async def events(service: Service, request: Request) -> Response:
 
 
 async def _no_such_page(request: Request, error: Exception) -> Response:
-    refusal = not_found(f"There is no {request.url.path} here.", "See docs/protocol.md.")
+    refusal = not_found(f"There is no {request.scope['path']} here.", "See docs/protocol.md.")
     return Response(refusal.body(), 404, media_type="application/json")
 
 
 async def _no_such_method(request: Request, error: Exception) -> Response:
     allow = (getattr(error, "headers", None) or {}).get("Allow", "")
-    refusal = Refusal(
-        405, "wrong_method", f"{request.method} is not for {request.url.path}.", f"Use {allow}."
-    )
+    message = f"{request.method} is not for {request.scope['path']}."
+    refusal = Refusal(405, "wrong_method", message, f"Use {allow}.")
     return Response(refusal.body(), 405, {"allow": allow}, "application/json")

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from anarchic import wire
@@ -20,7 +20,7 @@ from anarchic.errors import NotFinite, StoreError
 from anarchic.server.aggregate import Aggregator
 from anarchic.server.board import Board
 from anarchic.server.limits import Pace, Shares
-from anarchic.server.refusals import Refusal
+from anarchic.server.refusals import Refusal, name_taken
 from anarchic.server.settings import Limits
 from anarchic.server.store import NewUpdate, Receipt, Store
 
@@ -70,16 +70,21 @@ class Collector:
             self._wake.notify()
         self._thread.join(timeout_s)
 
-    async def submit(self, body: bytearray, worker: str | None) -> Receipt:
+    async def submit(
+        self, body: bytearray, worker: str | None, reserved: Container[str] = ()
+    ) -> Receipt:
         """Check an update, make it durable, and say what became of it; or raise a refusal.
 
-        ``worker`` is None where enrolment is open: then the update says who sent it.
+        ``worker`` is None where enrolment is open: then the update says who sent it, but not
+        that it was one of ``reserved``.
         """
         if len(body) <= INLINE_BYTES:
             checked = self._checked(body, worker)
         else:
             checked = await asyncio.to_thread(self._checked, body, worker)
         name = checked.new.worker
+        if worker is None and name in reserved:
+            raise name_taken(name)
         self._pace.take(name)
         receipt = await self._durable(checked)
         if receipt.outcome == "conflict":
@@ -96,6 +101,13 @@ class Collector:
         extras = frozenset(newest.snapshot.extras)
         decoded = wire.decode_update(body, self._layout, extras=extras, worker=worker)
         update = decoded.update
+        if decoded.run not in (None, self._board.run):
+            raise Refusal(
+                409,
+                "unknown_version",
+                "The update starts from a version of another run.",
+                "Pull the model and train from what you get.",
+            )
         if update.base_version > newest.version:
             self._refuse_unknown(update)
         check(
@@ -166,10 +178,12 @@ class Collector:
                 with self._aggregator.handover:
                     receipts = self._store.append([waiting.new for waiting in group])
                     self._hand_over(group, receipts)
-            except StoreError as error:
+            except Exception as error:  # whatever it was: the next group may fare better
+                told = error if isinstance(error, StoreError) else StoreError(repr(error))
                 for waiting in group:
                     self.shares.sent(waiting.new.worker, accepted=False)
-                    waiting.done(error)
+                    waiting.done(told)
+                self._aggregator.look()  # the store may hold them all the same
                 continue
             for receipt, waiting in zip(receipts, group, strict=True):
                 waiting.done(receipt)

@@ -13,6 +13,10 @@ from typing import Any
 from anarchic.server.refusals import Refusal, busy, slow_down, too_many_updates, too_slow
 from anarchic.server.settings import Limits
 
+LOOK_S = 0.5  # how often the rate of a body is looked at
+PATIENCE_S = 2.0  # with one that is too slow, while nobody else wants its place
+HURRY = 4  # how many times the least rate is asked of a body while somebody does
+
 Receive = Callable[[], Awaitable[Any]]  # an ASGI receive
 
 
@@ -84,6 +88,10 @@ class Places:
         self._free = asyncio.Semaphore(limits.bodies)
         self._queued = 0
 
+    def contended(self) -> bool:
+        """Whether somebody waits for a place."""
+        return self._queued > 0
+
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
         if self._queued >= self._limits.waiting_bodies:
@@ -125,18 +133,29 @@ class Body:
     def complete(self) -> bool:
         return len(self._held) >= self._length
 
-    async def rest(self) -> bytearray:
-        """All of it, at no less than the least rate in any two seconds."""
-        window_s = 2.0
+    async def rest(self, contended: Callable[[], bool] = lambda: False) -> bytearray:
+        """All of it, never below the least rate for two seconds.
+
+        While others wait for the place (``contended``), there is less patience: half a second,
+        and a higher rate.
+        """
+        slow = 0
         while not self.complete:
-            before, until = len(self._held), time.monotonic() + window_s
+            before, until = len(self._held), time.monotonic() + LOOK_S
             while not self.complete and (left := until - time.monotonic()) > 0:
                 try:
                     async with asyncio.timeout(left):
                         self._held += await self._more()
                 except TimeoutError:
                     break
-            if not self.complete and len(self._held) - before < self._limits.least_rate * window_s:
+            if self.complete:
+                break
+            if time.monotonic() - until > LOOK_S / 2:
+                continue  # it was the server that could not keep up
+            hurry = contended()
+            least = self._limits.least_rate * LOOK_S * (HURRY if hurry else 1)
+            slow = slow + 1 if len(self._held) - before < least else 0
+            if slow and (hurry or slow * LOOK_S >= PATIENCE_S):
                 raise too_slow(f"{len(self._held)} of {self._length} bytes came, ever slower.")
         if len(self._held) > self._length:
             raise Refusal(400, "malformed", "The body is longer than it said.", "Send it whole.")

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
+import signal
+import socket
 import ssl
+import traceback
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +19,13 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from anarchic.errors import ConfigError
 from anarchic.server.app import make_app
+from anarchic.server.log import Log
+from anarchic.server.refusals import Refusal
 from anarchic.server.service import Service
 from anarchic.server.settings import Limits
+
+REFUSED_BODY_S = 5.0  # how long the rest of a body is read and dropped after an early answer
+READER_S, READER_RATE = 20.0, 1024  # a reader takes so many bytes a second, seen over so long
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +63,14 @@ def _is_loopback(host: str) -> bool:
 
 
 def bounded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
-    """uvicorn's protocol, less its patience with heads that never end."""
+    """uvicorn's protocol, less its patience: with heads that never end, with bodies that go on
+    after they were refused, and with readers who do not read."""
 
     class BoundedProtocol(HttpToolsProtocol):
         _head_bytes = 0
         _head_timer: asyncio.TimerHandle | None = None
+        _refused_timer: asyncio.TimerHandle | None = None
+        _reader_timer: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
@@ -65,13 +78,14 @@ def bounded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
 
         def data_received(self, data: bytes) -> None:
             if self._head_timer is not None:
+                room = limits.header_bytes - self._head_bytes
                 self._head_bytes += len(data)
-                in_head = data if self._head_bytes <= limits.header_bytes else None
-                end = data.find(b"\r\n\r\n") if in_head is None else 0
-                if in_head is None and (end < 0 or end > limits.header_bytes):
-                    self._hang_up(b"431 Request Header Fields Too Large")
-                    return
-            super().data_received(data)
+                super().data_received(data[:room])
+                if self._head_timer is not None and len(data) > room:
+                    self._hang_up(HEAD_TOO_LARGE)
+                data = data[room:]
+            if data and not self.transport.is_closing():
+                super().data_received(data)
 
         def on_message_begin(self) -> None:
             super().on_message_begin()
@@ -79,33 +93,110 @@ def bounded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
                 self._await_head()
 
         def on_headers_complete(self) -> None:
-            self._head_is_there()
+            self._cancel("_head_timer")
             super().on_headers_complete()
 
+        def on_body(self, body: bytes) -> None:
+            # What follows an early answer is read and dropped for a while: closing at once would
+            # take the answer back from one who is still sending.
+            if self.cycle.response_complete and self._refused_timer is None:
+                self._refused_timer = self.loop.call_later(REFUSED_BODY_S, self.transport.abort)
+            super().on_body(body)
+
+        def on_message_complete(self) -> None:
+            self._cancel("_refused_timer")
+            super().on_message_complete()
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._watch_reader(self.transport.get_write_buffer_size())
+
+        def resume_writing(self) -> None:
+            self._cancel("_reader_timer")
+            super().resume_writing()
+
         def connection_lost(self, exc: Exception | None) -> None:
-            self._head_is_there()
+            self._cancel("_head_timer")
+            self._cancel("_refused_timer")
+            self._cancel("_reader_timer")
             super().connection_lost(exc)
+
+        def send_400_response(self, msg: str) -> None:
+            self._hang_up(Refusal(400, "malformed", msg, "Send HTTP/1.1."))
 
         def _await_head(self) -> None:
             self._head_bytes = 0
-            self._head_timer = self.loop.call_later(
-                limits.header_s, self._hang_up, b"408 Request Timeout"
-            )
+            self._head_timer = self.loop.call_later(limits.header_s, self._hang_up, HEAD_TOO_SLOW)
 
-        def _head_is_there(self) -> None:
-            if self._head_timer is not None:
-                self._head_timer.cancel()
-                self._head_timer = None
+        def _watch_reader(self, left: int) -> None:
+            """Bytes that nobody takes hold a connection, of which there are only so many."""
 
-        def _hang_up(self, status: bytes) -> None:
-            self._head_is_there()
+            def look() -> None:
+                now = self.transport.get_write_buffer_size()
+                if left - now < READER_RATE * READER_S:
+                    self.transport.abort()
+                else:
+                    self._watch_reader(now)
+
+            self._reader_timer = self.loop.call_later(READER_S, look)
+
+        def _cancel(self, name: str) -> None:
+            timer = getattr(self, name)
+            if timer is not None:
+                timer.cancel()
+                setattr(self, name, None)
+
+        def _hang_up(self, refusal: Refusal) -> None:
+            self._cancel("_head_timer")
             if not self.transport.is_closing():
-                self.transport.write(
-                    b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-                )
+                self.transport.write(_plain_answer(refusal))
                 self.transport.close()
 
     return BoundedProtocol
+
+
+HEAD_TOO_LARGE = Refusal(
+    431, "head_too_large", "The head of the request is too large.", "Send fewer headers."
+)
+HEAD_TOO_SLOW = Refusal(
+    408, "too_slow", "The head of the request did not come in time.", "Send it at once."
+)
+
+
+def _plain_answer(refusal: Refusal) -> bytes:
+    body = refusal.body()
+    head = (
+        f"HTTP/1.1 {refusal.status} {HTTPStatus(refusal.status).phrase}\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        "connection: close\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+class _Server(uvicorn.Server):
+    """Tells those who listen to events before it waits for them to go."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._service.announce_stop()
+        await super().shutdown(sockets)
+
+
+class _ToLog(logging.Handler):
+    """uvicorn's own words, as lines of our log."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__()
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        facts: dict[str, Any] = {"level": record.levelname, "message": record.getMessage().strip()}
+        if record.exc_info is not None and record.exc_info[1] is not None:
+            facts["trace"] = "".join(traceback.format_exception(record.exc_info[1]))
+        self._log("http", **facts)
 
 
 def serve(service: Service, address: Address) -> None:
@@ -115,8 +206,10 @@ def serve(service: Service, address: Address) -> None:
         host=address.host,
         port=address.port,
         http=bounded_protocol(service.settings.limits),
+        ws="none",
         loop="auto",
         lifespan="on",
+        log_config=None,
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -130,4 +223,13 @@ def serve(service: Service, address: Address) -> None:
         ssl_ca_certs=str(address.client_ca) if address.client_ca else None,
         ssl_cert_reqs=ssl.CERT_REQUIRED if address.client_ca else ssl.CERT_NONE,
     )
-    uvicorn.Server(config).run()
+    logger, handler = logging.getLogger("uvicorn.error"), _ToLog(service.log)
+    logger.addHandler(handler)
+    # uvicorn handles the signal, and afterwards sends it once more to whom it had belonged: that
+    # would end the process before its store is closed.
+    former = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        _Server(config, service).run()
+    finally:
+        signal.signal(signal.SIGTERM, former)
+        logger.removeHandler(handler)

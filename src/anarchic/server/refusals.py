@@ -67,6 +67,15 @@ def revoked(worker: str) -> Refusal:
     )
 
 
+def name_taken(worker: str) -> Refusal:
+    return Refusal(
+        403,
+        "name_taken",
+        f"Worker {worker!r} has a token, and this update came without.",
+        "Send the token, or choose another name.",
+    )
+
+
 def too_large(length: int, most: int) -> Refusal:
     return Refusal(
         413,
@@ -86,14 +95,8 @@ def too_slow(message: str) -> Refusal:
     return Refusal(408, "too_slow", message, "Send the same update again.")
 
 
-def busy(retry_after_s: float) -> Refusal:
-    return Refusal(
-        503,
-        "busy",
-        "Too many bodies are being sent.",
-        "Send the update again later.",
-        retry_after_s,
-    )
+def busy(retry_after_s: float, message: str = "Too many bodies are being sent.") -> Refusal:
+    return Refusal(503, "busy", message, "Try again later.", retry_after_s)
 
 
 def slow_down(retry_after_s: float) -> Refusal:

@@ -24,7 +24,7 @@ from anarchic.server.log import JsonLog, Log
 from anarchic.server.metrics import Metrics
 from anarchic.server.remember import first_snapshot
 from anarchic.server.settings import RuleSettings, ServerSettings
-from anarchic.server.store import Account, Run, Store
+from anarchic.server.store import Account, Receipt, Run, Store
 
 ACCOUNTS_S = 1.0  # how soon a new or revoked token is noticed
 START_S = 30.0
@@ -117,6 +117,7 @@ class Service:
         self._accounts_task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self.most_body_bytes = 0
+        self.streams = 0  # of events, open now
 
     async def start(self) -> None:
         """Return when the newest version can be served."""
@@ -143,8 +144,7 @@ class Service:
 
     async def stop(self) -> None:
         """Finish what was accepted."""
-        self.stopping.set()
-        self._posted()
+        self.announce_stop()
         if self._accounts_task is not None:
             self._accounts_task.cancel()
         await asyncio.to_thread(self.collector.stop)
@@ -152,6 +152,11 @@ class Service:
         if self._evaluator is not None:
             await asyncio.to_thread(self._evaluator.stop)
         self.log("stopped", version=self.board.newest.version)
+
+    def announce_stop(self) -> None:
+        """End the streams of events: they would hold up the end for as long as they may."""
+        self.stopping.set()
+        self._posted()
 
     def may_pull(self, authorization: str | None) -> None:
         if not (self.settings.public_model or self.settings.open_enrolment):
@@ -162,6 +167,10 @@ class Service:
         if self.settings.open_enrolment and authorization is None:
             return None
         return bearer(authorization, self._accounts)
+
+    async def submit(self, body: bytearray, worker: str | None) -> Receipt:
+        """Take an update. Without a token nobody speaks in the name of one who has one."""
+        return await self.collector.submit(body, worker, self._accounts)
 
     async def version(self, number: int) -> Posted | None:
         """A version that is still kept, here or in the store."""

@@ -1,0 +1,70 @@
+"""Aggregation when the store or the code does what it should not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from anarchic.errors import StoreUnavailable
+from anarchic.server.sql import SqlStore, open_store
+from tests.server.live import serving, until
+from tests.server.make import body
+
+
+def test_what_was_stored_without_an_answer_is_folded_all_the_same(tmp_path, monkeypatch):
+    """The commit succeeded, its answer was lost: the update waits for no restart."""
+    append = SqlStore.append
+
+    def lost(self, updates):
+        append(self, updates)
+        raise StoreUnavailable("The connection broke.")
+
+    async def run():
+        async with serving(tmp_path / "run.db", rules={"m": 2}) as (service, client):
+            monkeypatch.setattr(SqlStore, "append", lost)
+            answer = await client.post("/v1/updates", content=body("ann", "1"))
+            assert answer.status_code == 503
+            monkeypatch.setattr(SqlStore, "append", append)
+            answer = await client.post("/v1/updates", content=body("ann", "1"))
+            assert answer.status_code == 200  # the re-send settles it
+            answer = await client.post("/v1/updates", content=body("bob", "1"))
+            assert answer.status_code == 202
+            await until(lambda: service.board.newest.version == 1)
+
+    asyncio.run(run())
+
+
+def test_an_aggregator_that_fails_lets_another_lead(tmp_path, monkeypatch):
+    async def run():
+        async with serving(tmp_path / "run.db", rules={"m": 1}) as (service, client):
+            monkeypatch.setattr(type(service.aggregator), "_fold", _bug)
+            answer = await client.post("/v1/updates", content=body("ann", "1"))
+            assert answer.status_code == 202
+            await until(lambda: not service.aggregator.alive)
+            assert (await client.get("/healthz")).status_code == 503
+            other = open_store(tmp_path / "run.db")
+            try:
+                assert other.lead() is not None
+                assert [worker for _, worker in other.waiting()] == ["ann"]  # still there
+            finally:
+                other.close()
+
+    asyncio.run(run())
+
+
+def _bug(self, seq, update):
+    raise ZeroDivisionError("a bug")
+
+
+@pytest.mark.parametrize("host", ["[", "[::1", "a b", "x:y:z", "\u00ff"])
+def test_a_strange_host_is_no_reason_to_stumble(tmp_path, host):
+    async def run():
+        async with serving(tmp_path / "run.db") as (_, client):
+            headers = {"host": host.encode("latin-1")}
+            for path, status in (("/nowhere", 404), ("/v1/model/", 404), ("/v1/updates", 405)):
+                answer = await client.get(path, headers=headers)
+                assert answer.status_code == status
+                assert set(answer.json()) == {"error", "message", "remedy"}
+
+    asyncio.run(run())

@@ -1,0 +1,157 @@
+"""The connection itself: heads, bodies that go on after an answer, readers who do not read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from contextlib import contextmanager, suppress
+
+import pytest
+import uvicorn
+
+from anarchic.server import listen
+from anarchic.server.listen import bounded_protocol
+from anarchic.server.settings import Limits
+from tests.chaos.talk import Line, Unreachable
+
+LARGE = b"x" * (64 << 20)  # more than the system buffers for a reader who does not read
+
+
+async def app(scope, receive, send):
+    """Counts the bytes of a body; ``/early`` answers without reading, ``/large`` with a lot."""
+    if scope["type"] != "http":
+        return
+    count = 0
+    while scope["path"] == "/":
+        message = await receive()
+        count += len(message.get("body", b""))
+        if not message.get("more_body"):
+            break
+    body = LARGE if scope["path"] == "/large" else str(count).encode()
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": 200, "headers": [length]})
+    await send({"type": "http.response.body", "body": body})
+
+
+@contextmanager
+def served(**limits):
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        config = uvicorn.Config(
+            app, http=bounded_protocol(Limits(**limits)), ws="none", lifespan="off", log_config=None
+        )
+        server = uvicorn.Server(config)
+        run = server.serve([listener])
+        thread = threading.Thread(target=asyncio.run, args=(run,))
+        thread.start()
+        try:
+            while not server.started:
+                time.sleep(0.01)
+            yield listener.getsockname()[1]
+        finally:
+            server.should_exit = True
+            thread.join(10)
+
+
+def trickled_s(line, piece):
+    """How long a connection lasts that goes on like this."""
+    began = time.monotonic()
+    with suppress(Unreachable):
+        while time.monotonic() - began < 10:
+            line.send(piece)
+            time.sleep(0.05)
+    return time.monotonic() - began
+
+
+def test_a_head_that_never_ends_is_hung_up_on():
+    with served(header_s=0.3) as port, Line(port) as line:
+        line.send(b"GET / HTTP/1.1\r\nHost: x\r\n")
+        began = time.monotonic()
+        answer = line.answer()
+        assert (answer.status, answer.json()["error"]) == (408, "too_slow")
+        assert 0.2 < time.monotonic() - began < 5
+
+
+def test_a_trickled_head_gains_no_time():
+    with served(header_s=0.5) as port, Line(port) as line:
+        assert line.get("/").status == 200  # a second request is no better than a first
+        line.send(b"GET / HTTP/1.1\r\n")
+        assert trickled_s(line, b"X: y\r\n") < 5
+
+
+def test_one_who_says_nothing_is_hung_up_on():
+    with served(header_s=0.3) as port, Line(port) as line:
+        line.send(b"")
+        assert line.hung_up(5)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_head_above_the_limit_is_refused(at_once):
+    with served(header_bytes=2000) as port, Line(port) as line:
+        line.send(b"GET / HTTP/1.1\r\n")
+        if at_once:
+            line.send(b"X: " + b"y" * 3000 + b"\r\n\r\n")
+        else:
+            for _ in range(21):  # and not one byte more: what follows a close resets it
+                line.send(b"X: " + b"y" * 90 + b"\r\n")
+        answer = line.answer()
+        assert (answer.status, answer.json()["error"]) == (431, "head_too_large")
+
+
+@pytest.mark.parametrize("cut", range(1, 5))
+def test_a_head_may_come_in_pieces_with_a_large_body_behind_it(cut):
+    """The end of the head is not looked for in one piece of it."""
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"
+    with served(header_bytes=2000) as port, Line(port) as line:
+        for _ in range(2):
+            line.send(head[:-cut])
+            time.sleep(0.1)
+            line.send(head[-cut:] + b"z" * 100_000)
+            answer = line.answer()
+            assert (answer.status, answer.body) == (200, b"100000")
+
+
+def test_an_early_answer_reaches_one_who_is_still_sending():
+    """Closing at once would reset the connection, and the answer would be gone."""
+    body = b"z" * 20_000_000
+    with served() as port, Line(port) as line:
+        line.send(b"POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: 20000000\r\n\r\n")
+        time.sleep(0.1)
+        line.send(body)
+        assert line.answer().status == 200
+        assert line.get("/").status == 200  # and the connection is still good
+
+
+def test_a_body_that_goes_on_after_the_answer_is_cut(monkeypatch):
+    monkeypatch.setattr(listen, "REFUSED_BODY_S", 0.5)
+    with served() as port, Line(port) as line:
+        line.send(b"POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: 20000000\r\n\r\n")
+        assert line.answer().status == 200
+        assert trickled_s(line, b"z") < 5
+
+
+def test_one_who_does_not_read_is_hung_up_on_and_a_slow_reader_is_not(monkeypatch):
+    monkeypatch.setattr(listen, "READER_S", 0.4)
+    with served() as port, Line(port) as idle, Line(port) as slow:
+        for line in (idle, slow):
+            line.send(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+        taken = 0
+        while taken < len(LARGE):
+            taken += len(slow._socket.recv(8 << 20))
+            time.sleep(0.1)
+        assert idle.hung_up(5)
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [b"\0\0\0\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n"],
+)
+def test_what_is_not_http_gets_a_refusal_in_json(nonsense):
+    with served() as port, Line(port) as line:
+        line.send(nonsense)
+        answer = line.answer()
+        assert answer.status == 400
+        assert json.loads(answer.body)["error"] == "malformed"
