@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import threading
 from collections.abc import Callable, Mapping
+from math import isfinite
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -83,12 +84,15 @@ class Evaluator:
                 if self._stopping:
                     return
             answer = json.loads(pipe.recv_bytes())
-            if "error" in answer:
-                self._log("evaluation_failed", version=posted.version, reason=answer["error"])
+            if "failed" in answer:
+                self._log("evaluation_failed", version=posted.version, reason=answer["failed"])
                 continue
-            self.latest = {"version": posted.version, **answer}
+            found = answer["found"]
+            # JSON knows no NaN, and a loss that diverged must not take the status page with it.
+            shown = {name: value if isfinite(value) else None for name, value in found.items()}
+            self.latest = {**shown, "version": posted.version}
             try:
-                self._store.add_evaluation(posted.version, answer)
+                self._store.add_evaluation(posted.version, found)
             except StoreError as error:
                 self._log("store_error", reason=str(error))
 
@@ -107,8 +111,8 @@ def _serve(name: str, pipe: Connection) -> None:
         except EOFError:
             return
         try:
-            found = {key: float(value) for key, value in evaluate(snapshot).items()}
-            answer: dict[str, Any] = dict(found)
+            found = {str(key): float(value) for key, value in evaluate(snapshot).items()}
+            answer: dict[str, Any] = {"found": found}
         except Exception as error:  # the user's function may do anything
-            answer = {"error": repr(error)}
+            answer = {"failed": repr(error)}
         pipe.send_bytes(json.dumps(answer).encode())

@@ -1,0 +1,85 @@
+"""Evaluation goes its own way: slow, wrong or dead, it holds nothing up."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from anarchic.server.sql import open_store
+from tests.chaos.evaluations import SLOW_S
+from tests.chaos.servers import LAYOUT, ServerProcess, write_model
+from tests.chaos.talk import Line
+from tests.chaos.updates import encoded
+
+
+@pytest.fixture
+def evaluated(tmp_path):
+    """Starts servers of which every update makes a version, and that evaluate each."""
+    started = []
+
+    def start(name):
+        init = write_model(tmp_path / "model.safetensors")
+        words = ("--open-enrolment", "--m", "1", "--evaluate", f"tests.chaos.evaluations:{name}")
+        server = ServerProcess(str(tmp_path / "run.db"), init, tmp_path / "log", *words)
+        started.append(server)
+        server.start()
+        server.await_ready()
+        return server
+
+    yield start
+    for server in started:
+        if server.running:
+            server.kill()
+
+
+def _step(server, numbers):
+    """Push updates, each when the version before is there."""
+    with Line(server.port) as line:
+        for number in numbers:
+            assert line.push(encoded(LAYOUT, f"w{number}", str(number))).status == 202
+            _until(lambda number=number: server.status()["version"] > number)
+
+
+def _until(condition, timeout_s=15.0):
+    until = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def _seen(server):
+    return (server.status()["evaluation"] or {}).get("version", -1)
+
+
+def test_a_slow_one_delays_nothing_and_the_newest_version_wins(tmp_path, evaluated):
+    server = evaluated("slow")
+    _until(lambda: _seen(server) == 0)  # its process is up
+    began = time.monotonic()
+    _step(server, range(20))
+    taken_s = time.monotonic() - began
+    assert taken_s < 20 * SLOW_S / 2
+    _until(lambda: _seen(server) == 20)
+    assert server.stop() == 0
+    store = open_store(tmp_path / "run.db")
+    found = store.evaluations()
+    store.close()
+    assert found[-1] == (20, {"seen": 20})
+    assert len(found) < 15  # most were overtaken
+
+
+@pytest.mark.parametrize("name", ["crashing", "failing"])
+def test_one_that_dies_or_fails_goes_on_with_the_next(evaluated, name):
+    server = evaluated(name)
+    _step(server, range(2))
+    _until(lambda: _seen(server) == 2)
+    word = {"crashing": "evaluator_died", "failing": "evaluation_failed"}[name]
+    assert word in server.text()
+    assert server.status()["version"] == 2
+
+
+def test_what_is_not_a_number_does_not_break_the_status(evaluated):
+    """NaN is not JSON; nor is a metric called ``error`` a failure."""
+    server = evaluated("diverged")
+    _until(lambda: server.status()["evaluation"] is not None)
+    assert server.status()["evaluation"] == {"loss": None, "error": 0.5, "version": 0}
