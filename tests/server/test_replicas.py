@@ -1,0 +1,123 @@
+"""Three servers, one run, one that leads; and what happens when it dies."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+
+import pytest
+
+from anarchic.server.sql import open_store
+from anarchic.server.store import NewUpdate
+from tests.chaos.faults import TAKE_OVER_S, Plan, leader, run
+from tests.chaos.servers import LAYOUT, ServerProcess, write_model
+from tests.chaos.talk import Line
+from tests.chaos.updates import encoded
+from tests.server.postgres import postgres_server
+
+pytest.importorskip("psycopg")
+
+
+@pytest.fixture(scope="module")
+def database():
+    with postgres_server() as server:
+        yield server
+
+
+def test_another_leads_when_the_leader_is_killed(tmp_path, database):
+    plan = Plan(kills=5, workers=6, herds=0, replicas=3, calm_s=(0.1, 0.5))
+    report = run(plan, tmp_path, database.new_place())
+    assert len(report.take_overs_s) == 5
+    assert max(report.take_overs_s) < TAKE_OVER_S
+
+
+@pytest.mark.slow
+def test_twenty_dead_leaders(tmp_path, database):
+    plan = Plan(kills=20, workers=16, herds=2, replicas=3, rule="afa-cs", calm_s=(0.2, 1.0))
+    report = run(plan, tmp_path, database.new_place())
+    assert max(report.take_overs_s) < TAKE_OVER_S
+
+
+@pytest.fixture
+def two(tmp_path, database):
+    """Two replicas of a run of which every two updates make a version."""
+    store = database.new_place()
+    init = write_model(tmp_path / "model.safetensors")
+    words = ("--m", "2", "--open-enrolment", "--keep-payloads", "--per-worker", "1")
+    servers = [ServerProcess(store, init, tmp_path / f"{n}.log", *words) for n in range(2)]
+    try:
+        for server in servers:
+            server.start()
+            server.await_ready()
+        yield servers
+    finally:
+        for server in servers:
+            if server.running:
+                server.kill()
+
+
+def _until(condition, timeout_s=10.0):
+    until = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_an_update_committed_late_by_a_slow_replica_is_folded(two):
+    """Its number is lower than those of updates that were folded long before it was committed."""
+    slow = open_store(two[0].store, keep_payloads=True)
+    inserted, go_on = threading.Event(), threading.Event()
+    announce = slow._database.announce
+
+    def slowly(connection):
+        inserted.set()
+        assert go_on.wait(30)
+        announce(connection)
+
+    slow._database.announce = slowly
+    sent = encoded(LAYOUT, "late", "1")
+    new = NewUpdate(
+        "late", "1", hashlib.sha256(sent).digest(), 0, 1, 0.1, 0, 1.0, time.time(), sent
+    )
+    receipts = []
+    thread = threading.Thread(target=lambda: receipts.extend(slow.append([new])))
+    thread.start()
+    try:
+        assert inserted.wait(10)
+        with Line(two[1].port) as line:
+            for worker in ("ann", "bob"):
+                assert line.push(encoded(LAYOUT, worker, "1")).status == 202
+        _until(lambda: two[0].status()["version"] == 1)
+        go_on.set()
+        thread.join(10)
+        with Line(two[0].port) as line:
+            assert line.push(encoded(LAYOUT, "cid", "1", base_version=1)).status == 202
+        _until(lambda: two[0].status()["version"] == 2)
+        trace = {row.worker: row for row in slow.trace()}
+        assert [receipt.outcome for receipt in receipts] == ["accepted"]
+        assert trace["late"].seq < trace["ann"].seq
+        assert trace["late"].version == 2
+    finally:
+        go_on.set()
+        thread.join(10)
+        slow.close()
+
+
+def test_a_worker_has_one_share_however_many_replicas_it_asks(two):
+    with Line(two[0].port) as here, Line(two[1].port) as there:
+        assert here.push(encoded(LAYOUT, "ann", "1")).status == 202
+        _until(lambda: two[1].status()["buffered"] == 1)
+        assert there.push(encoded(LAYOUT, "ann", "2")).status == 429
+        assert there.push(encoded(LAYOUT, "bob", "1")).status == 202
+        _until(lambda: [server.status()["version"] for server in two] == [1, 1])
+        assert there.push(encoded(LAYOUT, "ann", "2")).status == 202
+
+
+def test_a_leader_that_is_told_to_stop_hands_over(two):
+    first = leader(two)
+    other = next(server for server in two if server is not first)
+    began = time.monotonic()
+    assert first.stop() == 0
+    assert leader([other]) is other
+    assert time.monotonic() - began < TAKE_OVER_S + 5
