@@ -138,3 +138,11 @@ def test_an_empty_store_is_said_to_be_empty(tmp_path):
     with pytest.raises(RunError, match="no folded"):
         timetable_of(store)
     store.close()
+
+
+def test_the_first_model_outlasts_the_history(tmp_path):
+    pushed(tmp_path / "run.db", 20, rules={"m": 1})
+    store = open_store(tmp_path / "run.db", keep_payloads=True)
+    found = replay(store)
+    store.close()
+    assert (found.version, found.equal) == (20, True)

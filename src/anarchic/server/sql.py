@@ -253,6 +253,8 @@ class SqlStore:
             if p.version != p.previous:  # a published version never changes
                 self._put_model(connection, p.version, p.model)
                 old = t.models.c.version <= p.version - self._history
+                if self._keep_payloads:  # a replay begins with the first model
+                    old &= t.models.c.version > 0
                 connection.execute(delete(t.models).where(old))
             self._put_state(connection, run, p.state)
             self._put_rows(connection, p.rows)
