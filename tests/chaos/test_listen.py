@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import subprocess
+import sys
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 import uvicorn
@@ -143,6 +145,39 @@ def test_one_who_does_not_read_is_hung_up_on_and_a_slow_reader_is_not(monkeypatc
             taken += len(slow._socket.recv(8 << 20))
             time.sleep(0.1)
         assert idle.hung_up(5)
+
+
+def test_who_holds_every_connection_makes_room_for_newcomers():
+    with served(connections=10) as port, ExitStack() as lines:
+        idle = [lines.enter_context(Line(port)) for _ in range(4)]
+        for line in idle:
+            assert line.get("/").status == 200
+        in_head = [lines.enter_context(Line(port)) for _ in range(3)]
+        for line in in_head:
+            line.send(b"GET / HTTP/1.1\r\n")
+        in_body = [lines.enter_context(Line(port)) for _ in range(3)]
+        for line in in_body:
+            line.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nx")
+        time.sleep(0.2)
+        for _ in range(6):
+            newcomer = lines.enter_context(Line(port))
+            assert newcomer.get("/").status == 200
+        assert all(line.hung_up(5) for line in (*idle, *in_head[:2]))
+        in_body[-1].send(b"12345678")
+        assert in_body[-1].answer().body == b"9"  # those who came last are still served
+
+
+def test_there_are_never_more_connections_than_descriptors():
+    resource = pytest.importorskip("resource")
+    code = (
+        "import resource; from anarchic.server.listen import connections_within as within;"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (256, 1000));"
+        "assert within(4096) == 1000 - 128;"
+        "assert resource.getrlimit(resource.RLIMIT_NOFILE) == (1000, 1000);"
+        "assert within(10) == 10"
+    )
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[1] >= 1000
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize(

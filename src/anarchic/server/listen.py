@@ -9,7 +9,7 @@ import signal
 import socket
 import ssl
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from anarchic.server.service import Service
 from anarchic.server.settings import Limits
 
 REFUSED_BODY_S = 5.0  # how long the rest of a body is read and dropped after an early answer
+OTHER_FILES = 128  # that the process has open beside connections: the store, the log
 READER_S, READER_RATE = 20.0, 1024  # a reader takes so many bytes a second, seen over so long
 
 
@@ -64,9 +65,11 @@ def _is_loopback(host: str) -> bool:
 
 def bounded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
     """uvicorn's protocol, less its patience: with heads that never end, with bodies that go on
-    after they were refused, and with readers who do not read."""
+    after they were refused, with readers who do not read, and with more of them than it can hold.
+    """
 
     class BoundedProtocol(HttpToolsProtocol):
+        _quiet_since = 0.0
         _head_bytes = 0
         _head_timer: asyncio.TimerHandle | None = None
         _refused_timer: asyncio.TimerHandle | None = None
@@ -74,7 +77,27 @@ def bounded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            self._quiet_since = self.loop.time()
             self._await_head()
+            if len(self.connections) > limits.connections:
+                self._make_room()
+
+        def _make_room(self) -> None:
+            """Newcomers come before those who have kept the server waiting for the longest."""
+            waited_for = [
+                other
+                for other in self.connections
+                if isinstance(other, BoundedProtocol)
+                and other is not self
+                and not other.transport.is_closing()
+                and (other.cycle is None or other.cycle.response_complete or other.cycle.more_body)
+            ]
+            if waited_for:
+                min(waited_for, key=lambda other: other._quiet_since).transport.abort()
+
+        def on_response_complete(self) -> None:
+            self._quiet_since = self.loop.time()
+            super().on_response_complete()
 
         def data_received(self, data: bytes) -> None:
             if self._head_timer is not None:
@@ -199,13 +222,31 @@ class _ToLog(logging.Handler):
         self._log("http", **facts)
 
 
+def connections_within(wanted: int) -> int:
+    """So many of the connections wanted as the system has descriptors for, files put aside."""
+    try:
+        import resource
+    except ImportError:  # not everywhere; then there is no such limit
+        return wanted
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    enough = wanted + OTHER_FILES
+    if soft < enough:
+        soft = enough if hard == resource.RLIM_INFINITY else min(enough, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(1, min(wanted, soft - OTHER_FILES))
+
+
 def serve(service: Service, address: Address) -> None:
     """Serve until told to stop; then finish what was accepted."""
+    limits = service.settings.limits
+    limits = replace(limits, connections=connections_within(limits.connections))
     config = uvicorn.Config(
         make_app(service),
         host=address.host,
         port=address.port,
-        http=bounded_protocol(service.settings.limits),
+        http=bounded_protocol(limits),
         ws="none",
         loop="auto",
         lifespan="on",
@@ -215,7 +256,7 @@ def serve(service: Service, address: Address) -> None:
         server_header=False,
         date_header=False,
         backlog=2048,
-        limit_concurrency=service.settings.limits.connections,
+        limit_concurrency=limits.connections + OTHER_FILES // 2,  # where nobody could be sent off
         timeout_keep_alive=30,
         timeout_graceful_shutdown=20,
         ssl_certfile=address.tls_cert,
