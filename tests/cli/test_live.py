@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from anarchic.cli.app import app
+from anarchic.cli.live import run_live
+
+
+@pytest.mark.slow
+def test_the_live_demo_loses_nothing(tmp_path):
+    told = []
+    ending = run_live(
+        tmp_path / "live", seconds=8.0, tell=told.append, watch=lambda part, seen: None
+    )
+    assert (ending.worker_kills, ending.server_kills) == (2, 1)
+    assert len(told) == 4
+    assert ending.accepted > 0
+    assert ending.folded + ending.waiting >= ending.accepted
+    assert (ending.lost, ending.doubled) == (0, 0)
+    assert ending.replay.equal
+    assert ending.replay.updates == ending.folded
+    assert ending.accuracy > ending.first_accuracy
+    secrets = [path.read_text().strip() for path in (tmp_path / "live").glob("*.token")]
+    logs = "".join(path.read_text() for path in (tmp_path / "live").glob("*.log"))
+    assert len(secrets) == 8
+    assert not any(secret.partition(".")[2] in logs for secret in secrets)
+
+
+def test_the_live_demo_leaves_what_is_not_its_own_alone(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    done = CliRunner().invoke(app, ["demo", "--live", "--out", str(tmp_path)])
+    assert done.exit_code == 2
+    assert "was not made by the demo" in done.output
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
