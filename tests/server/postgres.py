@@ -18,12 +18,12 @@ from pathlib import Path
 
 import pytest
 
+DEBIAN = Path("/usr/lib/postgresql")
+
 
 def binaries() -> Path | None:
     """The programs of Debian's newest version, else those that come with pgserver."""
-    debian = sorted(
-        Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: float(path.parts[-3])
-    )
+    debian = sorted(DEBIAN.glob("*/bin/initdb"), key=lambda path: float(path.parts[-3]))
     if debian:
         return debian[-1].parent
     spec = find_spec("pgserver")
@@ -112,6 +112,15 @@ def user_to_run_it() -> str | None:
     return "postgres" if "postgres" in names else "nobody"
 
 
+def _copied(programs: Path, to: Path) -> Path:
+    """A copy of pgserver's: its own place may lie in a home that is closed to the other user."""
+    site = programs.parents[2]
+    for part in ("pgserver/pginstall", "pgserver.libs"):
+        if (site / part).exists():
+            shutil.copytree(site / part, to / part, symlinks=True)
+    return to / programs.relative_to(site)
+
+
 @contextmanager
 def postgres_server() -> Iterator[PostgresServer]:
     programs = binaries()
@@ -124,6 +133,8 @@ def postgres_server() -> Iterator[PostgresServer]:
     try:
         if server.user is not None:
             shutil.chown(home, server.user)
+            if DEBIAN not in programs.parents:
+                server.programs = _copied(programs, home / "site")
         words = ("-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-locale", "-k")
         made = server.run("initdb", "-D", str(home / "data"), *words, check=False)
         if made.returncode != 0:
