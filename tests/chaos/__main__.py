@@ -67,9 +67,10 @@ def describe(report: Report) -> str:
         f"{v.refused} were refused or cut and count never; {v.unanswered} got no answer, of which "
         f"{v.unanswered_counted} count, once",
         f"answers by status: {v.answers}",
-        f"restart to first answer: at most {max(report.restarts_s, default=0):.2f} s",
         "the parameters equal the replay, byte for byte",
     ]
+    if report.restarts_s:
+        lines.append(f"restart to first answer: at most {max(report.restarts_s):.2f} s")
     if report.take_overs_s:
         middle = sorted(report.take_overs_s)[len(report.take_overs_s) // 2]
         lines.append(

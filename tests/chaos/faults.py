@@ -50,7 +50,6 @@ def run(
     rng = random.Random(plan.seed)
     init = write_model(folder / "model.safetensors")
     words = ("--rule", plan.rule, "--m", str(plan.m), "--open-enrolment", "--keep-payloads")
-    words += ("--history", "1000000")  # a replay begins with the first model
     servers = [
         ServerProcess(store, init, folder / f"server-{n}.log", *words, *plan.options)
         for n in range(plan.replicas)
@@ -68,6 +67,7 @@ def run(
     try:
         for server in servers:
             server.start()
+        for server in servers:
             server.await_ready()
         threads = start(free, ports, Ledger(folder / "here.ledger"), stop, plan.seed * 1000)
         for number, herd in enumerate(herds):
@@ -82,6 +82,8 @@ def run(
                 herd.kill()
                 herd.start(plan.seed * 1000 + 1000 * kill + number)
             say(f"kill {kill + 1} of {plan.kills}, version {_version(servers)}")
+        for server in servers:
+            server.await_ready()
         time.sleep(1.0)
         stop.set()
         for herd in herds:
@@ -109,15 +111,31 @@ def run(
 
 def _kill_and_restart(servers: list[ServerProcess], report: Report) -> None:
     victim = leader(servers)
+    others = [server for server in servers if server is not victim]
+    if others:
+        _await_any(others)
     victim.kill()
     died = time.monotonic()
-    if len(servers) > 1:
-        leader([server for server in servers if server is not victim])
+    if others:
+        leader(others)
         report.take_overs_s.append(time.monotonic() - died)
     began = time.monotonic()
     victim.start()
-    victim.await_ready()
-    report.restarts_s.append(time.monotonic() - began)
+    if not others:
+        victim.await_ready()
+        report.restarts_s.append(time.monotonic() - began)
+
+
+def _await_any(servers: list[ServerProcess], timeout_s: float = 30.0) -> None:
+    """Wait until one of them can take over: processes take their time to start."""
+    until = time.monotonic() + timeout_s
+    while time.monotonic() < until:
+        for server in servers:
+            with suppress(Unreachable):
+                server.status()
+                return
+        time.sleep(0.02)
+    raise AssertionError("none of the replicas has started")
 
 
 def leader(servers: list[ServerProcess], timeout_s: float = 30.0) -> ServerProcess:

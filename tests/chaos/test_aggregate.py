@@ -6,10 +6,12 @@ import asyncio
 
 import pytest
 
-from anarchic.errors import StoreUnavailable
+from anarchic.errors import ConfigError, StoreUnavailable
+from anarchic.server.service import open_run
 from anarchic.server.sql import SqlStore, open_store
+from tests.chaos.servers import write_model
 from tests.server.live import serving, until
-from tests.server.make import body
+from tests.server.make import LAYOUT, body
 
 
 def test_what_was_stored_without_an_answer_is_folded_all_the_same(tmp_path, monkeypatch):
@@ -21,15 +23,16 @@ def test_what_was_stored_without_an_answer_is_folded_all_the_same(tmp_path, monk
         raise StoreUnavailable("The connection broke.")
 
     async def run():
-        async with serving(tmp_path / "run.db", rules={"m": 2}) as (service, client):
+        async with serving(tmp_path / "run.db", rules={"m": 4}) as (service, client):
             monkeypatch.setattr(SqlStore, "append", lost)
             answer = await client.post("/v1/updates", content=body("ann", "1"))
             assert answer.status_code == 503
             monkeypatch.setattr(SqlStore, "append", append)
             answer = await client.post("/v1/updates", content=body("ann", "1"))
             assert answer.status_code == 200  # the re-send settles it
-            answer = await client.post("/v1/updates", content=body("bob", "1"))
-            assert answer.status_code == 202
+            for worker in ("bob", "cid", "dan"):
+                answer = await client.post("/v1/updates", content=body(worker, "1"))
+                assert answer.status_code == 202
             await until(lambda: service.board.newest.version == 1)
 
     asyncio.run(run())
@@ -68,3 +71,20 @@ def test_a_strange_host_is_no_reason_to_stumble(tmp_path, host):
                 assert set(answer.json()) == {"error", "message", "remedy"}
 
     asyncio.run(run())
+
+
+def test_a_replica_that_begins_the_run_a_moment_too_late_goes_on_with_it(tmp_path):
+    init = write_model(tmp_path / "model.safetensors", LAYOUT)
+    store = open_store(tmp_path / "run.db")
+    late = open_store(tmp_path / "run.db")
+    looks = [None]
+    try:
+        first = open_run(store, {"m": 3}, init)
+        late_run, late.run = late.run, lambda: looks.pop() if looks else late_run()
+        assert open_run(late, {"m": 3}, init).id == first.id
+        looks.append(None)
+        with pytest.raises(ConfigError, match="m is 3 there and 4 here"):
+            open_run(late, {"m": 4}, init)
+    finally:
+        store.close()
+        late.close()

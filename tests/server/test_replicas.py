@@ -48,7 +48,8 @@ def two(tmp_path, database):
     servers = [ServerProcess(store, init, tmp_path / f"{n}.log", *words) for n in range(2)]
     try:
         for server in servers:
-            server.start()
+            server.start()  # at the same moment, on a store without a run
+        for server in servers:
             server.await_ready()
         yield servers
     finally:

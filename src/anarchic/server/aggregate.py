@@ -279,8 +279,8 @@ class Aggregator:
         self._folded.clear()
         self._oldest_s, self._published_s = None, time.monotonic()
         snapshot = Snapshot(self._state.version, self._state.params, self._state.extras)
+        self.on_folded(folded)  # first: whoever sees the version may push again
         self._board.post(snapshot, body)
-        self.on_folded(folded)
 
     def _insist(self, write: Callable[[], None]) -> None:
         while True:

@@ -40,7 +40,12 @@ def open_run(store: Store, rules: Mapping[str, Any], init: Path | None) -> Run:
         if init is None:
             raise ConfigError("The store holds no run yet: give a first model with --init.")
         layout, params, _ = wire.load_model(init)
-        return begin(store, RuleSettings(**rules), layout, params)
+        try:
+            return begin(store, RuleSettings(**rules), layout, params)
+        except ConfigError:
+            run = store.run()  # another replica may have begun it in this moment
+            if run is None:
+                raise
     differing = [
         f"{name} is {run.settings.get(name)!r} there and {value!r} here"
         for name, value in rules.items()
