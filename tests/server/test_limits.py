@@ -36,7 +36,7 @@ def test_paces_of_workers_long_silent_are_forgotten():
 
 
 def test_shares_count_what_is_being_sent_and_what_waits():
-    shares = Shares(most=2)
+    shares = Shares(most=2, alone=2)
     shares.take("ann")
     shares.take("ann")
     with pytest.raises(Refusal) as refused:
@@ -50,6 +50,27 @@ def test_shares_count_what_is_being_sent_and_what_waits():
     shares.folded(Counter(ann=1, bob=1))  # bob's came through another replica
     shares.take("ann")
     assert shares.total() == 0
+
+
+def test_one_who_is_alone_may_fill_the_buffer():
+    now = [0.0]
+    shares = Shares(most=1, alone=3, clock=lambda: now[0])
+
+    def sends(worker):
+        try:
+            shares.take(worker)
+        except Refusal:
+            return False
+        shares.sent(worker, accepted=True)
+        return True
+
+    assert [sends("ann") for _ in range(4)] == [True, True, True, False]
+    shares.folded(Counter(ann=3))
+    assert [sends("bob"), sends("ann"), sends("ann")] == [True, True, False]  # no longer alone
+    now[0] = 59.0
+    assert not sends("ann")
+    now[0] = 61.0  # bob has left
+    assert [sends("ann"), sends("ann"), sends("ann")] == [True, True, False]
 
 
 def chunks(*parts, delay_s=0.0):

@@ -100,7 +100,8 @@ def serve(
     per_worker: Annotated[
         int | None,
         typer.Option(
-            help="Updates of one worker that may wait for a step. [dim](default: half of m)[/dim]",
+            help="Updates of one worker that may wait for a step. [dim](default: half of m, all of "
+            "it while nobody else comes)[/dim]",
             min=1,
             rich_help_panel=_LIMITS,
         ),

@@ -53,7 +53,8 @@ class Collector:
     ) -> None:
         self._store, self._layout, self._board = store, layout, board
         self._aggregator, self._limits = aggregator, limits
-        self.shares = Shares(limits.share(aggregator.m))
+        share = limits.share(aggregator.m)
+        self.shares = Shares(share, share if limits.per_worker else aggregator.m)
         self._pace = Pace(limits.updates_per_minute, limits.burst)
         self._queue: list[Waiting] = []
         self._wake = threading.Condition()

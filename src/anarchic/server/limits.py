@@ -20,6 +20,9 @@ HURRY = 4  # how many times the least rate is asked of a body while somebody doe
 Receive = Callable[[], Awaitable[Any]]  # an ASGI receive
 
 
+ALONE_S = 60.0
+
+
 class Pace:
     """A bucket of tokens for every worker: so many at once, refilled at a rate."""
 
@@ -44,10 +47,15 @@ class Pace:
 
 
 class Shares:
-    """How many updates of each worker wait for a step: nobody fills the buffer alone."""
+    """How many updates of each worker wait for a step: nobody fills the buffer alone.
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    Unless nobody else has come for ``ALONE_S``: then it may have ``alone`` of them, and the run
+    does not stand still because the others have left.
+    """
+
+    def __init__(self, most: int, alone: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most, self._alone, self._clock = most, alone, clock
+        self._last: list[tuple[str, float]] = []  # the last two workers that came, and when
         self._sending: Counter[str] = Counter()  # being made durable
         self._waiting: Counter[str] = Counter()  # durable, in no version yet
         self._lock = threading.Lock()  # collecting and aggregating both write
@@ -55,9 +63,15 @@ class Shares:
     def take(self, worker: str) -> None:
         with self._lock:
             held = self._sending[worker] + self._waiting[worker]
-            if held >= self._most:
+            if held >= (self._most if self._has_company(worker) else self._alone):
                 raise too_many_updates(held, retry_after_s=1.0)
             self._sending[worker] += 1
+            others = [last for last in self._last if last[0] != worker]
+            self._last = [*others[-1:], (worker, self._clock())]
+
+    def _has_company(self, worker: str) -> bool:
+        since = self._clock() - ALONE_S
+        return any(name != worker and when > since for name, when in self._last)
 
     def sent(self, worker: str, *, accepted: bool) -> None:
         """The end of what ``take`` began; before anybody can fold the update."""

@@ -60,7 +60,7 @@ class RuleSettings:
 class Limits:
     """What one worker, or all of them together, may do to the server."""
 
-    per_worker: int | None = None  # updates of one worker waiting for a step; None: half of m
+    per_worker: int | None = None  # waiting for a step; None: half of m, all of it if alone
     max_staleness: int = 1_000  # versions
     max_norm: float | None = None  # of local_lr * direction
     updates_per_minute: float = 6_000.0  # of one worker
