@@ -87,7 +87,8 @@ class StoreMachine(RuleBasedStateMachine):
         for seq in self.folded:
             assert self.store.body(seq) == (bodies[seq] if self.keep else None)
         for version in range(self.version + 1):
-            kept = version > self.version - self.history
+            first = self.keep and version == 0  # a replay begins with it
+            kept = first or version > self.version - self.history
             expected = f"model {version}".encode() if kept else None
             assert self.store.model(version) == expected
         assert self.store.state() == (f"state {self.version}".encode(), {})

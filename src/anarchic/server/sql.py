@@ -43,7 +43,8 @@ def open_store(where: str | Path, *, keep_payloads: bool = False, history: int =
     """The store at a path (or ``sqlite:///path``) or at a ``postgresql://`` address.
 
     It is created where there is none. ``history`` is how many versions of the model are kept;
-    with ``keep_payloads`` the bodies of updates stay after they were folded, for a replay.
+    with ``keep_payloads`` the bodies of updates stay after they were folded, and the first model
+    stays too, for a replay.
     """
     if history < 1:
         raise ConfigError(f"A store keeps at least the newest model, got history={history}.")
