@@ -216,21 +216,21 @@ class Aggregator:
             self._look = len(found) > room
             self._taken.update(seq for seq, _ in found[:room])
         names = frozenset(self._state.extras)
+        read = []
         for seq, worker in found[:room]:
             body = self._store.body(seq)
             if body is None:
                 raise StoreCorrupt(f"Update {seq} was accepted, but its body is gone.")
             decoded = wire.decode_update(body, self._layout, extras=names, worker=worker)
-            with self._wake:
-                self._queue.append((seq, decoded.update))
+            read.append((seq, decoded.update))
+        with self._wake:  # before those that were offered meanwhile, if they came before them
+            self._queue = deque(sorted([*read, *self._queue], key=lambda queued: queued[0]))
 
     def _fold(self, seq: int, update: Update) -> None:
         before = self._state.version
         try:
             self._state = self._rule.receive(self._state, update)
-        except (
-            UpdateRefused
-        ) as error:  # it was checked when it was accepted; keep going all the same
+        except UpdateRefused as error:  # it was checked when it was accepted; go on all the same
             self._log("refused_late", worker=update.worker, reason=str(error))
         self._folded.append((seq, before + 1, update.worker))
         self._oldest_s = self._oldest_s or time.monotonic()

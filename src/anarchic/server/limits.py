@@ -20,7 +20,7 @@ HURRY = 4  # how many times the least rate is asked of a body while somebody doe
 Receive = Callable[[], Awaitable[Any]]  # an ASGI receive
 
 
-ALONE_S = 60.0
+ALONE_S = 10.0
 
 
 class Pace:
@@ -55,7 +55,8 @@ class Shares:
 
     def __init__(self, most: int, alone: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._most, self._alone, self._clock = most, alone, clock
-        self._last: list[tuple[str, float]] = []  # the last two workers that came, and when
+        # The last two workers that came, and when. At first, somebody may be about to come.
+        self._last: list[tuple[str, float]] = [("", clock())]
         self._sending: Counter[str] = Counter()  # being made durable
         self._waiting: Counter[str] = Counter()  # durable, in no version yet
         self._lock = threading.Lock()  # collecting and aggregating both write
