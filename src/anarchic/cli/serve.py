@@ -120,7 +120,7 @@ def serve(
     from anarchic.server.listen import Address
     from anarchic.server.listen import serve as listen
     from anarchic.server.log import JsonLog
-    from anarchic.server.service import Service, open_run
+    from anarchic.server.service import Service, check_alone, open_run
     from anarchic.server.settings import Limits, ServerSettings
     from anarchic.server.sql import open_store
 
@@ -158,6 +158,7 @@ def serve(
     opened = open_store(store, keep_payloads=keep_payloads, history=history)
     try:
         given = {name: value for name, value in rules.items() if value is not None}
+        check_alone(opened)
         open_run(opened, given, init)
         if not (open_enrolment or opened.accounts()):
             raise ConfigError(

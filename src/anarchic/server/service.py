@@ -59,6 +59,19 @@ def open_run(store: Store, rules: Mapping[str, Any], init: Path | None) -> Run:
     return run
 
 
+def check_alone(store: Store, patience_s: float = 3.0) -> None:
+    """Refuse to be the second server on a store that cannot be shared."""
+    until = time.monotonic() + patience_s
+    while not store.shared and store.lead() is None:
+        if time.monotonic() > until:
+            raise ConfigError(
+                "Another server has this store open: stop it first, or share the run between "
+                "servers with PostgreSQL."
+            )
+        time.sleep(0.1)
+    store.resign()
+
+
 def begin(store: Store, rules: RuleSettings, layout: Layout, params: Vector) -> Run:
     """Start a run in an empty store."""
     snapshot, state = first_snapshot(rules.build(), params)

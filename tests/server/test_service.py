@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+
+from anarchic import wire
+from anarchic.errors import ConfigError
+from anarchic.server.service import Service, check_alone, open_run, stored_layout, stored_rules
+from anarchic.server.sql import open_store
+from tests.server.make import LAYOUT, begun, first_params
+
+
+@pytest.fixture
+def init(tmp_path):
+    wire.save_model(tmp_path / "model.safetensors", LAYOUT, first_params())
+    return tmp_path / "model.safetensors"
+
+
+def test_a_run_is_begun_once_and_then_gone_on_with(tmp_path, init):
+    store = open_store(tmp_path / "run.db")
+    begun_run = open_run(store, {"rule": "afa-cs", "m": 3}, init)
+    assert stored_rules(begun_run).rule == "afa-cs"
+    assert stored_layout(begun_run) == LAYOUT
+    again = open_run(store, {}, None)
+    assert (again.id, stored_rules(again)) == (begun_run.id, stored_rules(begun_run))
+    assert open_run(store, {"m": 3}, init).id == begun_run.id
+    with pytest.raises(ConfigError, match="m is 3 there and 5 here"):
+        open_run(store, {"m": 5}, init)
+    store.close()
+
+
+def test_a_store_without_a_run_needs_a_first_model(tmp_path):
+    store = open_store(tmp_path / "run.db")
+    with pytest.raises(ConfigError, match="--init"):
+        open_run(store, {}, None)
+    with pytest.raises(ConfigError, match="holds no run"):
+        Service(store)
+    store.close()
+
+
+def test_a_second_server_on_one_file_is_refused(tmp_path):
+    first, second = open_store(tmp_path / "run.db"), open_store(tmp_path / "run.db")
+    begun(first)
+    check_alone(first)
+    assert first.lead() is not None
+    with pytest.raises(ConfigError, match="Another server has this store open"):
+        check_alone(second, patience_s=0.2)
+    first.resign()
+    check_alone(second)
+    first.close()
+    second.close()
