@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import afa_cs, timetable, training
+from benchmarks import afa_cs, server, store, timetable, training
 
 
 def main() -> int:
     missed = []
-    for benchmark in (training, afa_cs, timetable):
+    for benchmark in (training, afa_cs, timetable, store, server):
         print(f"\n== {benchmark.__name__.split('.')[-1]}: {benchmark.__doc__.splitlines()[0]}")
         if benchmark.main() != 0:
             missed.append(benchmark.__name__)
