@@ -217,3 +217,17 @@ def test_those_who_listen_to_events_cannot_use_up_the_connections(place):
         time.sleep(0.5)
         # It would be an answer without a body, and without an end.
         assert httpx.head(f"http://127.0.0.1:{server.port}/v1/events").status_code == 405
+
+
+def test_a_file_has_one_server_from_its_first_moment_on(place):
+    """Begun, refused to a second server, and begun again after a kill."""
+    with ServerProcess(*place, "--open-enrolment") as server:
+        second = ServerProcess(*place, "--open-enrolment")
+        second.start()
+        assert second.wait() != 0
+        assert "Another server has this store open" in " ".join(second.text().split())
+        server.kill()
+        server.start()
+        server.await_ready()
+        with Line(server.port) as line:
+            assert line.push(encoded(LAYOUT, "ann", "1")).status == 202

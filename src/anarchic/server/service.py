@@ -61,8 +61,10 @@ def open_run(store: Store, rules: Mapping[str, Any], init: Path | None) -> Run:
 
 def check_alone(store: Store, patience_s: float = 3.0) -> None:
     """Refuse to be the second server on a store that cannot be shared."""
+    if store.shared or store.run() is None:  # a store without a run has nobody who serves it
+        return
     until = time.monotonic() + patience_s
-    while not store.shared and store.lead() is None:
+    while store.lead() is None:
         if time.monotonic() > until:
             raise ConfigError(
                 "Another server has this store open: stop it first, or share the run between "
