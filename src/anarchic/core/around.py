@@ -39,9 +39,8 @@ class Reweighted(ABC, Generic[S]):
     def receive(self, state: S, update: Update) -> S:
         # A factor of numbers that cannot be right would hide them from the rule inside.
         names = frozenset(update.extras)
-        check(update, params=state.params, version=state.version, extras=names)
         rate = float(update.local_lr)
-        length = rate * float(norms(update.direction[None])[0])
+        length = rate * check(update, params=state.params, version=state.version, extras=names)
         factor = self.factor(state.version - update.base_version, length)
         return self.rule.receive(state, replace(update, local_lr=rate * factor))
 

@@ -64,10 +64,11 @@ def check(
     version: int,
     oldest: int = 0,
     extras: frozenset[str] = frozenset(),
-) -> None:
+) -> float:
     """Refuse an update whose numbers cannot be right; O(d), allocates nothing.
 
-    ``version`` is the one that it meets, ``oldest`` the oldest base version that will do.
+    Returns the norm of its direction, which it had to find anyway. ``version`` is the one that
+    it meets, ``oldest`` the oldest base version that will do.
     """
     if not extras.issuperset(update.extras):
         raise MalformedUpdate(
@@ -76,15 +77,22 @@ def check(
         )
     _check_numbers(update)
     _check_base(update, oldest, version)
-    for name, vector in (("direction", update.direction), *update.extras.items()):
-        _check_vector(f"{name} of worker {update.worker!r}", vector, params)
-        norm = float(norms(vector[None])[0])
-        if not _reach(update.local_lr, update.local_steps, norm) < _limit(params):
-            raise NotFinite(
-                f"The {name} of worker {update.worker!r} is not finite or far too large (norm "
-                f"{norm:g}, local_lr {update.local_lr:g}): lower its local learning rate or clip "
-                "its gradients."
-            )
+    for name, vector in update.extras.items():
+        _check_length(update, name, vector, params)
+    return _check_length(update, "direction", update.direction, params)
+
+
+def _check_length(update: Update, name: str, vector: Vector, params: Vector) -> float:
+    """The norm of a vector that a rule can use."""
+    _check_vector(f"{name} of worker {update.worker!r}", vector, params)
+    norm = float(norms(vector[None])[0])
+    if not _reach(update.local_lr, update.local_steps, norm) < _limit(params):
+        raise NotFinite(
+            f"The {name} of worker {update.worker!r} is not finite or far too large (norm "
+            f"{norm:g}, local_lr {update.local_lr:g}): lower its local learning rate or clip "
+            "its gradients."
+        )
+    return norm
 
 
 def check_block(

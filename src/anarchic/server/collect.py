@@ -14,7 +14,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from anarchic import wire
-from anarchic.core.rule import check, norms
+from anarchic.core.rule import check
 from anarchic.core.types import Layout, Update
 from anarchic.errors import NotFinite, StoreError
 from anarchic.server.aggregate import Aggregator
@@ -111,14 +111,13 @@ class Collector:
             )
         if update.base_version > newest.version:
             self._refuse_unknown(update)
-        check(
+        norm = update.local_lr * check(
             update,
             params=newest.snapshot.params,
             version=max(newest.version, update.base_version),
             oldest=max(0, newest.version - self._limits.max_staleness),
             extras=extras,
         )
-        norm = update.local_lr * float(norms(update.direction[None])[0])
         if self._limits.max_norm is not None and norm > self._limits.max_norm:
             raise NotFinite(
                 f"The update of worker {update.worker!r} has norm {norm:g}; this server takes "

@@ -130,23 +130,24 @@ class Body:
 
     def __init__(self, receive: Receive, length: int, limits: Limits) -> None:
         self._receive, self._length, self._limits = receive, length, limits
-        self._held = bytearray()
+        # Zeros cost no memory before they are written to.
+        self._held, self._got = bytearray(min(length, limits.first_piece)), 0
 
     async def first_piece(self) -> None:
         """So much as costs little memory; a trickle never gets beyond it."""
         try:
             async with asyncio.timeout(self._limits.first_piece_s):
-                while len(self._held) < min(self._length, self._limits.first_piece):
-                    self._held += await self._more()
+                while self._got < min(self._length, self._limits.first_piece):
+                    await self._take()
         except TimeoutError:
             raise too_slow(
-                f"Only {len(self._held)} of {self._length} bytes came within "
+                f"Only {self._got} of {self._length} bytes came within "
                 f"{self._limits.first_piece_s:g} s."
             ) from None
 
     @property
     def complete(self) -> bool:
-        return len(self._held) >= self._length
+        return self._got == self._length
 
     async def rest(self, contended: Callable[[], bool] = lambda: False) -> bytearray:
         """All of it, never below the least rate for two seconds.
@@ -154,36 +155,45 @@ class Body:
         While others wait for the place (``contended``), there is less patience: half a second,
         and a higher rate.
         """
+        self._make_room(self._length)
         slow = 0
         while not self.complete:
-            before, until = len(self._held), time.monotonic() + LOOK_S
-            while not self.complete and (left := until - time.monotonic()) > 0:
-                try:
-                    async with asyncio.timeout(left):
-                        self._held += await self._more()
-                except TimeoutError:
-                    break
+            before, until = self._got, time.monotonic() + LOOK_S
+            try:
+                async with asyncio.timeout(LOOK_S):
+                    while not self.complete and time.monotonic() < until:
+                        await self._take()
+            except TimeoutError:
+                pass
             if self.complete:
                 break
             if time.monotonic() - until > LOOK_S / 2:
                 continue  # it was the server that could not keep up
             hurry = contended()
             least = self._limits.least_rate * LOOK_S * (HURRY if hurry else 1)
-            slow = slow + 1 if len(self._held) - before < least else 0
+            slow = slow + 1 if self._got - before < least else 0
             if slow and (hurry or slow * LOOK_S >= PATIENCE_S):
-                raise too_slow(f"{len(self._held)} of {self._length} bytes came, ever slower.")
-        if len(self._held) > self._length:
-            raise Refusal(400, "malformed", "The body is longer than it said.", "Send it whole.")
+                raise too_slow(f"{self._got} of {self._length} bytes came, ever slower.")
         return self._held
 
-    async def _more(self) -> bytes:
+    async def _take(self) -> None:
         message = await self._receive()
         if message["type"] == "http.disconnect":
             raise Gone
         chunk: bytes = message.get("body", b"")
-        if not message.get("more_body", False) and len(self._held) + len(chunk) < self._length:
-            raise Refusal(400, "malformed", "The body is shorter than it said.", "Send it whole.")
-        return chunk
+        end = self._got + len(chunk)
+        if end > self._length or (end < self._length and not message.get("more_body", False)):
+            than = "longer" if end > self._length else "shorter"
+            raise Refusal(400, "malformed", f"The body is {than} than it said.", "Send it whole.")
+        self._make_room(end)
+        self._held[self._got : end] = chunk
+        self._got = end
+
+    def _make_room(self, size: int) -> None:
+        if size > len(self._held):
+            larger = bytearray(size)
+            larger[: self._got] = memoryview(self._held)[: self._got]
+            self._held = larger
 
 
 class Gone(Exception):

@@ -254,6 +254,7 @@ def serve(service: Service, address: Address) -> None:
         log_level="warning",
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         date_header=False,
         backlog=2048,
         limit_concurrency=limits.connections + OTHER_FILES // 2,  # where nobody could be sent off
