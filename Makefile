@@ -28,14 +28,15 @@ race: $(READY)
 	$(BIN)/anarchic demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 -m "not chaos"
 
 test-fast: $(READY)
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 -m "not slow and not chaos"
 
 chaos: $(READY)
 	$(BIN)/python -m tests.chaos --kills 50 --workers 16
 	$(BIN)/python -m tests.chaos --kills 20 --workers 16 --store postgres --replicas 3
+	$(BIN)/python -m pytest -m chaos
 
 fuzz: $(READY)
 	ANARCHIC_FUZZ=100000 $(BIN)/python -m pytest tests/test_wire_fuzz.py tests/server/test_http_fuzz.py

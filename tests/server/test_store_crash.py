@@ -87,7 +87,7 @@ def test_what_was_accepted_survives_kills_and_nothing_is_half_done(place: str) -
     survive(place, kills=3)
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 def test_what_was_accepted_survives_many_kills(place: str) -> None:
     survive(place, kills=25)
 
