@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from anarchic.server.sql import open_store
 from anarchic.server.store import Publication, Store
-from tests.server.stored import new
+from tests.server.stored import new, queued
 
 M = 4  # updates to a version
 EMPTY = b"\0" * 32
@@ -40,7 +40,7 @@ def push(place: str, name: str, groups: int) -> None:
         for receipt in store.append([new("w", each, body_of(each)) for each in names]):
             assert receipt.outcome == "accepted"
         _say(f"accepted {json.dumps(names)}")
-        while epoch is not None and len(store.pending(M)) == M:
+        while epoch is not None and len(queued(store, M)) == M:
             _publish(store, epoch)
     store.close()
 
@@ -48,7 +48,7 @@ def push(place: str, name: str, groups: int) -> None:
 def _publish(store: Store, epoch: int) -> None:
     run, (chain, _) = store.run(), store.state()
     assert run is not None
-    pending = store.pending(M)
+    pending = queued(store, M)
     version = run.version + 1
     chain = extend(chain, (bytes(update.body) for update in pending))
     folded = [(update.seq, version) for update in pending]
@@ -78,7 +78,7 @@ def check(store: Store, accepted: Iterable[str]) -> None:
     if run.version:
         assert (rows, store.model(run.version)) == ({"w": chain}, b"model" + chain)
     waiting = {row.seq for row in trace if row.order is None}
-    assert {update.seq for update in store.pending(10**6)} == waiting
+    assert {update.seq for update in queued(store, 10**6)} == waiting
     assert all(bytes(store.body(row.seq) or b"") == body_of(row.id) for row in trace[run.folded :])
     assert all(store.body(row.seq) is None for row in folded)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from anarchic.server.store import Buffer, NewUpdate, Publication, Store
 
@@ -36,3 +37,16 @@ def next_version(store: Store, epoch: int, seqs: Sequence[int], **changes: objec
         state=f"state {version}".encode(),
     )
     return replace(whole, **changes)  # type: ignore[arg-type]
+
+
+class Queued(NamedTuple):
+    """An accepted update that no version holds."""
+
+    seq: int
+    worker: str
+    body: Buffer | None
+
+
+def queued(store: Store, most: int) -> list[Queued]:
+    """The oldest of them, read as the aggregator reads them."""
+    return [Queued(seq, worker, store.body(seq)) for seq, worker in store.waiting()[:most]]

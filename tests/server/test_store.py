@@ -14,7 +14,7 @@ from anarchic.errors import ConfigError, Deposed, StoreCorrupt, StoreError
 from anarchic.server.sql import SqlStore, open_store
 from anarchic.server.store import Account, Run, Store
 from tests.server.conftest import Opener
-from tests.server.stored import new, next_version
+from tests.server.stored import new, next_version, queued
 
 
 def outcomes(store: Store, *updates: object) -> list[tuple[str, int]]:
@@ -30,7 +30,7 @@ def led(store: Store) -> int:
 def test_a_fresh_store_holds_nothing(opened: Opener) -> None:
     store = opened()
     assert store.run() is None
-    assert (store.pending(9), store.waiting(), list(store.trace())) == ([], [], [])
+    assert (queued(store, 9), store.waiting(), list(store.trace())) == ([], [], [])
     assert (store.accounts(), store.evaluations(), store.model(0)) == ({}, [], None)
     for ask in (store.state, store.lead):
         with pytest.raises(StoreError, match="create one first"):
@@ -54,7 +54,7 @@ def test_of_the_same_id_one_counts_and_another_body_is_a_conflict(store: Store) 
     mixed = outcomes(store, new("a", "1"), new("b", "1"), new("a", "1", b"other"), new("b", "2"))
     assert [outcome for outcome, _ in mixed] == ["duplicate", "accepted", "conflict", "accepted"]
     assert mixed[0][1] == mixed[2][1] == 1
-    assert [update.seq for update in store.pending(9)] == [1, mixed[1][1], mixed[3][1]]
+    assert [update.seq for update in queued(store, 9)] == [1, mixed[1][1], mixed[3][1]]
     assert store.append([]) == []
 
 
@@ -64,7 +64,7 @@ def test_duplicates_and_conflicts_within_a_group_follow_the_first(store: Store) 
     )
     assert [outcome for outcome, _ in found] == ["accepted", "conflict", "duplicate", "accepted"]
     assert found[0][1] == found[1][1] == found[2][1]
-    assert [update.body for update in store.pending(9)] == [b"x", b"y"]
+    assert [update.body for update in queued(store, 9)] == [b"x", b"y"]
 
 
 def test_a_duplicate_is_known_after_it_was_folded(store: Store) -> None:
@@ -80,7 +80,7 @@ def test_a_duplicate_is_known_after_it_was_folded(store: Store) -> None:
 def test_bodies_of_any_kind_and_size_come_back(store: Store, kind: type) -> None:
     large = bytes(range(256)) * 5000
     outcomes(store, new("a", "1", kind(large)), new("a", "2", kind(b"")))
-    assert [bytes(update.body) for update in store.pending(9)] == [large, b""]
+    assert [bytes(update.body) for update in queued(store, 9)] == [large, b""]
     assert (store.body(1), store.body(99)) == (large, None)
 
 
@@ -128,9 +128,9 @@ def test_a_trace_is_of_one_moment_though_it_is_read_in_pieces(
 
 def test_pending_gives_the_oldest_and_never_skips_an_earlier_one(store: Store) -> None:
     outcomes(store, *(new("a", str(i)) for i in range(5)))
-    assert [update.seq for update in store.pending(2)] == [1, 2]
+    assert [update.seq for update in queued(store, 2)] == [1, 2]
     store.publish(next_version(store, led(store), [5, 2]))
-    assert [update.seq for update in store.pending(9)] == [1, 3, 4]
+    assert [update.seq for update in queued(store, 9)] == [1, 3, 4]
     assert store.waiting() == [(1, "a"), (3, "a"), (4, "a")]
 
 
@@ -152,7 +152,7 @@ def test_bodies_stay_where_they_are_to_be_kept(opened: Opener) -> None:
     outcomes(store, new("a", "1"))
     store.publish(next_version(store, led(store), [1]))
     assert store.body(1) == b"body"
-    assert store.pending(9) == []
+    assert queued(store, 9) == []
 
 
 def test_rows_are_replaced_and_forgotten_with_the_version(store: Store) -> None:
@@ -171,7 +171,7 @@ def test_a_publication_without_a_new_version_leaves_the_model(store: Store) -> N
 
 def everything(store: Store) -> tuple[object, ...]:
     models = [store.model(version) for version in range(4)]
-    return store.run(), store.state(), list(store.trace()), store.pending(99), models
+    return store.run(), store.state(), list(store.trace()), queued(store, 99), models
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_stores_that_append_the_same_ids_at_once_accept_each_once(opened: Opener
     accepted = [seq for outcome, seq in found if outcome == "accepted"]
     assert len(accepted) == len(set(accepted)) == 40
     assert {seq for _, seq in found} == set(accepted)
-    assert sorted(update.seq for update in stores[0].pending(99)) == sorted(accepted)
+    assert sorted(update.seq for update in queued(stores[0], 99)) == sorted(accepted)
 
 
 def test_accounts_are_added_changed_and_seen_by_others(opened: Opener, store: Store) -> None:
@@ -361,9 +361,9 @@ def test_an_update_that_lost_its_body_is_noticed(store: Store) -> None:
         connection.execute(text("UPDATE payloads SET body = :other WHERE seq = 1"), {"other": b"x"})
         connection.execute(text("DELETE FROM payloads WHERE seq = 2"))
     with pytest.raises(StoreCorrupt, match="body of update 1 by a is damaged"):
-        store.pending(1)
+        queued(store, 1)
     with pytest.raises(StoreCorrupt):
-        store.pending(2)
+        queued(store, 2)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from anarchic.server.sql import SqlStore, open_store
 from anarchic.server.store import Store
 from tests.server.postgres import PostgresServer
 from tests.server.pusher import EMPTY, check
-from tests.server.stored import new, next_version
+from tests.server.stored import new, next_version, queued
 
 ROOT = Path(__file__).parents[2]
 
@@ -167,11 +167,11 @@ def test_an_update_committed_late_with_a_lower_seq_is_found(
     (receipt,) = quick.append([new("quick", "1")])
     epoch = quick.lead()
     assert epoch == 1
-    assert [update.worker for update in quick.pending(9)] == ["quick"]
+    assert [update.worker for update in queued(quick, 9)] == ["quick"]
     quick.publish(next_version(quick, epoch, [receipt.seq]))
     go.set()
     thread.join()
-    (late,) = quick.pending(9)
+    (late,) = queued(quick, 9)
     assert late.worker == "slow"
     assert late.seq < receipt.seq
     assert quick.waiting() == [(late.seq, "slow")]
@@ -204,7 +204,7 @@ def test_an_id_that_another_replica_is_inserting_now_is_waited_for(
     found = [r.outcome for r in quick.append([new("a", "1"), new("b", "1")])]
     thread.join()
     assert found == ["duplicate" if commits else "accepted", "accepted"]
-    assert len(quick.pending(9)) == 2
+    assert len(queued(quick, 9)) == 2
 
 
 def test_a_leader_that_lost_its_connection_knows_and_another_takes_over(

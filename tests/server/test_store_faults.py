@@ -17,7 +17,7 @@ from anarchic.errors import StoreCorrupt, StoreError, StoreFull, StoreUnavailabl
 from anarchic.server.sql import SqlStore, open_store
 from anarchic.server.store import Store
 from tests.server.postgres import PostgresServer
-from tests.server.stored import new, next_version
+from tests.server.stored import new, next_version, queued
 
 
 @contextmanager
@@ -211,7 +211,7 @@ def contents(path: Path) -> list[object]:
     store = open_store(path)
     try:
         trace = [(row.order, row.seq, row.worker, row.id, row.norm) for row in store.trace()]
-        found = [store.run(), store.state(), store.model(0), store.model(1), store.pending(99)]
+        found = [store.run(), store.state(), store.model(0), store.model(1), queued(store, 99)]
         return [*found, trace, store.waiting()]
     finally:
         store.close()

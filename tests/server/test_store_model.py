@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from anarchic.server.sql import open_store
-from tests.server.stored import new, next_version
+from tests.server.stored import new, next_version, queued
 
 Pushes = list[tuple[str, str, bytes]]
 pushes = st.lists(
@@ -80,7 +80,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert run is not None
         assert (run.version, run.epoch, run.folded) == (self.version, self.epoch, len(self.folded))
         bodies = dict(self.known.values())
-        found = [(update.seq, update.body) for update in self.store.pending(99)]
+        found = [(update.seq, update.body) for update in queued(self.store, 99)]
         assert found == [(seq, bodies[seq]) for seq in self.waiting]
         order = [*enumerate(self.folded), *((None, seq) for seq in self.waiting)]
         assert [(row.order, row.seq) for row in self.store.trace()] == order

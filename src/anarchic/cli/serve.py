@@ -152,7 +152,6 @@ def serve(
         public_model=public_model,
         step_after_s=step_after_s,
         history=history,
-        keep_payloads=keep_payloads,
     )
     log = JsonLog()
     opened = open_store(store, keep_payloads=keep_payloads, history=history)

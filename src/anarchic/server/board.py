@@ -31,7 +31,7 @@ class Board:
         self._history = history
         self._kept: OrderedDict[int, Posted] = OrderedDict()
         self._newest: Posted | None = None
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners: list[Callable[[], object]] = []
         self._lock = threading.Lock()
 
     @property
@@ -56,6 +56,6 @@ class Board:
     def get(self, version: int) -> Posted | None:
         return self._kept.get(version)
 
-    def listen(self, listener: Callable[[], None]) -> None:
+    def listen(self, listener: Callable[[], object]) -> None:
         """Call ``listener`` after every post, from whatever thread posts."""
         self._listeners.append(listener)

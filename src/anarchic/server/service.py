@@ -142,13 +142,9 @@ class Service:
     async def start(self) -> None:
         """Return when the newest version can be served."""
         loop = asyncio.get_running_loop()
-
-        def in_loop(call: Any) -> Any:
-            return lambda *given: loop.call_soon_threadsafe(call, *given)
-
         self.aggregator.on_folded = self._folded
         self.aggregator.on_elsewhere = self.collector.shares.reset
-        self.board.listen(in_loop(self._posted))
+        self.board.listen(lambda: loop.call_soon_threadsafe(self._posted))
         self._accounts = await asyncio.to_thread(self._store.accounts)
         self.aggregator.start()
         until = time.monotonic() + START_S

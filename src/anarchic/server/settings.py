@@ -95,4 +95,3 @@ class ServerSettings:
     public_model: bool = False  # anybody may pull
     step_after_s: float | None = None  # step with what is there if the oldest waited this long
     history: int = 16  # versions that can be pulled
-    keep_payloads: bool = False  # for replay

@@ -32,7 +32,6 @@ from anarchic.server.store import (
     Receipt,
     Run,
     Store,
-    StoredUpdate,
 )
 
 LONGEST_NAME = 1000  # bytes; PostgreSQL's index holds two of them
@@ -227,18 +226,6 @@ class SqlStore:
                 "Restore the store from a backup, or rebuild its indices."
             )
         return found
-
-    def pending(self, most: int) -> list[StoredUpdate]:
-        query = (
-            select(*_FIXED, t.payloads.c.body)
-            .select_from(t.updates.outerjoin(t.payloads, t.payloads.c.seq == t.updates.c.seq))
-            .where(t.updates.c.order.is_(None))
-            .order_by(t.updates.c.seq)
-            .limit(most)
-        )
-        with self._database.reading() as connection:
-            found = _rows(connection, query)
-        return [StoredUpdate(row.seq, row.worker, _checked_body(row)) for row in found]
 
     def waiting(self) -> list[tuple[int, str]]:
         u = t.updates.c

@@ -41,15 +41,6 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredUpdate:
-    """An accepted update that no version holds yet."""
-
-    seq: int
-    worker: str
-    body: Buffer
-
-
-@dataclass(frozen=True, slots=True)
 class Folded:
     """A row of the trace: who, from where, how hard, and what became of it.
 
@@ -124,11 +115,11 @@ class Store(Protocol):
     def append(self, updates: Sequence[NewUpdate]) -> list[Receipt]:
         """Make updates durable, all in one transaction, and say of each what became of it."""
 
-    def pending(self, most: int) -> list[StoredUpdate]:
-        """The oldest updates that no version holds, late commits of slow replicas included."""
-
     def waiting(self) -> list[tuple[int, str]]:
-        """(seq, worker) of every update that no version holds; as ``pending``, without bodies."""
+        """(seq, worker) of every update that no version holds, the oldest first.
+
+        Never by a mark of how far was read: late commits of slow replicas are among them.
+        """
 
     def publish(self, publication: Publication) -> None:
         """Make a version durable; ``Deposed`` if another leads or the version has moved on.
