@@ -14,7 +14,8 @@ from typing import Generic, final
 
 import numpy as np
 
-from anarchic.core.rule import Rule, S, check, check_block, norms, versions_met
+from anarchic.core.arrays import norms, zeros
+from anarchic.core.rule import Rule, S, check, check_block, versions_met
 from anarchic.core.types import EMPTY, Integers, Update, Updates, Vector
 from anarchic.errors import ConfigError
 
@@ -149,9 +150,10 @@ class Carry(Generic[S]):
         return self.rule.m
 
     def init(self, params: Vector) -> CarryState[S]:
-        extras = {name: np.zeros_like(params) for name in self.names}
-        pending = {name: np.zeros_like(params) for name in self.names}
-        return CarryState(self.rule.init(params), extras, pending)
+        inner = self.rule.init(params)
+        extras = {name: zeros(inner.params) for name in self.names}
+        pending = {name: zeros(inner.params) for name in self.names}
+        return CarryState(inner, extras, pending)
 
     def receive(self, state: CarryState[S], update: Update) -> CarryState[S]:
         check(update, params=state.params, version=state.version, extras=frozenset(self.names))
@@ -195,7 +197,7 @@ class Carry(Generic[S]):
             name: state.extras[name] + state.pending[name] / self.population for name in self.names
         }
         for vector in state.pending.values():
-            vector.fill(0)
+            vector[:] = 0
         return state
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from anarchic.core.types import Integers, Matrix, Update, Updates, Vector
+from anarchic.core.arrays import all_finite, copied, fits, is_floating, norms, square_limit
+from anarchic.core.types import Integers, Update, Updates, Vector
 from anarchic.errors import ConfigError, MalformedUpdate, NotFinite, StaleUpdate
 
 
@@ -70,11 +69,7 @@ def check(
     Returns the norm of its direction, which it had to find anyway. ``version`` is the one that
     it meets, ``oldest`` the oldest base version that will do.
     """
-    if not extras.issuperset(update.extras):
-        raise MalformedUpdate(
-            f"The update of worker {update.worker!r} carries extras {sorted(update.extras)}, the "
-            f"rule knows {sorted(extras)}: run a local rule that goes with the server's rule."
-        )
+    _check_form(update, params, extras)
     _check_numbers(update)
     _check_base(update, oldest, version)
     for name, vector in update.extras.items():
@@ -82,11 +77,21 @@ def check(
     return _check_length(update, "direction", update.direction, params)
 
 
+def _check_form(update: Update, params: Vector, extras: frozenset[str]) -> None:
+    """Names, shapes and dtypes; looks at no value."""
+    if not extras.issuperset(update.extras):
+        raise MalformedUpdate(
+            f"The update of worker {update.worker!r} carries extras {sorted(update.extras)}, the "
+            f"rule knows {sorted(extras)}: run a local rule that goes with the server's rule."
+        )
+    for name, vector in (*update.extras.items(), ("direction", update.direction)):
+        _check_vector(f"{name} of worker {update.worker!r}", vector, params)
+
+
 def _check_length(update: Update, name: str, vector: Vector, params: Vector) -> float:
     """The norm of a vector that a rule can use."""
-    _check_vector(f"{name} of worker {update.worker!r}", vector, params)
     norm = float(norms(vector[None])[0])
-    if not _reach(update.local_lr, update.local_steps, norm) < _limit(params):
+    if not _reach(update.local_lr, update.local_steps, norm) < square_limit(params):
         raise NotFinite(
             f"The {name} of worker {update.worker!r} is not finite or far too large (norm "
             f"{norm:g}, local_lr {update.local_lr:g}): lower its local learning rate or clip "
@@ -105,13 +110,10 @@ def check_block(
 ) -> None:
     """The checks of ``check`` for every update of a block, before any of them is folded."""
 
-    def check_row(row: int) -> None:
-        version, least = int(versions[row]), int(oldest[row])
-        check(block.row(row), params=params, version=version, oldest=least, extras=extras)
-
-    if len(block):  # shapes, dtypes and names are common to the block: one row answers for all
-        check_row(0)
-    limit = _limit(params)
+    if len(block):  # names, shapes and dtypes are common to the block: one row answers for all
+        _check_form(block.row(0), params, extras)
+    # Beyond this the square, as in the Adam step, could overflow the model's dtype.
+    limit = square_limit(params)
     suspect = (
         (block.local_steps < 1)
         | (block.local_steps > MOST)
@@ -124,34 +126,21 @@ def check_block(
     for matrix in (block.directions, *block.extras.values()):
         suspect |= ~(_reach(block.local_lrs, block.local_steps, norms(matrix)) < limit)
     for row in np.flatnonzero(suspect).tolist():
-        check_row(row)
-
-
-def norms(matrix: Matrix) -> NDArray[np.float64]:
-    """The norm of every row. Not by BLAS, whose sums change with the number of threads."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        # float16 would overflow at a norm of 256
-        dtype = np.result_type(matrix.dtype, np.float32)
-        squares = np.einsum("ij,ij->i", matrix, matrix, dtype=dtype)
-    found: NDArray[np.float64] = np.sqrt(squares.astype(np.float64))
-    return found
-
-
-def scaled(vector: Vector, factor: float, like: Vector) -> Vector:
-    """``factor * vector`` in the dtype of ``like``, however narrow or wide the two are."""
-    return np.multiply(vector, factor, dtype=like.dtype)
+        version, least = int(versions[row]), int(oldest[row])
+        check(block.row(row), params=params, version=version, oldest=least, extras=extras)
 
 
 def start(params: Vector) -> Vector:
     """A copy of a model's first parameters, which must be one vector of finite floats."""
-    if params.ndim != 1 or not np.issubdtype(params.dtype, np.floating):
+    if params.ndim != 1 or not is_floating(params):
         raise ConfigError(
             f"The parameters have shape {params.shape} and dtype {params.dtype}; a rule works on "
             "one vector of floats: see Layout.join."
         )
-    if not np.isfinite(params).all():
+    if not all_finite(params):
         raise ConfigError("The first parameters are not all finite: initialise the model anew.")
-    return params.copy()
+    copy: Vector = copied(params)
+    return copy
 
 
 def versions_met(version: int, count: int, m: int, updates: int) -> Integers:
@@ -178,8 +167,7 @@ def _check_base(update: Update, oldest: int, version: int) -> None:
 
 
 def _check_vector(what: str, vector: Vector, params: Vector) -> None:
-    fits = np.issubdtype(vector.dtype, np.floating) and np.can_cast(vector.dtype, params.dtype)
-    if vector.shape != params.shape or not fits:
+    if vector.shape != params.shape or not fits(vector, params):
         raise MalformedUpdate(
             f"The {what} has shape {vector.shape} and dtype {vector.dtype}, the model "
             f"{params.shape} and {params.dtype}: send one number for each parameter."
@@ -190,8 +178,3 @@ def _reach(local_lr: Any, local_steps: Any, norm: Any) -> Any:
     """The furthest that any rule moves along a vector, before the server's rate; floats or rows."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.maximum(local_lr * local_steps, 1.0) * norm
-
-
-def _limit(params: Vector) -> float:
-    """Beyond this the square, as in the Adam step, could overflow the model's dtype."""
-    return math.sqrt(float(np.finfo(params.dtype).max))

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
-import numpy as np
 from numpy.typing import NDArray
 
+from anarchic.core.arrays import is_array, like_that, on_host
 from anarchic.errors import RunError
 
 Arrays = dict[str, NDArray[Any]]
@@ -40,12 +40,12 @@ def unpack(template: T, arrays: Arrays, numbers: Numbers) -> T:
 
 
 def _pack_value(name: str, value: Any, arrays: Arrays, numbers: Numbers) -> None:
-    if isinstance(value, np.ndarray):
-        arrays[name] = value
+    if is_array(value):
+        arrays[name] = on_host(value)
     elif isinstance(value, Mapping):
         # The order of a dict is part of the state where a rule folds over it.
         numbers[name] = list(value)
-        arrays.update({f"{name}.{key}": vector for key, vector in value.items()})
+        arrays.update({f"{name}.{key}": on_host(vector) for key, vector in value.items()})
     elif isinstance(value, (int, float)):
         numbers[name] = value
     else:
@@ -56,10 +56,12 @@ def _pack_value(name: str, value: Any, arrays: Arrays, numbers: Numbers) -> None
 
 def _unpack_value(name: str, like: Any, arrays: Arrays, numbers: Numbers) -> Any:
     try:
-        if isinstance(like, np.ndarray):
-            return _same_kind(name, arrays[name], like)
+        if is_array(like):
+            return like_that(_same_kind(name, arrays[name], like), like)
         if isinstance(like, Mapping):
-            return {key: arrays[f"{name}.{key}"] for key in numbers[name]}
+            found = {key: arrays[f"{name}.{key}"] for key in numbers[name]}
+            there = next(iter(like.values()), None)  # where such vectors lie, if not on the host
+            return found if there is None else {k: like_that(v, there) for k, v in found.items()}
         if isinstance(like, (int, float)):
             return type(like)(numbers[name])
         inner = _below(name, arrays), _below(name, numbers)
@@ -70,11 +72,12 @@ def _unpack_value(name: str, like: Any, arrays: Arrays, numbers: Numbers) -> Any
         ) from missing
 
 
-def _same_kind(name: str, found: NDArray[Any], like: NDArray[Any]) -> NDArray[Any]:
-    if found.shape != like.shape or found.dtype != like.dtype:
+def _same_kind(name: str, found: NDArray[Any], like: Any) -> NDArray[Any]:
+    dtype = str(like.dtype).removeprefix("torch.")
+    if found.shape != tuple(like.shape) or found.dtype != dtype:
         raise RunError(
             f"The saved {name} has shape {found.shape} and dtype {found.dtype}, this run wants "
-            f"{like.shape} and {like.dtype}: it belongs to another model."
+            f"{tuple(like.shape)} and {dtype}: it belongs to another model."
         )
     return found
 

@@ -13,8 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, final
 
-import numpy as np
-
+from anarchic.core.arrays import sign, sqrt, zeros
 from anarchic.core.types import Vector
 from anarchic.errors import ConfigError
 
@@ -52,7 +51,7 @@ class MomentumStep:
         _check_decay("MomentumStep", "beta", self.beta)
 
     def init(self, params: Vector) -> dict[str, Vector]:
-        return {"velocity": np.zeros_like(params)}
+        return {"velocity": zeros(params)}
 
     def change(self, mean: Vector, server_lr: float, moments: dict[str, Vector]) -> Vector:
         velocity = moments["velocity"]
@@ -100,7 +99,7 @@ class YogiStep:
 
     def change(self, mean: Vector, server_lr: float, moments: dict[str, Vector]) -> Vector:
         second, square = moments["second"], mean * mean
-        second -= (1 - self.beta2) * square * np.sign(second - square)
+        second -= (1 - self.beta2) * square * sign(second - square)
         return _adaptive_change(mean, server_lr, moments, self.beta1, self.epsilon)
 
 
@@ -108,7 +107,7 @@ STEPS = {"sgd": SgdStep, "momentum": MomentumStep, "adam": AdamStep, "yogi": Yog
 
 
 def _first_moments(params: Vector, epsilon: float) -> dict[str, Vector]:
-    return {"first": np.zeros_like(params), "second": np.full_like(params, epsilon**2)}
+    return {"first": zeros(params), "second": zeros(params) + epsilon**2}
 
 
 def _adaptive_change(
@@ -117,7 +116,8 @@ def _adaptive_change(
     first = moments["first"]
     first *= beta1
     first += (1 - beta1) * mean
-    return server_lr * first / (np.sqrt(moments["second"]) + epsilon)
+    change: Vector = server_lr * first / (sqrt(moments["second"]) + epsilon)
+    return change
 
 
 def _check_decay(step: str, name: str, value: float) -> None:

@@ -16,9 +16,9 @@ from anarchic.errors import StoreCorrupt
 class TrackedRows:
     """Rows in memory that pack without their vectors: a store keeps those one by one."""
 
-    def __init__(self, dim: int, dtype: np.dtype[Any]) -> None:
-        self._dim, self._dtype = dim, dtype
-        self._rows = MemoryRows(dim, dtype)
+    def __init__(self, like: Vector) -> None:
+        self._dim, self._dtype = len(like), like.dtype
+        self._rows = MemoryRows(like)
         self._changed: set[str] = set()
         self._removed: set[str] = set()
 
@@ -57,7 +57,7 @@ class TrackedRows:
 
     def unpack(self, arrays: dict[str, NDArray[Any]], numbers: dict[str, Any]) -> TrackedRows:
         """``arrays`` are the rows of the store, by worker."""
-        rows = TrackedRows(self._dim, self._dtype)
+        rows = TrackedRows(np.zeros(self._dim, self._dtype))
         for worker, version in zip(numbers["workers"], numbers["heard"], strict=True):
             if worker not in arrays or arrays[worker].shape != (self._dim,):
                 raise StoreCorrupt(

@@ -16,7 +16,7 @@ def small_blocks(monkeypatch):
 
 
 def filled(*workers):
-    memory = MemoryRows(3, np.dtype(np.float32))
+    memory = MemoryRows(np.zeros(3, np.float32))
     for version, worker in enumerate(workers):
         memory.put(worker, row(version), version)
     return memory
@@ -49,7 +49,7 @@ def test_the_place_of_a_removed_row_is_used_again():
 
 def test_packed_rows_come_back_in_the_order_in_which_they_were_heard():
     memory = filled("ann", "bob", "cleo", "ann")
-    again = MemoryRows(3, np.dtype(np.float32)).unpack(*memory.pack())
+    again = MemoryRows(np.zeros(3, np.float32)).unpack(*memory.pack())
     assert again.pack()[1] == {"workers": ["bob", "cleo", "ann"]}
     assert again.longest_silent() == ("bob", 1)
     np.testing.assert_array_equal(again.pack()[0]["rows"], memory.pack()[0]["rows"])
@@ -57,13 +57,13 @@ def test_packed_rows_come_back_in_the_order_in_which_they_were_heard():
 
 
 def test_rows_larger_than_a_block_get_one_each():
-    memory = MemoryRows(100, np.dtype(np.float32))
+    memory = MemoryRows(np.zeros(100, np.float32))
     memory.put("ann", np.ones(100, np.float32), 0)
     memory.put("bob", np.zeros(100, np.float32), 0)
     assert memory.get("ann").sum() == 100
 
 
 def test_an_empty_model_has_rows_too():
-    memory = MemoryRows(0, np.dtype(np.float32))
+    memory = MemoryRows(np.zeros(0, np.float32))
     memory.put("ann", np.zeros(0, np.float32), 0)
     assert memory.get("ann").shape == (0,)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import final
 
-import numpy as np
-
-from anarchic.core.rule import check, check_block, scaled, start, versions_met
+from anarchic.core.arrays import cast, minus, times, zeros
+from anarchic.core.rule import check, check_block, start, versions_met
 from anarchic.core.rules.buffer import check_settings
 from anarchic.core.rules.rows import MemoryRows, Rows
 from anarchic.core.steps import SgdStep, Step
@@ -42,7 +41,7 @@ class AfaCs:
 
     Symbols: ``m`` is m, ``server_lr`` is eta, ``population`` is M (None: the workers heard so
     far), the rows are eta_L_i * G_i. An update costs O(d), whatever M is.
-    ``rows`` makes the memory from its width and dtype.
+    ``rows`` makes the memory from the parameters, whose length, dtype and kind its rows have.
     ``expire_after`` forgets a worker that was silent for more than so many versions, ``cap``
     refuses newcomers beyond so many workers: nobody weighs for ever after leaving. The sum of the
     rows is kept in float64; a row a trillion times larger than the rest leaves rounding behind
@@ -58,7 +57,7 @@ class AfaCs:
     step: Step = field(default_factory=SgdStep)
     expire_after: int | None = None
     cap: int | None = None
-    rows: Callable[[int, np.dtype[Any]], Rows] = MemoryRows
+    rows: Callable[[Vector], Rows] = MemoryRows
 
     def __post_init__(self) -> None:
         check_settings("AfaCs", self.m, self.server_lr)
@@ -72,8 +71,8 @@ class AfaCs:
         return AfaCsState(
             params,
             version=0,
-            rows=self.rows(len(params), params.dtype),
-            total=np.zeros(len(params), np.float64),
+            rows=self.rows(params),
+            total=zeros(params, double=True),
             count=0,
             moments=self.step.init(params),
         )
@@ -101,7 +100,7 @@ class AfaCs:
             state.total -= row
             state.rows.remove(worker)
         if not len(state.rows):
-            state.total.fill(0)  # not the rounding that the last row leaves behind
+            state.total[:] = 0  # not the rounding that the last row leaves behind
         return state
 
     def due(self, state: AfaCsState) -> int:
@@ -111,12 +110,10 @@ class AfaCs:
         if state.count == 0:
             return state
         self._expire(state)
-        mean = (state.total / (self.population or max(1, len(state.rows)))).astype(
-            state.params.dtype
-        )
+        mean = cast(state.total / (self.population or max(1, len(state.rows))), state.params)
         # New parameters, not new values in the old ones: those were published.
         change = self.step.change(mean, self.server_lr, state.moments)
-        state.params = np.subtract(state.params, change, dtype=state.params.dtype)
+        state.params = minus(state.params, change)
         state.version += 1
         state.count = 0
         return state
@@ -125,7 +122,7 @@ class AfaCs:
         self, state: AfaCsState, worker: str, local_lr: float, direction: Vector
     ) -> AfaCsState:
         # Rounded as it will be stored, so that exactly what was added is one day taken away.
-        row = scaled(direction, local_lr, state.params)
+        row = times(direction, local_lr, state.params)
         old = state.rows.get(worker)
         if old is not None:
             state.total -= old

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from anarchic.core.rule import check, check_block, scaled, start, versions_met
+from anarchic.core.arrays import minus, times, zeros
+from anarchic.core.rule import check, check_block, start, versions_met
 from anarchic.core.steps import SgdStep, Step
 from anarchic.core.types import EMPTY, Integers, Update, Updates, Vector
 from anarchic.errors import ConfigError
@@ -56,7 +57,7 @@ class BufferedRule(ABC):
 
     def init(self, params: Vector) -> BufferState:
         params = start(params)
-        return BufferState(params, 0, np.zeros_like(params), 0.0, 0, self.step.init(params))
+        return BufferState(params, 0, zeros(params), 0.0, 0, self.step.init(params))
 
     def receive(self, state: BufferState, update: Update) -> BufferState:
         oldest = int(self.oldest(np.array(state.version)))
@@ -83,7 +84,7 @@ class BufferedRule(ABC):
     def _add(
         self, state: BufferState, direction: Vector, coefficient: float, mass: float
     ) -> BufferState:
-        state.total += scaled(direction, mass * coefficient, state.total)
+        state.total += times(direction, mass * coefficient, state.total)
         state.mass += mass
         state.count += 1
         return self.flush(state) if state.count == self.m else state
@@ -98,9 +99,9 @@ class BufferedRule(ABC):
         mean /= state.mass
         # New parameters, not new values in the old ones: those were published.
         change = self.step.change(mean, self.server_lr, state.moments)
-        state.params = np.subtract(state.params, change, dtype=state.params.dtype)
+        state.params = minus(state.params, change)
         state.version += 1
-        state.total.fill(0)
+        state.total[:] = 0
         state.mass, state.count = 0.0, 0
         return state
 

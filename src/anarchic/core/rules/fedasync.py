@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import final
 
-from anarchic.core.rule import check, check_block, scaled, start, versions_met
+from anarchic.core.arrays import times
+from anarchic.core.rule import check, check_block, start, versions_met
 from anarchic.core.types import EMPTY, Update, Updates, Vector
 from anarchic.errors import ConfigError
 
@@ -70,8 +71,8 @@ class FedAsync:
         weight = self.mixing * float((1 + staleness) ** -self.power)
         base = state.history[str(update.base_version)]
         reach = float(update.local_lr) * int(update.local_steps)
-        theirs = base - scaled(update.direction, reach, base)
-        state.params = scaled(state.params, 1 - weight, base) + scaled(theirs, weight, base)
+        theirs = base - times(update.direction, reach, base)
+        state.params = times(state.params, 1 - weight, base) + times(theirs, weight, base)
         state.version += 1
         state.history[str(state.version)] = state.params
         state.history.pop(str(state.version - self.history), None)

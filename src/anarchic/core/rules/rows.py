@@ -8,6 +8,7 @@ from typing import Any, Protocol, final
 import numpy as np
 from numpy.typing import NDArray
 
+from anarchic.core.arrays import like_that, on_host, zeros
 from anarchic.core.types import Matrix, Vector
 
 BLOCK_BYTES = 1 << 22  # rows are allocated by blocks of about this size, so growth never copies
@@ -38,11 +39,12 @@ class Rows(Protocol):
 
 @final
 class MemoryRows:
-    """Rows in main memory. Every operation is O(d), whatever the number of workers."""
+    """Rows in memory, where the parameters lie. Every operation is O(d), whatever the number of workers."""
 
-    def __init__(self, dim: int, dtype: np.dtype[Any]) -> None:
-        self._dim, self._dtype = dim, dtype
-        self._per_block = max(1, BLOCK_BYTES // max(1, dim * dtype.itemsize))
+    def __init__(self, like: Vector) -> None:
+        self._like = zeros(like, (0,))  # for its kind and dtype
+        self._dim = len(like)
+        self._per_block = max(1, BLOCK_BYTES // max(1, self._dim * like.dtype.itemsize))
         self._blocks: list[Matrix] = []
         self._free: list[int] = []
         # worker -> (slot, version), the last heard last. Not a dict: there the first key is found
@@ -75,18 +77,18 @@ class MemoryRows:
         return {worker: version for worker, (_, version) in self._heard.items()}
 
     def pack(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        matrix = np.empty((len(self), self._dim), self._dtype)
+        matrix = zeros(self._like, (len(self), self._dim))
         for index, (slot, _) in enumerate(self._heard.values()):
             matrix[index] = self._row(slot)
         versions = np.array([version for _, version in self._heard.values()], np.int64)
-        return {"rows": matrix, "heard": versions}, {"workers": list(self._heard)}
+        return {"rows": on_host(matrix), "heard": versions}, {"workers": list(self._heard)}
 
     def unpack(self, arrays: dict[str, NDArray[Any]], numbers: dict[str, Any]) -> MemoryRows:
-        rows = MemoryRows(self._dim, self._dtype)
+        rows = MemoryRows(zeros(self._like, (self._dim,)))
         for worker, row, version in zip(
             numbers["workers"], arrays["rows"], arrays["heard"].tolist(), strict=True
         ):
-            rows.put(worker, row, version)
+            rows.put(worker, like_that(row, self._like), version)
         return rows
 
     def _row(self, slot: int) -> Vector:
@@ -97,6 +99,6 @@ class MemoryRows:
     def _new_slot(self) -> int:
         if not self._free:
             start = len(self._blocks) * self._per_block
-            self._blocks.append(np.empty((self._per_block, self._dim), self._dtype))
+            self._blocks.append(zeros(self._like, (self._per_block, self._dim)))
             self._free = list(range(start + self._per_block - 1, start - 1, -1))
         return self._free.pop()
