@@ -24,10 +24,11 @@ ALLOWED = {
     "server": {"core", "errors", "participation", "wire"},
     "worker": {"core", "data", "errors", "models", "train", "wire"},
     "report": {"core", "data", "errors", "participation", "sim", "wire"},
+    "study": {"core", "data", "errors", "participation", "report", "sim", "train", "wire"},
 }
 # What a GPU host without our other dependencies has.
 FOREIGN = {"numpy", "torch", "safetensors"}
-PORTABLE = {"errors", "core", "wire", "participation", "data", "models", "train", "sim"}
+PORTABLE = {"errors", "core", "wire", "participation", "data", "models", "train", "sim", "study"}
 HEAVY = ("torch", "matplotlib", "starlette", "uvicorn", "httpx", "sqlalchemy", "psycopg", "ray")
 
 

@@ -13,6 +13,7 @@ from anarchic.cli import (
     demo,
     init,
     replay,
+    reproduce,
     serve,
     simulate,
     timetable,
@@ -60,6 +61,7 @@ app.command(epilog=demo.EPILOG)(demo.demo)
 app.command(epilog=simulate.EPILOG)(simulate.simulate)
 app.command(epilog=compare.EPILOG)(compare.compare)
 app.command(epilog=timetable.EPILOG)(timetable.timetable)
+app.command(epilog=reproduce.EPILOG)(reproduce.reproduce)
 app.command(epilog=init.EPILOG)(init.init)
 app.command(epilog=serve.EPILOG)(serve.serve)
 app.command(epilog=work.EPILOG)(work.work)

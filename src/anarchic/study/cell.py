@@ -1,0 +1,130 @@
+"""One number of a table, and how it is come by."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from anarchic.errors import ConfigError
+from anarchic.sim.settings import Settings
+
+if TYPE_CHECKING:
+    from anarchic.sim.experiment import Experiment
+    from anarchic.sim.run import Run
+
+# What changes where and how fast a run is computed, but not what is asked: a result holds for all.
+WHERE = ("data_dir", "device", "precision", "threads", "backend", "lookahead", "seed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One number of a table.
+
+    ``settings`` are all that the number depends on, recorded with each result; a result with other
+    settings does not count as this cell's. Where they are ``Settings``, the cell is trained. With
+    ``train`` it is trained too, as the ``Experiment`` that the function makes of a job. With
+    ``measure`` the function itself gives the numbers, and no run is recorded. ``value`` names the
+    number that stands in the table as ours; ``read`` takes the numbers from a finished run.
+    ``columns`` are the cell's place in the table, ``paper`` what the paper has there.
+    """
+
+    name: str
+    task: str
+    settings: Settings | Mapping[str, Any]
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    paper: float | None = None
+    value: str = "last10"
+    train: Callable[[Job], Experiment] | None = None
+    measure: Callable[[Job], Mapping[str, Any]] | None = None
+    read: Callable[[Run], Mapping[str, Any]] | None = None
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[\w.=+-]+", self.name):
+            raise ConfigError(f"A cell is named as its files are, got {self.name!r}.")
+        if self.measure and (self.train or self.read):
+            raise ConfigError(f"Cell {self.name!r} is measured or trained, not both.")
+        if not isinstance(self.settings, Settings) and not (self.train or self.measure):
+            raise ConfigError(
+                f"Cell {self.name!r} has no Settings: give train or measure, to say what is done."
+            )
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The settings as they are recorded, without what only says where a run is computed."""
+        if not isinstance(self.settings, Settings):
+            return dict(self.settings)
+        return {name: v for name, v in asdict(self.settings).items() if name not in WHERE}
+
+    def smoke(self) -> Cell:
+        """The tiny version of it, which cannot be taken for the cell: its settings are its own."""
+        if isinstance(self.settings, Settings):
+            return replace(self, settings=tiny(self.settings))
+        return replace(self, settings={**self.settings, "smoke": True})
+
+    def answered_by(self, recorded: Mapping[str, Any]) -> bool:
+        """Whether a result with these settings is one of this cell.
+
+        Settings that did not exist when it was recorded had no effect then, which is what their
+        defaults promise.
+        """
+        asked = _plain(self.asked)
+        defaults = _DEFAULTS if isinstance(self.settings, Settings) else {}
+        return {**defaults, **recorded} == {**defaults, **asked}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One cell and one seed, with where it is to be computed."""
+
+    cell: Cell
+    seed: int
+    device: str = "cpu"
+    precision: str = "ieee"
+    smoke: bool = False
+    out: Path | None = None  # for files of a measurement's own; it may not exist yet
+
+    @property
+    def name(self) -> str:
+        return f"{self.cell.name}.seed{self.seed}"
+
+    @property
+    def settings(self) -> Settings:
+        """The cell's settings for this seed and device."""
+        if not isinstance(self.cell.settings, Settings):
+            raise ConfigError(f"Cell {self.cell.name!r} has no Settings; see job.cell.settings.")
+        here: dict[str, Any] = {"seed": self.seed, "device": self.device}
+        if self.precision != "ieee":
+            here["precision"] = self.precision
+        return replace(self.cell.settings, **here)
+
+
+def tiny(settings: Settings) -> Settings:
+    """The same rule and the same workers for three rounds on the embedded digits."""
+    return replace(
+        settings,
+        data="digits",
+        data_dir=None,
+        model="logistic",
+        augment=None,
+        rounds=3,
+        local_steps=2,
+        batch=8,
+        eval_every=1,
+        server_lr=None if settings.server_lr is None else 1.0,
+        local_lr=0.1,
+    )
+
+
+def _plain(value: Any) -> Any:
+    """As JSON gives it back."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    return value
+
+
+_DEFAULTS = {name: _plain(v) for name, v in asdict(Settings()).items() if name not in WHERE}

@@ -1,0 +1,54 @@
+"""The experiments by name: folders with a ``run.py`` that makes a ``STUDY``."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from anarchic.errors import ConfigError
+from anarchic.study.study import Study
+
+PACKAGE = Path(__file__).parents[1]
+
+
+def folder() -> Path:
+    """Where the experiments are: in the installed package, or beside ``src`` in a checkout."""
+    places = (PACKAGE / "experiments", PACKAGE.parents[1] / "experiments")
+    for place in places:
+        if place.is_dir():
+            return place
+    raise ConfigError(f"There are no experiments in {places[0]} or {places[1]}.")
+
+
+def names() -> list[str]:
+    return sorted(path.parent.name for path in folder().glob("*/run.py"))
+
+
+def load(name: str) -> Study:
+    """The experiment of that name."""
+    if name not in names():
+        raise ConfigError(f"There is no experiment {name!r}; there are {', '.join(names())}.")
+    return _study(folder() / name / "run.py")
+
+
+def sibling(run: str, name: str) -> Study:
+    """The experiment ``name`` in the folder beside that of this ``run.py``."""
+    return _study(Path(run).parents[1] / name / "run.py")
+
+
+def is_installed(study: Study) -> bool:
+    """Whether its folder is that of an installed package, where nothing is written."""
+    return PACKAGE in study.home.parents
+
+
+def _study(path: Path) -> Study:
+    name = path.parent.name
+    spec = importlib.util.spec_from_file_location(f"experiment_{name.replace('-', '_')}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    study = getattr(module, "STUDY", None)
+    if not isinstance(study, Study):
+        raise ConfigError(f"{path} makes no STUDY.")
+    return study

@@ -1,0 +1,111 @@
+"""The one page of all experiments: ``docs/reproduction.md``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from anarchic.study import find
+from anarchic.study.findings import Findings, read_findings
+from anarchic.study.page import TIMES, claims_table, duration, missed, times
+from anarchic.study.study import Study
+from anarchic.study.tables import NOT_RUN, fixed, markdown
+
+Read = Sequence[tuple[Study, Findings]]
+
+
+def write_overview(studies: Sequence[Study]) -> Path:
+    path = overview_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(overview_text(studies), encoding="utf-8")
+    return path
+
+
+def overview_path() -> Path:
+    """Beside the experiments of a checkout; in the working directory of an installed package."""
+    beside = find.folder().parent
+    docs = Path("runs") if beside == find.PACKAGE else beside / "docs"
+    return docs / "reproduction.md"
+
+
+def overview_text(studies: Sequence[Study]) -> str:
+    read = [(study, read_findings(study.cells, study.results)) for study in studies]
+    own = [(study, findings) for study, findings in read if study.results_of is None]
+    parts = [
+        "<!-- Made by anarchic reproduce all --report from the raw results. Do not edit. -->",
+        "# The paper, reproduced",
+        "Every table and figure of *Anarchic Federated Learning* (Yang, Zhang, Khanduri, Liu, ICML "
+        "2022), and what it claims, run again by `anarchic reproduce`. Each number on this page is "
+        "computed from the raw results in the folders of the experiments; "
+        "`anarchic reproduce all --report` makes it anew. Nothing is tuned for a cell.",
+        _headline(own),
+        "## What must hold",
+        _claims(read),
+        *(part for study, findings in read for part in _section(study, findings)),
+        "## Hardware and run times",
+        _times(own),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _headline(read: Read) -> str:
+    header = ("experiment", "task", "cells", "seeds", "mean abs. difference", "worst cell")
+    rows = []
+    for study, findings in read:
+        for task in study.tasks:
+            of_task = findings.where(task=task)
+            done = of_task.run
+            seeds = sorted({len(line.results) for line in done})
+            worst = done.worst
+            rows.append(
+                [
+                    f"[{study.name}]({_folder(study)}/README.md)",
+                    study.task_name(task),
+                    f"{len(done)} of {len(of_task)}" if done.lines else NOT_RUN,
+                    " or ".join(map(str, seeds)),
+                    fixed(done.mean_difference, study.digits),
+                    ""
+                    if worst is None
+                    else f"{fixed(worst.difference, study.digits, signed=True)} "
+                    f"({worst.cell.name})",
+                ]
+            )
+    return markdown(header, rows)
+
+
+def _claims(read: Read) -> str:
+    rows = [
+        [study.name, *row]
+        for study, findings in read
+        for row in claims_table(study.claims, findings)
+    ]
+    reasons = [line for study, findings in read for line in missed(study.claims, findings)]
+    table = markdown(("experiment", "claim", "bound", "measured", "met"), rows)
+    return "\n\n".join([table, *(["\n".join(reasons)] if reasons else [])])
+
+
+def _section(study: Study, findings: Findings) -> list[str]:
+    pictures = [p for p in study.pictures if (study.home / p.file).exists()]
+    done = len(findings.run)
+    state = "" if done == len(findings) else f" {done} of {len(findings)} cells have results."
+    return [
+        f"## {study.title}",
+        f"`anarchic reproduce {study.name}`: [tables and settings]({_folder(study)}/README.md)."
+        f"{state}",
+        *(f"![{p.caption}]({_folder(study)}/{p.file})" for p in pictures),
+    ]
+
+
+def _times(read: Read) -> str:
+    rows = []
+    for study, findings in read:
+        for task in study.tasks:
+            results = findings.where(task=task).results
+            rows += [[study.name, study.task_name(task), *row] for row in times(results)]
+    total = sum(r.share_s or 0 for _, findings in read for r in findings.results)
+    table = markdown(("experiment", "task", *TIMES), rows)
+    return f"{table}\n\nIn all {duration(total)}."
+
+
+def _folder(study: Study) -> str:
+    return f"../experiments/{study.name}"

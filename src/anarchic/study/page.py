@@ -1,0 +1,174 @@
+"""The page of an experiment: a README beside its run.py, made of its raw results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from anarchic.errors import ConfigError
+from anarchic.study.findings import Findings
+from anarchic.study.results import Result
+from anarchic.study.study import Claim, Study
+from anarchic.study.tables import as_csv, fixed, markdown, more_numbers, result_table
+from anarchic.study.watch import say
+
+
+def write_pages(study: Study, findings: Findings, into: Path) -> Path:
+    """The CSV file, the pictures, and the page that shows them."""
+    into.mkdir(parents=True, exist_ok=True)
+    (into / f"{study.name}.csv").write_text(as_csv(study, findings), encoding="utf-8")
+    _draw(study, findings, into)
+    page = into / "README.md"
+    page.write_text(page_text(study, findings, into), encoding="utf-8")
+    return page
+
+
+def page_text(study: Study, findings: Findings, folder: Path) -> str:
+    """The whole page; it shows the pictures that are in ``folder``."""
+    source = study.results_of or study.name
+    parts = [
+        f"<!-- Made by anarchic reproduce {study.name} --report from the files in results of "
+        f"{source}. Do not edit. -->",
+        f"# {study.title}",
+        study.about.strip(),
+        "```sh\n" + "\n".join(_commands(study)) + "\n```",
+        f"All settings stand at the top of [run.py](run.py); the raw results are in "
+        f"[results]({'' if source == study.name else f'../{source}/'}results), the table is "
+        f"[{study.name}.csv]({study.name}.csv).",
+        *_claims(study, findings),
+        *_pictures(study, folder),
+        *(part for task in study.tasks for part in _task(study, findings.where(task=task))),
+        study.notes(findings).strip() if study.notes else "",
+        *_times(study, findings),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def claims_table(claims: Sequence[Claim], findings: Findings) -> list[list[str]]:
+    """What is claimed, the bound, what was measured, and whether it is met."""
+    rows = []
+    for claim in claims:
+        value = claim.measured(findings)
+        met = "not run" if value is None else "yes" if claim.holds(value) else "**no**"
+        rows.append([claim.text, bound(claim), fixed(value, 4), met])
+    return rows
+
+
+def missed(claims: Sequence[Claim], findings: Findings) -> list[str]:
+    """The reasons of the claims that are not met, a point each."""
+    found = ((claim, claim.measured(findings)) for claim in claims)
+    return [
+        f"- Not met: {claim.text}. {claim.reason or 'The reason is not known.'}"
+        for claim, value in found
+        if value is not None and not claim.holds(value)
+    ]
+
+
+def bound(claim: Claim) -> str:
+    if claim.at_least is None:
+        return f"at most {claim.at_most:g}"
+    if claim.at_most is None:
+        return f"at least {claim.at_least:g}"
+    return f"{claim.at_least:g} to {claim.at_most:g}"
+
+
+def times(results: Iterable[Result]) -> list[list[str]]:
+    """What it was computed on, with how many runs and how long: a row for each kind of machine."""
+    kinds: dict[tuple[str, ...], list[Result]] = {}
+    for result in results:
+        kinds.setdefault(_kind(result), []).append(result)
+    return [
+        [
+            *kind,
+            str(len(found)),
+            duration(sum(result.share_s or 0 for result in found)),
+            _span(result.date for result in found),
+        ]
+        for kind, found in sorted(kinds.items())
+    ]
+
+
+def duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+TIMES = ("hardware", "threads", "precision", "software", "runs", "time", "date")
+
+
+def _commands(study: Study) -> list[str]:
+    name = study.results_of or study.name
+    lines = [
+        f"anarchic reproduce {name} --task {task} --seeds {study.seeds.get(task, 1)}"
+        for task in study.tasks
+    ]
+    return [*lines, f"anarchic reproduce {study.name} --report"] if study.results_of else lines
+
+
+def _claims(study: Study, findings: Findings) -> list[str]:
+    if not study.claims:
+        return []
+    table = markdown(("claim", "bound", "measured", "met"), claims_table(study.claims, findings))
+    return ["## What must hold", table, "\n".join(missed(study.claims, findings))]
+
+
+def _pictures(study: Study, folder: Path) -> list[str]:
+    drawn = [picture for picture in study.pictures if (folder / picture.file).exists()]
+    return [f"![{picture.caption}]({picture.file})\n\n*{picture.caption}*" for picture in drawn]
+
+
+def _task(study: Study, findings: Findings) -> list[str]:
+    if study.results_of is not None:
+        return []
+    task = findings.tasks[0]
+    how = "ours ± standard deviation over the seeds"
+    if any(line.cell.paper is not None for line in findings):
+        how += " (the paper's, difference)" if study.across else ""
+    seeds = sorted({len(line.results) for line in findings.run})
+    about = f"{len(findings.run)} of {len(findings)} cells have results"
+    if seeds:
+        about += f", with {' or '.join(map(str, seeds))} seed{'s' if seeds != [1] else ''}"
+    if (mean := findings.mean_difference) is not None:
+        about += f"; mean absolute difference to the paper {fixed(mean, study.digits)}"
+    if not findings.complete:
+        about += f". Those not run: `anarchic reproduce {study.name} --task {task} --resume`"
+    heading = f"## {study.task_name(task)}"
+    more = more_numbers(study, findings)
+    return [heading, f"{about}. Entries: {how}.", result_table(study, findings), more]
+
+
+def _times(study: Study, findings: Findings) -> list[str]:
+    if not findings.results:
+        return []
+    rows = [
+        [study.task_name(task), *row]
+        for task in study.tasks
+        for row in times(findings.where(task=task).results)
+    ]
+    return ["## Hardware and run times", markdown(("task", *TIMES), rows)]
+
+
+def _kind(result: Result) -> tuple[str, ...]:
+    threads = result.hardware.get("threads")
+    software = ", ".join(f"{name} {version}" for name, version in result.software.items())
+    name = str(result.hardware.get("name", "unknown"))
+    return name, "" if threads is None else str(threads), result.precision, software
+
+
+def _span(dates: Iterable[str]) -> str:
+    found = sorted(set(dates))
+    return found[0] if len(found) == 1 else f"{found[0]} to {found[-1]}"
+
+
+def _draw(study: Study, findings: Findings, into: Path) -> None:
+    from anarchic.report.figure import save
+
+    for picture in study.pictures:
+        try:
+            figure = picture.draw(findings)
+        except ConfigError as error:  # no matplotlib here
+            say(f"{picture.file} is not drawn: {error}")
+            return
+        if figure is not None:
+            save(figure, into / picture.file)

@@ -1,0 +1,39 @@
+"""``anarchic reproduce``: run an experiment, and make its pages."""
+
+from __future__ import annotations
+
+from anarchic.errors import ConfigError
+from anarchic.study import find
+from anarchic.study.findings import Findings, read_findings
+from anarchic.study.flags import Flags, places
+from anarchic.study.overview import write_overview
+from anarchic.study.page import write_pages
+from anarchic.study.running import chosen, run
+from anarchic.study.study import Study
+from anarchic.study.watch import say
+
+
+def reproduce(study: Study, flags: Flags) -> Findings:
+    """Run what the flags ask for, write the results, and make the page anew."""
+    study = study.smoke() if flags.smoke else study
+    where = places(study, flags)
+    chosen(study, flags)
+    if study.results_of is not None and not flags.smoke:
+        say(f"{study.name} is made of the results of {study.results_of}: nothing is trained here.")
+    elif not flags.report and not run(study, flags, where):
+        say("The time was over before all was done: to go on, add --resume.")
+    findings = read_findings(study.cells, where.results)
+    say(f"Written: {write_pages(study, findings, where.pages)}.")
+    return findings
+
+
+def reproduce_all(flags: Flags) -> None:
+    """Every experiment; then the one page of them all, unless it was a smoke run."""
+    if flags.out is not None or flags.only is not None:
+        raise ConfigError("--out and --only are of one experiment, not of all.")
+    studies = [find.load(name) for name in find.names()]
+    for study in studies:
+        if flags.task in (None, *study.tasks):
+            reproduce(study, flags)
+    if not flags.smoke:
+        say(f"Written: {write_overview(studies)}.")

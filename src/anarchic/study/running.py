@@ -1,0 +1,148 @@
+"""Cells and seeds, run in batches; every result is kept as soon as its batch is done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import groupby
+
+from anarchic.errors import ConfigError, RunError
+from anarchic.sim.experiment import Experiment
+from anarchic.sim.many import simulate_many
+from anarchic.sim.run import Run
+from anarchic.sim.settings import Settings
+from anarchic.study.cell import Cell, Job
+from anarchic.study.flags import Flags, Places
+from anarchic.study.results import Result, accuracies, place, result_of
+from anarchic.study.study import Study
+from anarchic.study.watch import Bar, Lines, watching
+
+SEEDS = 1  # where an experiment does not say
+AT_ONCE = 16
+
+
+def chosen(study: Study, flags: Flags) -> list[Cell]:
+    """The cells that the flags ask for."""
+    if flags.task is not None and flags.task not in study.tasks:
+        raise ConfigError(
+            f"{study.name} has no task {flags.task!r}; it has {', '.join(study.tasks)}."
+        )
+    cells = [cell for cell in study.cells if flags.task in (None, cell.task)]
+    found = [cell for cell in cells if fnmatchcase(cell.name, flags.only or "*")]
+    if not found:
+        raise ConfigError(
+            f"No cell of {study.name} fits {flags.only!r}; they are named as {cells[0].name!r}."
+        )
+    return found
+
+
+def jobs(study: Study, flags: Flags, where: Places) -> list[Job]:
+    """What is to be done: a task at a time, the first seed of every cell before the second."""
+    cells = chosen(study, flags)
+    here = (flags.device, flags.precision, flags.smoke, where.work)
+    return [
+        job
+        for task in dict.fromkeys(cell.task for cell in cells)
+        for seed in range(_seeds(study, flags, task))
+        for cell in cells
+        if cell.task == task
+        if not is_done(job := Job(cell, seed, *here), flags, where)
+    ]
+
+
+def is_done(job: Job, flags: Flags, where: Places) -> bool:
+    path = where.results / place(job.cell.task, job.cell.name, job.seed)
+    if not flags.resume or not path.exists():
+        return False
+    return job.cell.answered_by(Result.read(path).settings)
+
+
+def run(study: Study, flags: Flags, where: Places) -> bool:
+    """Do what is asked; False where the time was over before it was done."""
+    todo = jobs(study, flags, where)
+    deadline = None if flags.stop_after is None else time.monotonic() + flags.stop_after
+    with watching() as watch:
+        watch.begin(len(todo))
+        lap = _Lap(flags, where, deadline, watch)
+        return all(lap.go(batch) for batch in _batches(study, flags, todo))
+
+
+@dataclass(frozen=True)
+class _Lap:
+    """One batch after another, until the deadline."""
+
+    flags: Flags
+    where: Places
+    deadline: float | None
+    watch: Lines | Bar
+
+    def go(self, batch: Sequence[Job]) -> bool:
+        left = None if self.deadline is None else self.deadline - time.monotonic()
+        if left is not None and left <= 0:
+            return False
+        start = time.perf_counter()
+        if batch[0].cell.measure is not None:
+            measured = batch[0].cell.measure(batch[0])
+            share = time.perf_counter() - start
+            self._keep(result_of(batch[0], measured, seconds=share, share_s=share), batch[0])
+            return True
+        runs = self._train(batch, left)
+        share = (time.perf_counter() - start) / len(batch)
+        for job in batch:
+            if job.name in runs:
+                self._keep(_of_run(job, runs[job.name], share), job)
+        return len(runs) == len(batch)
+
+    def _train(self, batch: Sequence[Job], left: float | None) -> dict[str, Run]:
+        out = None if self.flags.smoke else self.where.work / batch[0].cell.task
+        try:
+            return simulate_many(
+                {job.name: _what(job) for job in batch},
+                out=out,
+                resume=self.flags.resume and out is not None,
+                stop_after_s=left,
+                watch=self.watch.watch,
+            )
+        except RunError as error:
+            raise RunError(f"{error} Here that is --resume, or another --out.") from error
+
+    def _keep(self, result: Result, job: Job) -> None:
+        result.write(self.where.results)
+        value, paper = result.numbers.get(job.cell.value), job.cell.paper
+        found = "no value" if value is None else f"{value:.4f}"
+        beside = "" if paper is None else f" (paper {paper:.4f})"
+        self.watch.done(f"{job.cell.task} {job.name}: {found}{beside}")
+
+
+def _what(job: Job) -> Settings | Experiment:
+    return job.settings if job.cell.train is None else job.cell.train(job)
+
+
+def _of_run(job: Job, run: Run, share: float) -> Result:
+    read = job.cell.read or accuracies
+    return result_of(
+        job,
+        read(run),
+        stopped_at=run.summary.get("stopped_at"),
+        seconds=run.summary.get("train_seconds"),
+        share_s=share,
+    )
+
+
+def _seeds(study: Study, flags: Flags, task: str) -> int:
+    if flags.smoke:
+        return flags.seeds or 1
+    return flags.seeds or study.seeds.get(task, SEEDS)
+
+
+def _batches(study: Study, flags: Flags, todo: Sequence[Job]) -> Iterator[list[Job]]:
+    """Jobs of one task that are trained together; a measurement is alone."""
+    for (task, trained), group in groupby(
+        todo, lambda job: (job.cell.task, job.cell.measure is None)
+    ):
+        most = flags.at_once or study.at_once.get(task, AT_ONCE) if trained else 1
+        together = list(group)
+        for first in range(0, len(together), most):
+            yield together[first : first + most]

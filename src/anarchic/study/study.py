@@ -1,0 +1,111 @@
+"""An experiment: cells, what is claimed of them, and how they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from anarchic.errors import ConfigError
+from anarchic.study.cell import Cell
+from anarchic.study.findings import Findings
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A sentence with bounds, held against a number that is computed from the results.
+
+    ``value`` gives the number from the lines that ``of`` selects, as ``Findings.where`` does. It is
+    asked only once all of these cells have results, and gives None where it still cannot say.
+    ``reason`` is printed where the bounds are missed: what is known of why.
+    """
+
+    text: str
+    value: Callable[[Findings], float | None]
+    of: Mapping[str, Any] = field(default_factory=dict)
+    at_most: float | None = None
+    at_least: float | None = None
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if self.at_most is None and self.at_least is None:
+            raise ConfigError(f"The claim {self.text!r} has no bound: give at_most or at_least.")
+
+    def measured(self, findings: Findings) -> float | None:
+        selected = findings.where(**self.of)
+        return self.value(selected) if selected.complete else None
+
+    def holds(self, value: float) -> bool:
+        above = self.at_least is None or value >= self.at_least
+        return above and (self.at_most is None or value <= self.at_most)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A plot beside the page. ``draw`` gives a figure, or None where there is nothing to draw yet.
+
+    It is called only where matplotlib is installed.
+    """
+
+    file: str
+    caption: str
+    draw: Callable[[Findings], Figure | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """An experiment, in the folder ``home`` whose name is its own.
+
+    ``title`` and ``about`` (Markdown) open its page. ``seeds`` says how many seeds a task is run
+    with where the command line does not, ``at_once`` how many runs of it are trained as one batch.
+    ``across`` names the column whose values stand side by side in the page's table, ``show``
+    more of the results' numbers, by task, for the CSV file and the page, ``task_names`` what the
+    page calls the tasks. ``notes`` gives more Markdown, made of the findings. With ``results_of``
+    nothing is trained: the results are those of that experiment.
+    """
+
+    home: Path
+    title: str
+    about: str
+    cells: Sequence[Cell]
+    seeds: Mapping[str, int] = field(default_factory=dict)
+    at_once: Mapping[str, int] = field(default_factory=dict)
+    across: str | None = None
+    show: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    claims: Sequence[Claim] = ()
+    pictures: Sequence[Picture] = ()
+    notes: Callable[[Findings], str] | None = None
+    task_names: Mapping[str, str] = field(default_factory=dict)
+    results_of: str | None = None
+    digits: int = 4
+
+    def __post_init__(self) -> None:
+        names = [(cell.task, cell.name) for cell in self.cells]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ConfigError(f"Two cells of {self.name} have one name: {sorted(twice)}.")
+
+    @property
+    def name(self) -> str:
+        return self.home.name
+
+    @property
+    def results(self) -> Path:
+        """The folder of its raw results."""
+        return self.home.parent / (self.results_of or self.name) / "results"
+
+    @property
+    def tasks(self) -> list[str]:
+        return list(dict.fromkeys(cell.task for cell in self.cells))
+
+    def smoke(self) -> Study:
+        """The tiny version of it."""
+        cells = [cell.smoke() for cell in self.cells]
+        return replace(self, title=f"Smoke run, not a result: {self.title}", cells=cells)
+
+    def task_name(self, task: str) -> str:
+        """As the page calls it."""
+        return self.task_names.get(task, task)
