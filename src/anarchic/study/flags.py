@@ -9,7 +9,7 @@ from pathlib import Path
 
 from anarchic.errors import AnarchicError, ConfigError
 from anarchic.sim.settings import one_of
-from anarchic.study.find import is_installed, load
+from anarchic.study.find import is_installed
 from anarchic.study.study import Study
 
 PRECISIONS = ("ieee", "tf32", "bf16")
@@ -105,8 +105,7 @@ def main(study: Study, arguments: Sequence[str] | None = None) -> None:
     made = parser(study)
     given = made.parse_args(arguments)
     try:
-        # Loaded anew under its own name, so that both ways to start it run the same code.
-        reproduce(load(study.name), Flags(**vars(given)))
+        reproduce(study, Flags(**vars(given)))
     except ConfigError as error:
         made.exit(2, f"Error: {error}\n")
     except AnarchicError as error:

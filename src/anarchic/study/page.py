@@ -16,7 +16,8 @@ from anarchic.study.watch import say
 def write_pages(study: Study, findings: Findings, into: Path) -> Path:
     """The CSV file, the pictures, and the page that shows them."""
     into.mkdir(parents=True, exist_ok=True)
-    (into / f"{study.name}.csv").write_text(as_csv(study, findings), encoding="utf-8")
+    if study.results_of is None:
+        (into / f"{study.name}.csv").write_text(as_csv(study, findings), encoding="utf-8")
     _draw(study, findings, into)
     page = into / "README.md"
     page.write_text(page_text(study, findings, into), encoding="utf-8")
@@ -25,16 +26,13 @@ def write_pages(study: Study, findings: Findings, into: Path) -> Path:
 
 def page_text(study: Study, findings: Findings, folder: Path) -> str:
     """The whole page; it shows the pictures that are in ``folder``."""
-    source = study.results_of or study.name
     parts = [
-        f"<!-- Made by anarchic reproduce {study.name} --report from the files in results of "
-        f"{source}. Do not edit. -->",
+        f"<!-- Made by anarchic reproduce {study.name} --report from the raw results. "
+        "Do not edit. -->",
         f"# {study.title}",
         study.about.strip(),
         "```sh\n" + "\n".join(_commands(study)) + "\n```",
-        f"All settings stand at the top of [run.py](run.py); the raw results are in "
-        f"[results]({'' if source == study.name else f'../{source}/'}results), the table is "
-        f"[{study.name}.csv]({study.name}.csv).",
+        _files(study),
         *_claims(study, findings),
         *_pictures(study, folder),
         *(part for task in study.tasks for part in _task(study, findings.where(task=task))),
@@ -106,6 +104,14 @@ def _commands(study: Study) -> list[str]:
     return [*lines, f"anarchic reproduce {study.name} --report"] if study.results_of else lines
 
 
+def _files(study: Study) -> str:
+    settings = "All settings stand at the top of [run.py](run.py); the"
+    if study.results_of is not None:
+        return f"{settings} results are those of [{study.results_of}](../{study.results_of})."
+    table = f"{study.name}.csv"
+    return f"{settings} raw results are in `results`, the table is [{table}]({table})."
+
+
 def _claims(study: Study, findings: Findings) -> list[str]:
     if not study.claims:
         return []
@@ -119,9 +125,11 @@ def _pictures(study: Study, folder: Path) -> list[str]:
 
 
 def _task(study: Study, findings: Findings) -> list[str]:
-    if study.results_of is not None:
-        return []
     task = findings.tasks[0]
+    if study.results_of is not None:
+        missing = len(findings) - len(findings.run)
+        how = f"`anarchic reproduce {study.results_of} --task {task} --resume`"
+        return [f"Not run: {missing} cells of {task} ({how})."] if missing else []
     how = "ours ± standard deviation over the seeds"
     if any(line.cell.paper is not None for line in findings):
         how += " (the paper's, difference)" if study.across else ""
@@ -139,7 +147,7 @@ def _task(study: Study, findings: Findings) -> list[str]:
 
 
 def _times(study: Study, findings: Findings) -> list[str]:
-    if not findings.results:
+    if not findings.results or study.results_of is not None:
         return []
     rows = [
         [study.task_name(task), *row]

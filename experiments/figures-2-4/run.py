@@ -1,0 +1,77 @@
+"""Figures 2 to 4: accuracy by round under the four settings of Table 1."""
+
+from functools import partial
+from pathlib import Path
+
+from anarchic.report.figure import new_figure, style
+from anarchic.study import Findings, Picture, Study, main, sibling
+from anarchic.study.draw import draw_lines
+
+TABLE = "table-1"  # whose runs are drawn
+SETTINGS = ("sync-constant", "sync-dynamic", "async-constant", "async-dynamic")
+FIGURES = {  # file: caption, the cells it shows, the p of each of its panels
+    "figure-2.png": (
+        "LR on MNIST, 5 of 10 workers, 5 local steps",
+        {"task": "lr", "M": 10, "local_steps": 5},
+        (1, 2, 5, 10),
+    ),
+    "figure-3.png": (
+        "CNN on CIFAR-10, 5 of 10 workers, 5 local steps",
+        {"task": "cnn", "M": 10, "local_steps": 5},
+        (1, 2, 5, 10),
+    ),
+    "figure-4.png": (
+        "LSTM on Shakespeare, 72 of 143 workers, 50 local steps",
+        {"task": "rnn", "M": 143, "local_steps": 50},
+        (None,),
+    ),
+}
+ABOUT = """
+Accuracy by round, drawn from the runs of [table 1](../table-1/README.md): the mean over the seeds,
+and a band from the lowest seed to the highest. The paper sees curves that zig-zag under asynchrony
+and dynamic steps, the more so the smaller p is, and that end at the same accuracy; for p = 5 and 10
+on CIFAR-10 curves that are almost one; and an LSTM that oscillates under both.
+"""
+
+
+def draw(found: Findings, *, caption: str, shown: dict, panels: tuple):
+    chosen = found.where(**shown)
+    if not chosen.run.lines:
+        return None
+    columns = min(2, len(panels))
+    figure = new_figure(5.2 * columns, 3.4 * -(-len(panels) // columns))
+    for index, p in enumerate(panels):
+        axes = figure.add_subplot(-(-len(panels) // columns), columns, index + 1)
+        draw_lines(axes, [(setting, chosen.one(p=p, setting=setting)) for setting in SETTINGS])
+        title = caption if p is None else f"{caption.split(',')[0]}, p = {p}"
+        style(axes, title=title, x="round", y="test accuracy")
+        if axes.lines and index == 0:
+            axes.legend(loc="lower right", frameon=False, fontsize=9)
+    return figure
+
+
+STUDY = Study(
+    home=Path(__file__).parent,
+    title="Figures 2 to 4: accuracy by round under the four settings",
+    about=ABOUT,
+    cells=[
+        cell
+        for cell in sibling(__file__, TABLE).cells
+        for _, shown, _ in FIGURES.values()
+        if shown.items() <= {"task": cell.task, **cell.columns}.items()
+    ],
+    seeds=sibling(__file__, TABLE).seeds,
+    at_once=sibling(__file__, TABLE).at_once,
+    results_of=TABLE,
+    pictures=[
+        Picture(
+            file=file,
+            caption=caption,
+            draw=partial(draw, caption=caption, shown=shown, panels=panels),
+        )
+        for file, (caption, shown, panels) in FIGURES.items()
+    ],
+)
+
+if __name__ == "__main__":
+    main(STUDY)

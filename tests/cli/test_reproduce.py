@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import pytest
+
+
+def test_alone_it_lists_the_experiments(anarchic):
+    shown = anarchic("reproduce")
+    assert shown.exit_code == 0
+    assert "table-1" in shown.output
+    assert "Table 1: synchrony and asynchrony" in shown.output
+
+
+def test_it_runs_one_in_small(anarchic, tmp_path):
+    pytest.importorskip("torch")
+    flags = ("--smoke", "--task", "lr", "--only", "p1-m5-M10-K5-*", "--out", tmp_path)
+    shown = anarchic("reproduce", "table-1", *flags)
+    assert shown.exit_code == 0, shown.output
+    assert len(list(tmp_path.glob("results/lr/*.json"))) == 4
+    assert "Smoke run, not a result" in (tmp_path / "README.md").read_text()
+    assert (tmp_path / "table-1.csv").exists()
+
+
+def test_misuse_is_one_line(refused):
+    assert "there are" in refused(2, "reproduce", "table-9")
+    assert "it has lr, cnn, rnn" in refused(2, "reproduce", "table-1", "--task", "gpt")
+    assert "of one experiment" in refused(2, "reproduce", "all", "--report", "--out", "x")

@@ -1,0 +1,43 @@
+"""Small studies for tests: measured cells, so that nothing needs training."""
+
+from anarchic.study import Cell, Result, Study
+
+
+def measured(job):
+    """Seed 0 gives base, seed 1 base + 0.02, ..."""
+    return {
+        "value": job.cell.settings["base"] + 0.02 * job.seed,
+        "curve": {"round": [0, 1], "accuracy": [0.0, job.cell.settings["base"]]},
+    }
+
+
+def cell(name="a", base=0.5, paper=None, task="t", **columns):
+    return Cell(
+        name=name,
+        task=task,
+        settings={"base": base},
+        columns=columns,
+        paper=paper,
+        value="value",
+        measure=measured,
+    )
+
+
+def study(home, *cells, **options):
+    options = {"title": "A title", "about": "About it.", **options}
+    return Study(home=home, cells=cells, **options)
+
+
+def result(cell, seed, stopped_at=None, **numbers):
+    return Result(
+        task=cell.task,
+        cell=cell.name,
+        seed=seed,
+        numbers=numbers,
+        settings=cell.asked,
+        stopped_at=stopped_at,
+        share_s=30.0,
+        hardware={"name": "An abacus", "threads": 1},
+        software={"anarchic": "0.1.0"},
+        date="2022-07-17",
+    )

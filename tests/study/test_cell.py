@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from anarchic.errors import ConfigError
+from anarchic.sim.settings import Settings
+from anarchic.study import Cell, Job
+from tests.study.make import cell
+
+
+def trained(**settings):
+    return Cell(name="a", task="lr", settings=Settings(**settings))
+
+
+def recorded(cell):
+    return json.loads(json.dumps(cell.asked))
+
+
+def test_a_result_counts_whatever_it_was_computed_on():
+    there = trained(data="mnist", device="cuda", seed=3, threads=2)
+    assert trained(data="mnist").answered_by(recorded(there))
+
+
+def test_a_result_with_other_settings_does_not_count():
+    assert not trained(rounds=150).answered_by(recorded(trained(rounds=151)))
+    assert not cell(base=0.5).answered_by({"base": 0.6})
+
+
+def test_a_setting_that_did_not_exist_yet_had_its_default():
+    old = recorded(trained())
+    del old["clip"]
+    assert trained().answered_by(old)
+    assert not trained(clip=1.0).answered_by(old)
+
+
+def test_tuples_are_the_lists_that_json_makes_of_them():
+    biased = trained(workers=2, arrival_probs=(0.9, 0.1))
+    assert biased.answered_by(recorded(biased))
+
+
+def test_a_smoke_run_cannot_be_taken_for_the_cell():
+    for full in (trained(data="mnist"), cell()):
+        assert not full.answered_by(recorded(full.smoke()))
+        assert full.smoke().answered_by(recorded(full.smoke()))
+
+
+def test_a_job_puts_seed_and_device_into_the_settings():
+    settings = Job(trained(rounds=7), seed=4, device="cuda").settings
+    assert (settings.rounds, settings.seed, settings.device) == (7, 4, "cuda")
+
+
+def test_what_cannot_be_a_cell_is_refused():
+    with pytest.raises(ConfigError, match="named as its files"):
+        replace(trained(), name="p/1")
+    with pytest.raises(ConfigError, match="not both"):
+        replace(cell(), train=lambda job: None)
+    with pytest.raises(ConfigError, match="give train or measure"):
+        Cell(name="a", task="t", settings={"base": 1})

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+
+from anarchic.study import Claim, Findings, Line, Picture
+from anarchic.study.page import page_text, write_pages
+from anarchic.study.tables import as_csv, fixed
+from tests.study.make import cell, result, study
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Two rows by two settings: three cells run with two seeds, one not at all."""
+    cells = [
+        cell(f"p{p}-{s}", paper=paper, p=p, setting=s)
+        for (p, s), paper in {(1, "x"): 0.5, (1, "y"): 0.6, (2, "x"): 0.7, (2, "y"): 0.8}.items()
+    ]
+    lines = [
+        Line(c, [result(c, seed, value=c.paper + d) for seed, d in enumerate((0.01, 0.03))])
+        for c in cells[:3]
+    ]
+    return study(tmp_path / "a-table", *cells, across="setting"), Findings([*lines, Line(cells[3])])
+
+
+def test_the_table_has_the_paper_s_number_ours_and_the_difference(table):
+    rows = list(csv.DictReader(io.StringIO(as_csv(*table))))
+    assert len(rows) == 4
+    first = {
+        n: rows[0][n] for n in ("task", "p", "setting", "paper", "ours", "difference", "seeds")
+    }
+    assert first == {
+        "task": "t",
+        "p": "1",
+        "setting": "x",
+        "paper": "0.5",
+        "ours": "0.52",
+        "difference": "0.02",
+        "seeds": "2",
+    }
+    assert float(rows[0]["spread"]) == pytest.approx(0.0141421)
+    assert (rows[3]["ours"], rows[3]["seeds"]) == ("", "0")
+
+
+def test_the_page_sets_the_settings_side_by_side(table, tmp_path):
+    text = page_text(*table, tmp_path)
+    assert "| p | x | y |" in text
+    assert "| 1 | 0.5200 ± 0.0141 (0.5000, +0.0200) | 0.6200 ± 0.0141 (0.6000, +0.0200) |" in text
+    assert "| 2 | 0.7200 ± 0.0141 (0.7000, +0.0200) | not run |" in text
+    assert "3 of 4 cells have results, with 2 seeds" in text
+    assert "anarchic reproduce a-table --task t --resume" in text
+    assert "| t | An abacus | 1 | ieee | anarchic 0.1.0 | 6 | 3 min | 2022-07-17 |" in text
+
+
+def test_claims_are_held_against_the_results(tmp_path):
+    a, b = cell("a", p=1), cell("b", p=2)
+    found = Findings([Line(a, [result(a, 0, value=0.5)]), Line(b)])
+    claims = [
+        Claim(text="low", of={"p": 1}, value=lambda f: f.one(p=1).ours, at_most=0.6),
+        Claim(text="high", of={"p": 1}, value=lambda f: 0.5, at_least=0.7, reason="So it is."),
+        Claim(text="between", of={"p": 1}, value=lambda f: 0.5, at_least=0.25, at_most=0.5),
+        Claim(text="later", value=lambda f: f.one(p=2).ours + 1, at_most=1),
+    ]
+    text = page_text(study(tmp_path, a, b, claims=claims), found, tmp_path)
+    assert "| low | at most 0.6 | 0.5000 | yes |" in text
+    assert "| high | at least 0.7 | 0.5000 | **no** |" in text
+    assert "- Not met: high. So it is." in text
+    assert "| between | 0.25 to 0.5 | 0.5000 | yes |" in text
+    assert "| later | at most 1 |  | not run |" in text
+
+
+def test_a_run_that_diverged_is_marked(tmp_path):
+    a = cell("a")
+    found = Findings([Line(a, [result(a, 0, value=0.1), result(a, 1, "diverged", value=0.1)])])
+    assert "diverged in 1 of 2" in page_text(study(tmp_path, a), found, tmp_path)
+
+
+def test_pictures_are_drawn_and_shown_once_there_is_something(tmp_path):
+    pytest.importorskip("matplotlib")
+    from anarchic.report.figure import new_figure
+
+    pictures = [
+        Picture(file="now.png", caption="Now", draw=lambda f: new_figure(1, 1)),
+        Picture(file="later.png", caption="Later", draw=lambda f: None),
+    ]
+    a = cell("a")
+    page = write_pages(study(tmp_path, a, pictures=pictures), Findings([Line(a)]), tmp_path)
+    assert "![Now](now.png)" in page.read_text()
+    assert "later.png" not in page.read_text()
+    assert (tmp_path / "now.png").exists()
+
+
+def test_without_matplotlib_the_page_is_made_all_the_same(tmp_path, monkeypatch, capsys):
+    import sys
+
+    from anarchic.report.figure import new_figure
+
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    picture = Picture(file="now.png", caption="Now", draw=lambda f: new_figure(1, 1))
+    a = cell("a")
+    page = write_pages(study(tmp_path, a, pictures=[picture]), Findings([Line(a)]), tmp_path)
+    assert page.exists()
+    assert "now.png is not drawn" in capsys.readouterr().err
+
+
+def test_numbers_are_as_precise_as_they_are_large():
+    assert fixed(0.12345, 4) == "0.1235"
+    assert fixed(-0.5, 2, signed=True) == "\N{MINUS SIGN}0.50"
+    assert fixed(61.25, 4) == "61.25"
+    assert fixed(12345.6, 4) == "12,346"
+    assert fixed(None, 4) == ""
