@@ -23,6 +23,7 @@ ALLOWED = {
     "sim": {"core", "data", "errors", "models", "participation", "train", "wire"},
     "server": {"core", "errors", "participation", "wire"},
     "worker": {"core", "data", "errors", "models", "train", "wire"},
+    "theory": {"core", "data", "errors", "participation", "sim", "train"},
     "report": {"core", "data", "errors", "participation", "sim", "wire"},
     "study": {"core", "data", "errors", "participation", "report", "sim", "train", "wire"},
 }

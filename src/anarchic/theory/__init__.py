@@ -1,0 +1,84 @@
+"""What the paper proves, as functions: conditions, bounds, rates, and the numbers they take.
+
+`Problem`, `Rates`, `Arrivals` and `Memory` hold the numbers, given or estimated
+(`estimate_constants`, `arrivals_of`, `memory_of`); `general_*` is Theorem 2, `uniform_*` Theorem 3,
+`memory_*` Theorem 4, `lower_bound` the construction of Theorem 1; `judge`, `judge_experiment` and
+`judge_run` put all of it together.
+"""
+
+from anarchic.theory import lower_bound
+from anarchic.theory.bounds import (
+    Bound,
+    general_bound,
+    memory_bound,
+    sampling_variance,
+    uniform_bound,
+)
+from anarchic.theory.conditions import (
+    Condition,
+    Limits,
+    general_conditions,
+    general_limits,
+    memory_conditions,
+    memory_limits,
+    uniform_conditions,
+    uniform_limits,
+)
+from anarchic.theory.estimate import (
+    Estimate,
+    estimate_constants,
+    estimate_smoothness,
+    estimate_variances,
+)
+from anarchic.theory.numbers import Arrivals, Memory, Problem, Rates
+from anarchic.theory.observed import Balance, arrivals_of, balance_of, memory_of
+from anarchic.theory.rates import (
+    corollary_rates,
+    general_rate,
+    memory_rate,
+    rounds_needed,
+    rounds_until_speed_up,
+    uniform_rate,
+)
+from anarchic.theory.report import Report, Verdict, judge, judge_experiment, judge_run, plain
+
+__all__ = [
+    "Arrivals",
+    "Balance",
+    "Bound",
+    "Condition",
+    "Estimate",
+    "Limits",
+    "Memory",
+    "Problem",
+    "Rates",
+    "Report",
+    "Verdict",
+    "arrivals_of",
+    "balance_of",
+    "corollary_rates",
+    "estimate_constants",
+    "estimate_smoothness",
+    "estimate_variances",
+    "general_bound",
+    "general_conditions",
+    "general_limits",
+    "general_rate",
+    "judge",
+    "judge_experiment",
+    "judge_run",
+    "lower_bound",
+    "memory_bound",
+    "memory_conditions",
+    "memory_limits",
+    "memory_of",
+    "memory_rate",
+    "plain",
+    "rounds_needed",
+    "rounds_until_speed_up",
+    "sampling_variance",
+    "uniform_bound",
+    "uniform_conditions",
+    "uniform_limits",
+    "uniform_rate",
+]

@@ -1,0 +1,175 @@
+"""The right-hand sides of Theorems 2, 3 and 4: how large the mean squared gradient can be.
+
+Each bounds (1/T) sum_t E ||grad f(x_t)||^2 over the versions 0 .. T - 1, provided that its
+conditions hold (``anarchic.theory.conditions``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from anarchic.theory.numbers import Arrivals, Memory, Problem, Rates
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A right-hand side, term by term.
+
+    ``start`` is what is left of f(x_0) - f_*, ``noise`` what sigma_L adds, ``heterogeneity`` what
+    sigma_G adds; ``alpha_local`` and ``alpha_global`` are alpha_L and alpha_G as the theorem has
+    them, in parts. ``floor`` is the part of ``heterogeneity`` that neither time nor rates remove.
+    ``left_out`` is what the theorem should have and does not; it is not part of ``total``.
+    """
+
+    theorem: int
+    start: float
+    noise: float
+    heterogeneity: float
+    alpha_local: Mapping[str, float]
+    alpha_global: Mapping[str, float]
+    floor: float = 0.0
+    left_out: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.start + self.noise + self.heterogeneity
+
+
+def general_bound(problem: Problem, rates: Rates, arrivals: Arrivals) -> Bound:
+    """Theorem 2, AFA-CD with arrivals of any kind.
+
+    4 (f_0 - f_*) / (eta eta_L T) + 4 (alpha_L sigma_L^2 + alpha_G sigma_G^2), where
+
+        alpha_L = (L eta eta_L + 3 tau^2 L^2 eta^2 eta_L^2) (1/K) / m + 15/2 eta_L^2 L^2 K-bar
+        alpha_G = 3/2 + 45 L^2 eta_L^2 K-hat^2
+
+    with means over the rounds of 1/K_t, K-bar_t and K-hat_t^2. The 3/2 is the error ball of
+    Theorem 1: it stays. Departs from the paper in: nothing.
+
+    >>> from anarchic.theory import Arrivals, Problem, Rates, general_bound
+    >>> problem = Problem(smoothness=1, sigma_local=0, sigma_global=1, gap=1)
+    >>> arrivals = Arrivals.steady(workers=10, m=5, rounds=100)
+    >>> general_bound(problem, Rates(server_lr=10, local_lr=0.01), arrivals).floor
+    6.0
+    """
+    y, drift = _step_and_drift(problem, rates)
+    each = arrivals.inverse_steps / arrivals.m
+    local = {
+        "step": y * each,
+        "delay": 3 * arrivals.staleness**2 * y**2 * each,
+        "drift": 7.5 * drift * arrivals.mean_steps,
+    }
+    share = {"arrivals": 1.5, "drift": 45 * drift * arrivals.square_steps}
+    floor = 4 * share["arrivals"] * problem.sigma_global**2
+    return _bound(2, problem, rates, arrivals.rounds, 4.0, local, share, floor=floor)
+
+
+def uniform_bound(problem: Problem, rates: Rates, arrivals: Arrivals) -> Bound:
+    """Theorem 3, AFA-CD with workers that arrive uniformly at random.
+
+    4 (f_0 - f_*) / (eta eta_L T) + 4 (alpha_L sigma_L^2 + alpha_G sigma_G^2), where
+
+        alpha_L = (L eta eta_L + 2 tau^2 L^2 eta^2 eta_L^2) (1/K) / m + 5 eta_L^2 L^2 K-bar
+        alpha_G = 30 L^2 eta_L^2 K-hat^2
+
+    Departs from the paper in: nothing, but the theorem cannot be right as it stands, see
+    ``sampling_variance``, which ``left_out`` holds.
+    """
+    y, drift = _step_and_drift(problem, rates)
+    each = arrivals.inverse_steps / arrivals.m
+    local = {
+        "step": y * each,
+        "delay": 2 * arrivals.staleness**2 * y**2 * each,
+        "drift": 5 * drift * arrivals.mean_steps,
+    }
+    share = {"drift": 30 * drift * arrivals.square_steps}
+    left_out = sampling_variance(problem, rates, arrivals)
+    return _bound(3, problem, rates, arrivals.rounds, 4.0, local, share, left_out=left_out)
+
+
+def memory_bound(problem: Problem, rates: Rates, memory: Memory) -> Bound:
+    """Theorem 4, AFA-CS with arrivals of any kind.
+
+    4 (f(x_0) - f(x_T)) / (eta eta_L T) + alpha_L sigma_L^2 + alpha_G sigma_G^2, where
+
+        alpha_L = (4/M) [5 L^2 eta_L^2 K-bar
+                         + (2 eta^2 eta_L^2 (M - m')^2 L^2 tau^2 / M^2 + L eta eta_L) (1/K)]
+        alpha_G = (120 L^2 eta_L^2 / M) K-hat^2
+
+    with K-bar_t and K-hat_t^2 *sums* over the M rows, as the proof defines them, and tau and m' of
+    the rows in memory, see ``Memory``. Departs from the text in: it prints 4 f(x_0) - f(x_T), the
+    proof gives 4 (f(x_0) - f(x_T)); it inherits the means of Theorem 2 for K-bar and K-hat^2. f_*
+    in place of f(x_T) makes the bound larger, so ``Problem.gap`` serves here too. A gap that the
+    proof leaves: a row is used in many steps, so its noise is in x_t already, and its expectation
+    given x_t is not Delta_i; and where it writes grad f(x) - Delta_i, grad f_i is meant.
+    """
+    y, drift = _step_and_drift(problem, rates)
+    M = memory.workers
+    delay = 2 * memory.delay**2 * y**2 * memory.inverse_steps if memory.delay else 0.0
+    local = {
+        "step": 4 / M * y * memory.inverse_steps,
+        "delay": 4 / M * delay,
+        "drift": 20 / M * drift * memory.sum_steps,
+    }
+    share = {"drift": 120 / M * drift * memory.sum_square_steps}
+    return _bound(4, problem, rates, memory.rounds, 1.0, local, share)
+
+
+def sampling_variance(problem: Problem, rates: Rates, arrivals: Arrivals) -> float:
+    """What Theorem 3 leaves out: the chance in which m of the M workers are drawn.
+
+    The mean gradient of m workers, drawn without replacement, has the variance
+    (M - m) / (m (M - 1)) * sigma_G^2 about that of all M. The proof loses it: after (b12) it bounds
+    sum_{i != j} ||z_i - z_j||^2 by 2 (M - 1) sum_i ||z_i||^2, which is false where sum_i z_i = 0,
+    that is near every stationary point; 2 M takes the place of 2 (M - 1), and nothing is left to
+    pay for the variance with. Done with care, E ||mean z||^2 of the sample is that of all, plus
+    the variance, whose ||z_i - grad f||^2 is bounded as A_3 is in Theorem 2; to leading order
+
+        12 (L eta eta_L + 2 tau^2 L^2 eta^2 eta_L^2) (M - m) / (m (M - 1)) sigma_G^2
+
+    is to be added to the right-hand side. It vanishes with the step, as the noise of sigma_L does,
+    so the rate of the corollary stands; it is 0 at m = M. On the functions of Theorem 1 with either
+    worker equally likely the error is known in closed form (``lower_bound.error_ball``) and lies
+    above Theorem 3's bound once eta_L is small and eta * eta_L is not.
+    """
+    M, m = arrivals.workers, arrivals.m
+    if m >= M:
+        return 0.0
+    y = problem.smoothness * rates.step
+    paid = y + 2 * arrivals.staleness**2 * y**2
+    return 12 * paid * (M - m) / (m * (M - 1)) * problem.sigma_global**2
+
+
+def _step_and_drift(problem: Problem, rates: Rates) -> tuple[float, float]:
+    """L eta eta_L and L^2 eta_L^2."""
+    return problem.smoothness * rates.step, (problem.smoothness * rates.local_lr) ** 2
+
+
+def _bound(
+    theorem: int,
+    problem: Problem,
+    rates: Rates,
+    rounds: int,
+    factor: float,
+    alpha_local: Mapping[str, float],
+    alpha_global: Mapping[str, float],
+    *,
+    floor: float = 0.0,
+    left_out: float = 0.0,
+) -> Bound:
+    return Bound(
+        theorem,
+        4 * problem.gap / (rates.step * rounds),
+        factor * _times(sum(alpha_local.values()), problem.sigma_local**2),
+        factor * _times(sum(alpha_global.values()), problem.sigma_global**2),
+        alpha_local,
+        alpha_global,
+        floor,
+        left_out,
+    )
+
+
+def _times(alpha: float, variance: float) -> float:
+    """An unbounded delay (alpha infinite) does no harm where there is no variance."""
+    return alpha * variance if variance else 0.0

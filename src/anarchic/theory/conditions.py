@@ -1,0 +1,193 @@
+"""The conditions on learning rates under which Theorems 2, 3 and 4 hold, and the largest rates.
+
+Each theorem has three:
+
+- *drift* keeps the local steps near the model they start from, (a11) in the proof of Theorem 2;
+- *gradient* keeps what they drift below the gradient itself, (a13), (b13) and (c5);
+- *step* keeps the server's step, with delay, from overshooting, (a13), after (b12), and (c4).
+
+Departs from the paper in two points. The *gradient* conditions carry tau as a factor and are
+vacuous at tau = 0, although the step of the proof that they serve needs a bound then too: with
+tau = 0 every round still meets its own gradient once. They carry max(tau, 1) here. (Counted with
+care a version is met in up to tau + 1 rounds; the paper's tau is kept from 1 on.) And the *step*
+condition of Theorem 3 is printed with tau^2 where the line before, (b9), has 2 tau^2: a factor is
+lost on the way. It carries 2 tau^2 here, which implies the printed one and equals it at tau = 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, sqrt
+
+from anarchic.errors import ConfigError
+from anarchic.theory.numbers import Arrivals, Memory, Rates
+
+
+@dataclass(frozen=True)
+class Condition:
+    """An inequality ``value <= limit`` (``<`` where ``strict``) between numbers of a run."""
+
+    name: str
+    formula: str
+    value: float
+    limit: float
+    strict: bool = False
+
+    @property
+    def holds(self) -> bool:
+        return self.value < self.limit if self.strict else self.value <= self.limit
+
+    @property
+    def margin(self) -> float:
+        """The share of the limit that is left; below 0 where the condition is broken."""
+        return 1 - self.value / self.limit
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The largest learning rates that a theorem allows.
+
+    Its conditions hold where eta_L is below ``local_lr`` and eta * eta_L is at most ``step``.
+    """
+
+    local_lr: float
+    step: float
+
+    def rates(self, share: float = 0.99) -> Rates:
+        """Rates just within the limits; raises ConfigError where no rates are."""
+        if not self.step > 0 or not self.local_lr > 0:
+            raise ConfigError(
+                "No learning rates satisfy the conditions: the delay is unbounded, because some "
+                "worker never reported."
+            )
+        local_lr = share * self.local_lr
+        return Rates(server_lr=share * self.step / local_lr, local_lr=local_lr)
+
+
+def general_conditions(
+    smoothness: float, rates: Rates, arrivals: Arrivals
+) -> tuple[Condition, Condition, Condition]:
+    """Theorem 2, AFA-CD with arrivals of any kind.
+
+    6 eta_L^2 (2 K^2 - 3 K + 1) L^2 <= 1 and 180 eta_L^2 K^2 L^2 max(tau, 1) < 1 for every K, and
+    2 L eta eta_L + 6 tau^2 L^2 eta^2 eta_L^2 <= 1. (Equation (a12) of the proof prints half of the
+    last term; the inequality that it stands for needs all of it, as the theorem says.)
+    """
+    L, tau, K = smoothness, arrivals.staleness, arrivals.steps_max
+    y = L * rates.step
+    return (
+        _drift(L, rates.local_lr, K),
+        Condition(
+            "gradient",
+            "180 eta_L^2 K^2 L^2 max(tau, 1) < 1",
+            180 * rates.local_lr**2 * K**2 * L**2 * max(tau, 1),
+            1.0,
+            strict=True,
+        ),
+        Condition(
+            "step",
+            "2 L eta eta_L + 6 tau^2 L^2 eta^2 eta_L^2 <= 1",
+            2 * y + 6 * tau**2 * y**2,
+            1.0,
+        ),
+    )
+
+
+def uniform_conditions(
+    smoothness: float, rates: Rates, arrivals: Arrivals
+) -> tuple[Condition, Condition, Condition]:
+    """Theorem 3, AFA-CD with workers that arrive uniformly at random.
+
+    *drift* as in Theorem 2; 120 L^2 K-hat_t^2 eta_L^2 max(tau, 1) < 1 for every round; and
+    L eta eta_L + 2 L^2 eta^2 eta_L^2 tau^2 <= 1 / (2 M), printed without the 2 (see above).
+    """
+    L, tau = smoothness, arrivals.staleness
+    y = L * rates.step
+    return (
+        _drift(L, rates.local_lr, arrivals.steps_max),
+        Condition(
+            "gradient",
+            "120 L^2 K-hat^2 eta_L^2 max(tau, 1) < 1",
+            120 * L**2 * arrivals.worst_square_steps * rates.local_lr**2 * max(tau, 1),
+            1.0,
+            strict=True,
+        ),
+        Condition(
+            "step",
+            "L eta eta_L + 2 L^2 eta^2 eta_L^2 tau^2 <= 1/(2M)",
+            y + 2 * tau**2 * y**2,
+            1 / (2 * arrivals.workers),
+        ),
+    )
+
+
+def memory_conditions(
+    smoothness: float, rates: Rates, memory: Memory
+) -> tuple[Condition, Condition, Condition]:
+    """Theorem 4, AFA-CS with arrivals of any kind.
+
+    *drift* as in Theorem 2; (30 L^2 eta_L^2 max(tau, 1) / M) sum_i K_{t,i}^2 <= 1/4 for every
+    round; and (eta eta_L (M - m')^2 L^2 tau^2 / M^2 + L/2) eta eta_L <= 1/4. tau is the age of a
+    row and m' the number of rows without delay, see ``Memory``.
+    """
+    L, M = smoothness, memory.workers
+    y = L * rates.step
+    squares = memory.worst_sum_square_steps / M
+    return (
+        _drift(L, rates.local_lr, memory.steps_max),
+        Condition(
+            "gradient",
+            "30 L^2 eta_L^2 max(tau, 1) (sum_i K_i^2) / M <= 1/4",
+            30 * L**2 * rates.local_lr**2 * max(memory.row_age, 1) * squares,
+            1 / 4,
+        ),
+        Condition(
+            "step",
+            "(eta eta_L (M - m')^2 L^2 tau^2 / M^2 + L/2) eta eta_L <= 1/4",
+            memory.delay**2 * y**2 + y / 2,
+            1 / 4,
+        ),
+    )
+
+
+def general_limits(smoothness: float, arrivals: Arrivals) -> Limits:
+    """The largest rates of Theorem 2: its conditions, solved for eta_L and for eta * eta_L."""
+    L, tau, K = smoothness, arrivals.staleness, arrivals.steps_max
+    local = 1 / (L * K * sqrt(180 * max(tau, 1)))
+    return Limits(min(_drift_limit(L, K), local), _largest(6 * tau**2, 2, 1) / L)
+
+
+def uniform_limits(smoothness: float, arrivals: Arrivals) -> Limits:
+    """The largest rates of Theorem 3."""
+    L, tau = smoothness, arrivals.staleness
+    local = 1 / (L * sqrt(120 * arrivals.worst_square_steps * max(tau, 1)))
+    step = _largest(2 * tau**2, 1, 1 / (2 * arrivals.workers)) / L
+    return Limits(min(_drift_limit(L, arrivals.steps_max), local), step)
+
+
+def memory_limits(smoothness: float, memory: Memory) -> Limits:
+    """The largest rates of Theorem 4; both are 0 where a worker never reported."""
+    L, squares = smoothness, memory.worst_sum_square_steps / memory.workers
+    local = 1 / (L * sqrt(120 * squares * max(memory.row_age, 1)))
+    step = _largest(memory.delay**2, 1 / 2, 1 / 4) / L
+    return Limits(min(_drift_limit(L, memory.steps_max), local), step)
+
+
+def _drift(smoothness: float, local_lr: float, steps: int) -> Condition:
+    # 2 K^2 - 3 K + 1 grows with K from K = 1 on: the largest K stands for all.
+    return Condition(
+        "drift",
+        "6 eta_L^2 (2K^2 - 3K + 1) L^2 <= 1",
+        6 * local_lr**2 * (2 * steps**2 - 3 * steps + 1) * smoothness**2,
+        1.0,
+    )
+
+
+def _drift_limit(smoothness: float, steps: int) -> float:
+    spread = 2 * steps**2 - 3 * steps + 1
+    return 1 / (smoothness * sqrt(6 * spread)) if spread else inf
+
+
+def _largest(a: float, b: float, c: float) -> float:
+    """The largest y with ``a y^2 + b y <= c``, written so that a = 0 is no exception."""
+    return 2 * c / (b + sqrt(b**2 + 4 * a * c))

@@ -1,0 +1,172 @@
+"""L, sigma_L and sigma_G of a task, by sampling.
+
+The assumptions want bounds that hold everywhere; nobody can measure those. What is measured here
+are the largest values at a few points, as a rule along a run, and over workers: lower bounds of
+the constants, from which the theorems' statements about that run follow as far as the points stand
+for its path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anarchic.core.types import Integers, Vector
+from anarchic.errors import ConfigError
+from anarchic.train.draws import Draws
+from anarchic.train.task import Picks, Task
+
+Floats = NDArray[np.float64]
+
+LANES = 16  # workers whose gradients are computed together
+WORKERS = 64  # of more workers, as many are looked at, evenly spaced
+CURVATURE_BATCH = 256
+_SETTLED = 0.005  # relative change at which power iteration ends
+_SEED = 20220  # not a run's: estimates are made of other samples than training
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The constants of Assumptions 1 and 3 as far as they were seen; the largest of all points.
+
+    ``squared_gradients`` are those of ||grad f||^2 at each point.
+    """
+
+    smoothness: float
+    sigma_local: float
+    sigma_global: float
+    squared_gradients: tuple[float, ...]
+
+
+def estimate_constants(
+    task: Task, points: Sequence[Vector], *, batch: int, repeats: int = 16, iterations: int = 30
+) -> Estimate:
+    """L, sigma_L and sigma_G of a task at ``points``; ``batch`` is the workers' own.
+
+    See ``estimate_smoothness`` and ``estimate_variances`` for how.
+
+    >>> from anarchic.data import random_quadratics
+    >>> from anarchic.train.quadratic import QuadraticTask
+    >>> task = QuadraticTask(random_quadratics(workers=4, dim=3, noise=0.5))
+    >>> found = estimate_constants(task, [task.init()], batch=1)
+    >>> round(found.smoothness, 2)
+    1.0
+    """
+    if not points:
+        raise ConfigError("The constants of a task are estimated at points: give at least one.")
+    seen = [estimate_variances(task, point, batch=batch, repeats=repeats) for point in points]
+    return Estimate(
+        max(estimate_smoothness(task, point, iterations=iterations) for point in points),
+        max(found.sigma_local for found in seen),
+        max(found.sigma_global for found in seen),
+        tuple(found.squared_gradient for found in seen),
+    )
+
+
+def estimate_smoothness(
+    task: Task, point: Vector, *, batch: int = CURVATURE_BATCH, iterations: int = 30
+) -> float:
+    """L near ``point``: the largest curvature, in absolute value, of any worker's function.
+
+    Power iteration: a random vector is multiplied by the Hessian again and again, each time as the
+    central difference of two gradients of the same ``batch`` samples, until its growth settles.
+    """
+    return max(
+        _curvature(_gradients_at(task, workers, batch, visit=0), point, len(workers), iterations)
+        for workers in _chunks(task)
+    )
+
+
+@dataclass(frozen=True)
+class Variances:
+    """Deviations at one point; ``squared_gradient`` is ||grad f||^2."""
+
+    sigma_local: float
+    sigma_global: float
+    squared_gradient: float
+
+
+def estimate_variances(task: Task, point: Vector, *, batch: int, repeats: int = 16) -> Variances:
+    """sigma_L and sigma_G at ``point``, those of the worker that deviates most.
+
+    Every worker draws ``repeats`` batches. sigma_L^2 is the sample variance of their gradients,
+    and the mean of them, a batch ``repeats`` times as large, stands for the worker's gradient. What
+    is left of the noise in it is known, and taken off the squares of sigma_G and of the gradient.
+    """
+    if repeats < 2:
+        raise ConfigError(f"A variance needs at least 2 repeats, got {repeats}.")
+    means, spreads = [], []
+    for workers in _chunks(task):
+        mean, spread = _moments(task, point, workers, batch, repeats)
+        means.append(mean)
+        spreads.append(spread)
+    mean, spread = np.concatenate(means), np.concatenate(spreads)
+    noise = spread / repeats  # of each worker's mean gradient
+    M, together = len(mean), mean.mean(axis=0)
+    apart = ((mean - together) ** 2).sum(axis=1) - (1 - 2 / M) * noise - noise.mean() / M
+    gradient = float(together @ together) - float(noise.mean()) / M
+    return Variances(
+        float(np.sqrt(spread.max())), float(np.sqrt(max(apart.max(), 0.0))), max(gradient, 0.0)
+    )
+
+
+Gradients = Callable[[Floats], Floats]  # (lanes, dim) -> (lanes, dim)
+
+
+def _curvature(gradients: Gradients, point: Vector, lanes: int, iterations: int) -> float:
+    resolution = float(np.cbrt(np.finfo(point.dtype).eps))
+    length = resolution * max(1.0, float(np.linalg.norm(point)))
+    vectors = np.random.default_rng(_SEED).normal(size=(lanes, len(point)))
+    growth = np.zeros(lanes)
+    for _ in range(iterations):
+        vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-300)
+        ahead, behind = gradients(point + length * vectors), gradients(point - length * vectors)
+        vectors = (ahead - behind) / (2 * length)
+        before, growth = growth, np.linalg.norm(vectors, axis=1)
+        if (np.abs(growth - before) <= _SETTLED * growth).all():
+            break
+    return float(growth.max())
+
+
+def _moments(
+    task: Task, point: Vector, workers: Integers, batch: int, repeats: int
+) -> tuple[Floats, Floats]:
+    """Mean (lanes, dim) and variance (lanes,) of stochastic gradients, in one pass."""
+    at = np.tile(point.astype(np.float64), (len(workers), 1))
+    mean, total = np.zeros_like(at), np.zeros(len(workers))
+    for repeat in range(repeats):
+        drawn = _gradients_at(task, workers, batch, visit=1 + repeat)(at)
+        away = drawn - mean
+        mean += away / (repeat + 1)
+        total += np.einsum("ij,ij->i", away, drawn - mean)
+    return mean, total / (repeats - 1)
+
+
+def _gradients_at(task: Task, workers: Integers, batch: int, visit: int) -> Gradients:
+    """Gradients of some workers on samples that stay the same."""
+    drawn = task.pick(_draws(workers, visit), batch)
+    picks: Picks = {name: pick[:, 0] for name, pick in drawn.items()}
+    dtype = task.init().dtype
+
+    def gradients(params: Floats) -> Floats:
+        computed = task.lane_gradients(task.put(params.astype(dtype)), workers, picks)
+        found: NDArray[Any] = task.get(computed)
+        return found.astype(np.float64)
+
+    return gradients
+
+
+def _draws(workers: Integers, visit: int) -> Draws:
+    return Draws(_SEED, workers, np.full(len(workers), visit), 1)
+
+
+def _chunks(task: Task) -> Iterator[Integers]:
+    holders = np.flatnonzero(task.samples)
+    if len(holders) > WORKERS:
+        holders = holders[np.linspace(0, len(holders) - 1, WORKERS).astype(np.int64)]
+    for start in range(0, len(holders), LANES):
+        yield holders[start : start + LANES]

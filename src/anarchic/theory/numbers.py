@@ -1,0 +1,188 @@
+"""The numbers that the theorems speak of, with the paper's symbols.
+
+Reference for the whole room: Yang, Zhang, Khanduri, Liu, "Anarchic Federated Learning", ICML 2022,
+arXiv:2108.09875. Where its text and its proofs differ, the proofs are kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from math import inf, isfinite, isnan
+from typing import Self
+
+from anarchic.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """What is optimised, as Assumptions 1 to 3 describe it.
+
+    Symbols: ``smoothness`` is L of every worker's function; ``sigma_local`` is sigma_L, the
+    deviation of a stochastic gradient from its worker's gradient; ``sigma_global`` is sigma_G, that
+    of a worker's gradient from the mean of all; ``gap`` is f(x_0) - f_*.
+    """
+
+    smoothness: float
+    sigma_local: float
+    sigma_global: float
+    gap: float
+
+    def __post_init__(self) -> None:
+        _finite(self)
+        _at_least(self, 0, "sigma_local", "sigma_global", "gap")
+        if self.smoothness <= 0:
+            raise ConfigError(f"The smoothness L must be above 0, got {self.smoothness}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates:
+    """Learning rates: ``server_lr`` is eta, ``local_lr`` is eta_L."""
+
+    server_lr: float
+    local_lr: float
+
+    def __post_init__(self) -> None:
+        _finite(self)
+        if min(self.server_lr, self.local_lr) <= 0:
+            raise ConfigError(
+                f"Learning rates must be above 0, got eta={self.server_lr} and "
+                f"eta_L={self.local_lr}."
+            )
+
+    @property
+    def step(self) -> float:
+        """eta * eta_L, what the server's step along a mean gradient is multiplied by."""
+        return self.server_lr * self.local_lr
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrivals:
+    """What Theorems 2 and 3 need to know of the updates that arrive.
+
+    Symbols: ``workers`` is M, ``rounds`` is T, ``staleness`` is tau, the largest of all updates;
+    ``steps_max`` is the largest K_{t,i}; ``inverse_steps``, ``mean_steps`` and ``square_steps`` are
+    the means over all rounds of 1/K_t, K-bar_t and K-hat_t^2, each the mean over the m updates of a
+    round; ``worst_square_steps`` is the largest K-hat_t^2 of a round.
+    Departs from the paper in: the proof of Theorem 3 takes K-bar_t and K-hat_t^2 over all M
+    workers, also those that sent nothing; under uniform arrivals the expectation is the same.
+    """
+
+    workers: int
+    m: int
+    rounds: int
+    staleness: int
+    steps_max: int
+    inverse_steps: float
+    mean_steps: float
+    square_steps: float
+    worst_square_steps: float
+
+    def __post_init__(self) -> None:
+        _at_least(self, 0, "staleness", "inverse_steps")
+        _at_least(self, 1, "workers", "m", "rounds", "steps_max", "mean_steps", "square_steps")
+
+    @classmethod
+    def steady(
+        cls, *, workers: int, m: int, rounds: int, staleness: int = 0, local_steps: int = 1
+    ) -> Self:
+        """Every visit takes the same number of local steps, K."""
+        K = local_steps
+        _at_least_one_step(K)
+        return cls(
+            workers=workers,
+            m=m,
+            rounds=rounds,
+            staleness=staleness,
+            steps_max=K,
+            inverse_steps=1 / K,
+            mean_steps=K,
+            square_steps=K**2,
+            worst_square_steps=K**2,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """What Theorem 4 needs to know of the rows that AFA-CS steps along.
+
+    Symbols: ``row_age`` is tau of Theorem 4: the age of a worker's row in memory when it is used,
+    counted from the version that the worker pulled, and not the staleness of an arriving update (a
+    row ages until its worker reports again); ``fresh`` is m', the number of rows without delay, the
+    least of all rounds, since the proof needs M - m' as a bound. ``inverse_steps`` is the mean over
+    the rounds of 1/K_t, itself a mean over the M rows; ``sum_steps`` and ``sum_square_steps`` are
+    those of K-bar_t and K-hat_t^2, which the proof defines as *sums* over the M rows, where the
+    text of the theorem inherits the means of Theorem 2; ``worst_sum_square_steps`` is the largest
+    K-hat_t^2 of a round. ``first`` is the round from which on every worker has a row: the theorem
+    knows no earlier ones, in which a silent worker counts as zero. ``row_age`` is infinite where a
+    worker never reported.
+    """
+
+    workers: int
+    rounds: int
+    row_age: float
+    fresh: int
+    steps_max: int
+    inverse_steps: float
+    sum_steps: float
+    sum_square_steps: float
+    worst_sum_square_steps: float
+    first: int = 0
+
+    def __post_init__(self) -> None:
+        _at_least(self, 0, "row_age", "fresh", "inverse_steps", "first")
+        _at_least(self, 1, "workers", "rounds", "steps_max", "sum_steps", "sum_square_steps")
+        if self.fresh > self.workers:
+            raise ConfigError(
+                f"At most all {self.workers} rows are without delay, got fresh={self.fresh}."
+            )
+
+    @property
+    def stale_share(self) -> float:
+        """(M - m') / M."""
+        return (self.workers - self.fresh) / self.workers
+
+    @property
+    def delay(self) -> float:
+        """(M - m') * tau / M, how delay enters Theorem 4; 0 where no row is late."""
+        return self.stale_share * self.row_age if self.stale_share else 0.0
+
+    @classmethod
+    def steady(
+        cls, *, workers: int, rounds: int, row_age: float = 0, fresh: int = 0, local_steps: int = 1
+    ) -> Self:
+        """Every visit takes the same number of local steps, K."""
+        K = local_steps
+        _at_least_one_step(K)
+        return cls(
+            workers=workers,
+            rounds=rounds,
+            row_age=row_age,
+            fresh=fresh,
+            steps_max=K,
+            inverse_steps=1 / K,
+            sum_steps=workers * K,
+            sum_square_steps=workers * K**2,
+            worst_sum_square_steps=workers * K**2,
+        )
+
+
+def _at_least_one_step(local_steps: int) -> None:
+    if not local_steps >= 1:
+        raise ConfigError(f"A visit takes at least one local step, got local_steps={local_steps}.")
+
+
+def _finite(record: Problem | Rates) -> None:
+    for field in fields(record):
+        if not isfinite(value := getattr(record, field.name)):
+            raise ConfigError(
+                f"{type(record).__name__} needs finite numbers, got {field.name}={value}."
+            )
+
+
+def _at_least(record: Problem | Arrivals | Memory, least: float, *names: str) -> None:
+    for name in names:
+        value = getattr(record, name)
+        if isnan(value) or value < least or (value == inf and name != "row_age"):
+            raise ConfigError(
+                f"{type(record).__name__} needs {name} >= {least:g}, got {name}={value}."
+            )

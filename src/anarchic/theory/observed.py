@@ -1,0 +1,129 @@
+"""What a timetable says of delay, local steps and who arrives: tau, m', K, and how even it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, sqrt
+
+import numpy as np
+
+from anarchic.errors import ConfigError
+from anarchic.participation.timetable import Timetable
+from anarchic.theory.numbers import Arrivals, Memory
+
+SURPRISING = 3.0  # standard deviations
+
+
+@dataclass(frozen=True)
+class Balance:
+    """How evenly the workers arrive.
+
+    Shares are of all updates. ``surprise`` is how far the counts are from those of workers that are
+    equally likely, by the chi-squared test, in standard deviations of the normal distribution
+    (Wilson and Hilferty's approximation).
+    """
+
+    share_min: float
+    share_max: float
+    silent: int
+    surprise: float
+
+    @property
+    def biased(self) -> bool:
+        """Equally likely workers would look like this once in about a thousand runs at most."""
+        return self.surprise > SURPRISING
+
+
+def arrivals_of(table: Timetable) -> Arrivals:
+    """The numbers of Theorems 2 and 3, from the full rounds of a run.
+
+    >>> from anarchic.participation import Sampler, UniformSteps
+    >>> table = Sampler(10, 5, UniformSteps(5), versions_back=5).timetable(0, rounds=100)
+    >>> found = arrivals_of(table)
+    >>> found.staleness, found.steps_max, 5 < found.mean_steps < 6
+    (4, 10, True)
+    """
+    table = _full_rounds(table)
+    steps = table.local_steps.astype(np.float64)
+    squares = (steps**2).reshape(table.rounds, table.m).mean(axis=1)
+    return Arrivals(
+        workers=table.workers,
+        m=table.m,
+        rounds=table.rounds,
+        staleness=int(table.staleness.max()),
+        steps_max=int(steps.max()),
+        inverse_steps=float((1 / steps).mean()),
+        mean_steps=float(steps.mean()),
+        square_steps=float(squares.mean()),
+        worst_square_steps=float(squares.max()),
+    )
+
+
+def memory_of(table: Timetable) -> Memory:
+    """The numbers of Theorem 4: the rows that AFA-CS holds when it takes each step.
+
+    Step t uses the last update of every worker that arrived up to then; its age is t less the
+    version that the worker pulled. Counted from the round in which the last worker has reported for
+    the first time; where one never does, over all rounds, and the age is infinite.
+    """
+    table = _full_rounds(table)
+    first = _complete_at(table)
+    pulled = np.zeros(table.workers, np.int64)
+    steps = np.zeros(table.workers)
+    inverse = np.zeros(table.workers)
+    seen: list[tuple[float, int, float, float, float]] = []
+    for t in range(table.rounds):
+        rows = slice(t * table.m, (t + 1) * table.m)
+        who, K = table.worker[rows], table.local_steps[rows]
+        # Where a worker has several updates in a round, NumPy keeps the last, as the server does.
+        pulled[who], steps[who], inverse[who] = table.base_version[rows], K, 1 / K
+        if t >= (first or 0):
+            fresh = int(np.count_nonzero((pulled == t) & (steps > 0)))
+            age = t - int(pulled.min())
+            seen.append((age, fresh, inverse.mean(), steps.sum(), float(steps @ steps)))
+    ages, fresh_rows, inverses, sums, squares = zip(*seen, strict=True)
+    return Memory(
+        workers=table.workers,
+        rounds=len(seen),
+        row_age=inf if first is None else max(ages),
+        fresh=min(fresh_rows),
+        steps_max=int(table.local_steps.max()),
+        inverse_steps=float(np.mean(inverses)),
+        sum_steps=float(np.mean(sums)),
+        sum_square_steps=float(np.mean(squares)),
+        worst_sum_square_steps=float(max(squares)),
+        first=first or 0,
+    )
+
+
+def balance_of(table: Timetable) -> Balance:
+    """How evenly the updates of a run are spread over the workers."""
+    counts = np.bincount(_full_rounds(table).worker, minlength=table.workers)
+    shares = counts / counts.sum()
+    return Balance(
+        float(shares.min()), float(shares.max()), int(np.sum(counts == 0)), _surprise(counts)
+    )
+
+
+def _surprise(counts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> float:
+    degrees = len(counts) - 1
+    if degrees == 0:
+        return 0.0
+    even = counts.mean()
+    statistic = float(((counts - even) ** 2).sum() / even)
+    spread = 2 / (9 * degrees)
+    return float(((statistic / degrees) ** (1 / 3) - (1 - spread)) / sqrt(spread))
+
+
+def _full_rounds(table: Timetable) -> Timetable:
+    if table.rounds < 1:
+        raise ConfigError(
+            f"A timetable of {len(table)} updates has no full round of {table.m}: let it run on."
+        )
+    return table if len(table) == table.rounds * table.m else table.cut(table.rounds)
+
+
+def _complete_at(table: Timetable) -> int | None:
+    """The round in which the last worker reports for the first time; None where one never does."""
+    workers, rows = np.unique(table.worker, return_index=True)
+    return None if len(workers) < table.workers else int(rows.max()) // table.m

@@ -1,0 +1,97 @@
+import numpy as np
+import pytest
+
+from anarchic.data import Quadratics, random_quadratics
+from anarchic.errors import ConfigError
+from anarchic.theory import estimate_constants, estimate_smoothness, estimate_variances
+from anarchic.train.quadratic import QuadraticTask
+
+
+def spread(noise=0.0, workers=40, dim=6):
+    """Functions with curvatures up to 5, the workers' gradients apart by what optima they have."""
+    rng = np.random.default_rng(4)
+    curvatures = np.linspace(0.5, 5, dim)
+    optima = rng.normal(size=(workers, dim))
+    return Quadratics(np.tile(curvatures, (workers, 1)), optima, noise)
+
+
+def test_smoothness_is_the_largest_curvature_of_any_worker():
+    task = QuadraticTask(random_quadratics(20, 8, condition=10))
+    assert estimate_smoothness(task, task.init()) == pytest.approx(1, rel=0.02)
+    uneven = Quadratics(np.array([[1.0, 2.0], [7.0, 0.1], [3.0, -4.0]]), np.zeros((3, 2)))
+    task = QuadraticTask(uneven)
+    assert estimate_smoothness(task, task.init()) == pytest.approx(7, rel=0.02)
+
+
+def test_curvature_downwards_counts():
+    task = QuadraticTask(Quadratics(np.array([[1.0, -3.0]]), np.zeros((1, 2))))
+    assert estimate_smoothness(task, task.init()) == pytest.approx(3, rel=0.02)
+
+
+def test_sigma_local_is_the_noise_of_a_batch():
+    task = QuadraticTask(spread(noise=2.0, dim=50))
+    for batch in (1, 4):
+        found = estimate_variances(task, task.init(), batch=batch, repeats=64)
+        # The largest of 40 estimates, each with a relative deviation of about 1.3 %.
+        assert found.sigma_local == pytest.approx(2 / np.sqrt(batch), rel=0.06)
+
+
+@pytest.mark.parametrize("noise", [0.0, 2.0])
+def test_sigma_global_is_that_of_the_worker_farthest_off_whatever_the_noise(noise):
+    functions = spread(noise)
+    task, x = QuadraticTask(functions), np.full(6, 0.5)
+    gradients = np.stack([functions.gradient(x, worker) for worker in range(40)])
+    apart = ((gradients - gradients.mean(axis=0)) ** 2).sum(axis=1).max()
+    found = estimate_variances(task, x, batch=1, repeats=256)
+    assert found.sigma_global == pytest.approx(np.sqrt(apart), rel=1e-9 if noise == 0 else 0.03)
+    squared = (gradients.mean(axis=0) ** 2).sum()
+    assert found.squared_gradient == pytest.approx(squared, rel=1e-9 if noise == 0 else 0.05)
+
+
+def test_noise_alone_is_not_taken_for_heterogeneity():
+    alike = Quadratics(np.ones((10, 20)), np.zeros((10, 20)), noise=1.0)
+    found = estimate_variances(QuadraticTask(alike), np.zeros(20), batch=1, repeats=64)
+    assert found.sigma_global < 0.1  # without the correction: 1/8 and more
+    assert found.squared_gradient < 0.01
+
+
+def test_the_largest_of_all_points_counts():
+    # Gradients of workers with other curvatures part with the distance.
+    functions = Quadratics(np.array([[1.0], [3.0]]), np.zeros((2, 1)))
+    task = QuadraticTask(functions)
+    near, far = np.array([1.0]), np.array([10.0])
+    found = estimate_constants(task, [near, far], batch=1)
+    assert found.sigma_global == pytest.approx(10)  # (3 - 1) / 2 * 10
+    assert found.sigma_local == pytest.approx(0, abs=1e-9)
+    assert found.squared_gradients == pytest.approx((4, 400))
+    assert found.smoothness == pytest.approx(3, rel=1e-6)
+
+
+def test_estimates_repeat():
+    task = QuadraticTask(spread(noise=1.0))
+    once, again = (estimate_constants(task, [task.init()], batch=2) for _ in range(2))
+    assert once == again
+
+
+def test_a_torch_task_in_single_precision():
+    pytest.importorskip("torch")
+    from anarchic import Settings, build
+
+    experiment = build(Settings(labels_per_worker=1, rounds=1))
+    task, x = experiment.task, experiment.task.init()
+    apart = estimate_constants(task, [x], batch=64, repeats=8)
+    mixed = estimate_constants(build(Settings(rounds=1)).task, [x], batch=64, repeats=8)
+    assert apart.sigma_global > 3 * mixed.sigma_global
+    # The loss is convex: no curvature can lie above that of softmax, 1/2 of the inputs' squares.
+    squares = float((task.get(task._x) ** 2).reshape(len(task._x), -1).sum(axis=1).max())
+    assert 0.1 < apart.smoothness < 0.5 * (squares + 1)
+    whole = estimate_variances(task, x, batch=64, repeats=8)
+    assert whole.sigma_local == pytest.approx(apart.sigma_local)
+
+
+def test_what_cannot_be_estimated_is_refused():
+    task = QuadraticTask(spread())
+    with pytest.raises(ConfigError, match="point"):
+        estimate_constants(task, [], batch=1)
+    with pytest.raises(ConfigError, match="2 repeats"):
+        estimate_variances(task, task.init(), batch=1, repeats=1)

@@ -1,0 +1,106 @@
+from math import inf
+
+import numpy as np
+import pytest
+
+from anarchic.errors import ConfigError
+from anarchic.participation import ConstantSteps, Sampler, Timetable, UniformSteps
+from anarchic.participation.timetable import running_numbers
+from anarchic.theory import arrivals_of, balance_of, memory_of
+
+
+def table(worker, base, steps, *, workers, m=2):
+    worker, base, steps = (np.array(column, np.int32) for column in (worker, base, steps))
+    return Timetable(workers, m, worker, running_numbers(worker), base, steps)
+
+
+# Three workers, two updates a round, five rounds and one update over.
+BY_HAND = table(
+    worker=[0, 1, 2, 0, 2, 1, 2, 0, 0, 0, 1],
+    base=[0, 0, 1, 0, 2, 2, 3, 2, 4, 4, 5],
+    steps=[1, 2, 4, 1, 2, 2, 4, 4, 1, 1, 9],
+    workers=3,
+)
+
+
+def test_arrivals_by_hand():
+    found = arrivals_of(BY_HAND)
+    assert (found.workers, found.m, found.rounds) == (3, 2, 5)
+    assert found.staleness == 1  # rounds 2 and 4: pulled 0 at version 1, 2 at version 3
+    assert found.steps_max == 4  # the update over is none of a round's
+    assert found.mean_steps == pytest.approx(22 / 10)
+    # 1, 2 | 4, 1 | 2, 2 | 4, 4 | 1, 1
+    assert found.inverse_steps == pytest.approx((1 + 0.5 + 0.25 + 1 + 1 + 0.5 + 2) / 10)
+    assert found.square_steps == pytest.approx((2.5 + 8.5 + 4 + 16 + 1) / 5)
+    assert found.worst_square_steps == 16
+
+
+def test_memory_by_hand():
+    # Worker 2 first reports in round 2, so the memory is full from step 1 on. Rows there, as
+    # (base version, K) of workers 0, 1, 2:
+    #   step 1: (0, 1) (0, 2) (1, 4)   ages 1 1 0
+    #   step 2: (0, 1) (2, 2) (2, 2)   ages 2 0 0
+    #   step 3: (2, 4) (2, 2) (3, 4)   ages 1 1 0
+    #   step 4: (4, 1) (2, 2) (3, 4)   ages 0 2 1
+    found = memory_of(BY_HAND)
+    assert (found.workers, found.rounds, found.first) == (3, 4, 1)
+    assert found.row_age == 2
+    assert found.fresh == 1
+    assert found.sum_steps == pytest.approx((7 + 5 + 10 + 7) / 4)
+    assert found.sum_square_steps == pytest.approx((21 + 9 + 36 + 21) / 4)
+    assert found.worst_sum_square_steps == 36
+    inverses = (1.75 / 3, 2 / 3, 1 / 3, 1.75 / 3)  # of 1 2 4, 1 2 2, 4 2 4, 1 2 4
+    assert inverses[2] == pytest.approx((0.25 + 0.5 + 0.25) / 3)
+    assert found.inverse_steps == pytest.approx(sum(inverses) / 4)
+
+
+def test_a_row_ages_where_no_update_is_stale():
+    sampled = Sampler(10, 2, ConstantSteps(3)).timetable(0, rounds=200)
+    assert arrivals_of(sampled).staleness == 0
+    found = memory_of(sampled)
+    assert found.row_age > 10
+    assert found.fresh == 2  # those that have just reported
+    assert (found.inverse_steps, found.sum_steps) == (pytest.approx(1 / 3), 30)
+
+
+def test_everybody_every_round_has_no_old_rows():
+    found = memory_of(Sampler(4, 4, ConstantSteps(1)).timetable(0, rounds=5))
+    assert (found.row_age, found.fresh, found.first, found.rounds) == (0, 4, 0, 5)
+
+
+def test_a_worker_that_never_reports_makes_the_delay_unbounded():
+    silent = table(worker=[0, 1, 0, 1], base=[0, 0, 1, 1], steps=[1] * 4, workers=3)
+    found = memory_of(silent)
+    assert (found.row_age, found.rounds, found.fresh) == (inf, 2, 2)
+    assert balance_of(silent).silent == 1
+
+
+def test_uniform_arrivals_look_even_and_biased_ones_do_not():
+    uniform = Sampler(10, 5, UniformSteps(5))
+    paper = (0.19, 0.19, *[0.1] * 6, 0.01, 0.01)
+    biased = Sampler(10, 5, UniformSteps(5), probabilities=paper)
+    for seed in range(20):
+        assert not balance_of(uniform.timetable(seed, rounds=150)).biased
+        assert balance_of(biased.timetable(seed, rounds=150)).biased
+
+
+def test_chance_alone_is_seldom_called_bias():
+    single = Sampler(20, 1, ConstantSteps(1))
+    surprises = [balance_of(single.timetable(seed, rounds=400)).surprise for seed in range(200)]
+    assert sum(s > 3 for s in surprises) <= 2
+    assert abs(np.mean(surprises)) < 0.3
+    assert np.std(surprises) == pytest.approx(1, abs=0.2)
+
+
+def test_balance_by_hand():
+    found = balance_of(BY_HAND)
+    assert (found.share_min, found.share_max, found.silent) == (0.2, 0.5, 0)
+    alone = table(worker=[0, 0], base=[0, 0], steps=[1, 1], workers=1)
+    assert balance_of(alone).surprise == 0
+
+
+def test_a_table_without_a_round_is_refused():
+    short = table(worker=[0], base=[0], steps=[1], workers=2)
+    for read in (arrivals_of, memory_of, balance_of):
+        with pytest.raises(ConfigError, match="no full round"):
+            read(short)
