@@ -1,0 +1,88 @@
+"""The CNN's kernels against autograd, on the CPU by Triton's interpreter."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from anarchic.errors import ConfigError
+from anarchic.models.cnn import Cnn
+from tests.models.interpreted import interpreted
+
+cnn_cuda = interpreted("anarchic.models.cnn_cuda")
+
+
+@pytest.fixture(autouse=True)
+def _few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interpreted program costs milliseconds: two sums are as good a test as thirty-two."""
+    monkeypatch.setattr(cnn_cuda, "SPLITS", {"weights1": 2, "weights2": 2})
+    monkeypatch.setitem(cnn_cuda.TILES, "ieee", cnn_cuda.TILES["bf16"])
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "classes"),
+    [
+        (3, 16, 10),
+        pytest.param(1, 17, 7, marks=pytest.mark.slow),  # the first pooling drops a row
+        pytest.param(5, 18, 3, marks=pytest.mark.slow),  # the second does; two groups of channels
+        pytest.param(3, 32, 10, marks=pytest.mark.slow),
+    ],
+)
+def test_gradients_are_those_of_autograd(channels: int, size: int, classes: int) -> None:
+    params, x, y, want = case(channels, size, classes, lanes=2, batch=3)
+    got = cnn_cuda.lane_gradients(params, x, y, precision="ieee")
+    for name, where in cnn_cuda.Sizes(channels, size, classes).layout.slices.items():
+        assert away(got[:, where], want[:, where]) < 1e-5, name
+
+
+def test_bfloat16_gradients_are_near_those_of_autograd() -> None:
+    params, x, y, want = case(3, 16, 10, lanes=1, batch=3)
+    got = cnn_cuda.lane_gradients(params, x.bfloat16(), y, precision="bf16")
+    assert got.dtype == torch.float32
+    assert away(got, want) < 5e-2  # now and then a value close to zero changes sides
+
+
+def test_the_code_says_which_of_four_was_the_largest() -> None:
+    conv = cnn_cuda.Conv(size=6, channels=4, given=1, outputs=16)
+    weight = torch.zeros(16, 1, 5, 5)
+    weight[:, 0, 0, 0] = 1.0  # an output is the pixel at its corner
+    images = torch.zeros(4, 1, 6, 6)
+    for image, (y, x) in enumerate([(0, 0), (0, 1), (1, 0)]):
+        images[image, 0, y, x] = 1.0 + image
+    packed = cnn_cuda.pack_images(images[None], conv, torch.float32)
+    spread = cnn_cuda.spread_weights(weight.reshape(1, -1), conv, torch.float32)
+    tile = cnn_cuda.Tile(16, 16)
+    out, code = cnn_cuda.conv_pool(packed, spread, torch.zeros(1, 16), conv, tile, "ieee")
+    assert out[0, :, 0, 0, 5].tolist() == [1.0, 2.0, 3.0, 0.0]
+    assert code[0, :, 0, 0, 5].tolist() == [0, 1, 2, 4]  # nothing left of a black image
+
+
+def test_a_vector_that_fits_no_network_is_refused() -> None:
+    with pytest.raises(ConfigError, match="has 1000 parameters"):
+        cnn_cuda.lane_gradients(
+            torch.zeros(1, 1000), torch.zeros(1, 2, 3, 16, 16), torch.zeros(1, 2), precision="ieee"
+        )
+
+
+def case(
+    channels: int, size: int, classes: int, *, lanes: int, batch: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Parameters that lead a larger matrix, inputs, labels and the gradients by autograd."""
+    torch.manual_seed(size)
+    x = torch.randn(lanes, batch, channels, size, size)
+    y = torch.randint(classes, (lanes, batch))
+    rows, gradients = [], []
+    for lane in range(lanes):
+        module = Cnn(channels, size, classes)
+        tensors = [tensor for _, tensor in sorted(module.named_parameters())]
+        loss = cross_entropy(module(x[lane]), y[lane])
+        rows.append(torch.cat([tensor.detach().flatten() for tensor in tensors]))
+        gradients.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, tensors)]))
+    params = torch.stack([*rows, torch.full_like(rows[0], torch.nan)])[:lanes]
+    return params, x, y, torch.stack(gradients)
+
+
+def away(got: Tensor, want: Tensor) -> float:
+    return float((got - want).norm() / want.norm())
