@@ -51,7 +51,7 @@ def test_what_the_model_holds_is_not_written_again():
 
 
 def test_rows_name_what_the_store_has_not_seen():
-    rows = TrackedRows(DIM, np.dtype(np.float32))
+    rows = TrackedRows(np.zeros(DIM, np.float32))
     rows.put("ann", np.ones(DIM, np.float32), 0)
     rows.put("bob", np.ones(DIM, np.float32), 0)
     assert sorted(rows.changes()[0]) == ["ann", "bob"]

@@ -108,13 +108,17 @@ def fits(array: Array, like: Array) -> bool:
 
 def square_limit(like: Array) -> float:
     """The largest number whose square the dtype of ``like`` holds."""
-    name = str(like.dtype).removeprefix("torch.")
-    return math.sqrt(float(np.finfo(name).max))
+    return math.sqrt(float(np.finfo(dtype_of(like)).max))
 
 
 def on_host(array: Array) -> NDArray[Any]:
     """As a NumPy array; the same one if it is one."""
     return array if isinstance(array, np.ndarray) else array.cpu().numpy()
+
+
+def dtype_of(array: Array) -> np.dtype[Any]:
+    """Its dtype, in NumPy's words."""
+    return np.dtype(str(array.dtype).removeprefix("torch."))
 
 
 def like_that(array: NDArray[Any], like: Array) -> Array:

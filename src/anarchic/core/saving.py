@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
-from anarchic.core.arrays import is_array, like_that, on_host
+from anarchic.core.arrays import dtype_of, is_array, like_that, on_host
 from anarchic.errors import RunError
 
 Arrays = dict[str, NDArray[Any]]
@@ -73,7 +73,7 @@ def _unpack_value(name: str, like: Any, arrays: Arrays, numbers: Numbers) -> Any
 
 
 def _same_kind(name: str, found: NDArray[Any], like: Any) -> NDArray[Any]:
-    dtype = str(like.dtype).removeprefix("torch.")
+    dtype = dtype_of(like)
     if found.shape != tuple(like.shape) or found.dtype != dtype:
         raise RunError(
             f"The saved {name} has shape {found.shape} and dtype {found.dtype}, this run wants "

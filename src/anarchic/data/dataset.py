@@ -13,7 +13,7 @@ from anarchic.errors import DataError
 Array = NDArray[Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # the same only if it is the same: its arrays are large
 class Dataset:
     """Training and test samples, ready for a model.
 

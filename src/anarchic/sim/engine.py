@@ -7,10 +7,12 @@ last update that starts from it has been computed.
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
 
 import numpy as np
 
+from anarchic.core.arrays import copied, like_that, on_host, stack, zeros
 from anarchic.core.saving import Arrays, Numbers, pack, unpack
 from anarchic.core.types import Integers, Matrix, Snapshot, Updates, Vector
 from anarchic.errors import Diverged, NotFinite
@@ -26,7 +28,7 @@ class Walk:
         table, works = experiment.timetable, experiment.works
         self._works = works
         self.experiment = experiment
-        self.state = experiment.rule.init(experiment.task.init())
+        self.state = experiment.rule.init(experiment.task.home(experiment.task.init()))
         self.row = 0  # the next update to be folded
         self.local_steps = 0  # of all that were
         self._names = [str(worker) for worker in range(table.workers)]
@@ -36,6 +38,7 @@ class Walk:
         self._needed = np.bincount(table.base_version, minlength=table.rounds + 2)
         self._computed = np.zeros(len(table), bool)
         self._results: dict[int, tuple[Computed, int]] = {}  # row -> where its result is
+        self._asked: Integers = np.zeros(0, np.int64)  # rows that are being computed
         self._snapshots: dict[int, Snapshot] = {}
         self._kept: dict[tuple[str, int], Vector] = {}  # (name, worker) -> vector
         self._publish()
@@ -58,21 +61,45 @@ class Walk:
         """Go on until the rule has taken a step."""
         before = self.version
         while self.version == before:
-            self._advance()
-        self._publish()
-        if not np.isfinite(self.state.params @ self.state.params):
+            lanes = self.wanted()
+            if lanes is not None:
+                self.take(self.experiment.backend.compute(self.experiment.task, lanes))
+            self.advance()
+
+    def wanted(self) -> Lanes | None:
+        """What has to be computed before the walk can go on, with what can be besides."""
+        if self.row in self._results:
+            return None
+        self._asked = self._ready()
+        return self._lanes(self._asked)
+
+    def take(self, results: Computed) -> None:
+        """What the lanes that were ``wanted`` gave."""
+        table, rows = self.experiment.timetable, self._asked
+        self._results.update({row: (results, lane) for lane, row in enumerate(rows.tolist())})
+        self._computed[rows] = True
+        versions = table.base_version[rows]
+        np.subtract.at(self._needed, versions, 1)
+        for version in np.unique(versions).tolist():
+            if self._needed[version] == 0:
+                del self._snapshots[version]
+
+    def advance(self) -> None:
+        """Fold what is there, up to the next step."""
+        before, end = self.version, self.row + 1
+        while end in self._results and end - self.row < self.experiment.rule.due(self.state):
+            end += 1
+        self._fold(np.arange(self.row, end))
+        if self.version > before:
+            self._publish()
+            self._check_finite()
+
+    def _check_finite(self) -> None:
+        if not isfinite(self.state.params @ self.state.params):
             raise Diverged(
                 f"{self.described} has parameters that are not finite: lower the local or the "
                 "server learning rate."
             )
-
-    def _advance(self) -> None:
-        if self.row not in self._results:
-            self._compute(self._ready())
-        end = self.row + 1
-        while end in self._results and end - self.row < self.experiment.rule.due(self.state):
-            end += 1
-        self._fold(np.arange(self.row, end))
 
     def _ready(self) -> Integers:
         """Rows that can be computed now, the next to be folded first."""
@@ -86,11 +113,11 @@ class Walk:
             ready &= ~waits
         return self.row + np.flatnonzero(ready)
 
-    def _compute(self, rows: Integers) -> None:
+    def _lanes(self, rows: Integers) -> Lanes:
         experiment, table = self.experiment, self.experiment.timetable
         worker = table.worker[rows]
         versions, snapshot = np.unique(table.base_version[rows], return_inverse=True)
-        lanes = Lanes(
+        return Lanes(
             experiment.seed,
             worker,
             table.visit[rows],
@@ -100,13 +127,6 @@ class Walk:
             snapshot,
             self._kept_by(worker),
         )
-        results = experiment.backend.compute(experiment.task, lanes)
-        self._results.update({row: (results, lane) for lane, row in enumerate(rows.tolist())})
-        self._computed[rows] = True
-        np.subtract.at(self._needed, table.base_version[rows], 1)
-        for version in versions.tolist():
-            if self._needed[version] == 0:
-                del self._snapshots[version]
 
     def _fold(self, rows: Integers) -> None:
         experiment, table = self.experiment, self.experiment.timetable
@@ -130,7 +150,7 @@ class Walk:
         for name, matrix in kept.items():
             for lane, w in enumerate(worker.tolist()):
                 if name in self._works[w].rule.keeps:
-                    self._kept[name, w] = matrix[lane]
+                    self._kept[name, w] = copied(matrix[lane])  # not the whole batch
         self.row += len(rows)
         self.local_steps += int(table.local_steps[rows].sum())
 
@@ -152,9 +172,9 @@ class Walk:
 
     def _kept_by(self, workers: Integers) -> dict[str, Matrix]:
         names = {name for w in workers.tolist() for name in self._works[w].rule.keeps}
-        zero = np.zeros_like(self.state.params)
+        zero = zeros(self.state.params)
         return {
-            name: np.stack([self._kept.get((name, w), zero) for w in workers.tolist()])
+            name: stack([self._kept.get((name, w), zero) for w in workers.tolist()])
             for name in names
         }
 
@@ -169,19 +189,22 @@ class Walk:
         state, numbers = pack(self.state)
         arrays = {f"state.{name}": array for name, array in state.items()}
         for version, snapshot in self._snapshots.items():
-            arrays[f"snapshot.{version}.params"] = snapshot.params
-            arrays |= {f"snapshot.{version}.{name}": v for name, v in snapshot.extras.items()}
-        arrays |= {f"kept.{worker}.{name}": vector for (name, worker), vector in self._kept.items()}
+            arrays[f"snapshot.{version}.params"] = on_host(snapshot.params)
+            for name, vector in snapshot.extras.items():
+                arrays[f"snapshot.{version}.{name}"] = on_host(vector)
+        for (name, worker), vector in self._kept.items():
+            arrays[f"kept.{worker}.{name}"] = on_host(vector)
         waiting = _stacked(list(self._results.values()))
         for kind, group in (("extras", waiting.extras), ("kept", waiting.kept)):
-            arrays |= {f"waiting.{kind}.{name}": matrix for name, matrix in group.items()}
-        arrays["waiting.directions"] = waiting.directions
+            arrays |= {f"waiting.{kind}.{name}": on_host(m) for name, m in group.items()}
+        arrays["waiting.directions"] = on_host(waiting.directions)
         return arrays, {"state": numbers, "row": self.row, "waiting": list(self._results)}
 
     def unpack(self, arrays: Arrays, numbers: Numbers) -> None:
         """Go back to where ``pack`` was called, in a walk of the same experiment."""
         table = self.experiment.timetable
         self.state = unpack(self.state, _below("state.", arrays), numbers["state"])
+        arrays = {name: like_that(array, self.state.params) for name, array in arrays.items()}
         self.row = numbers["row"]
         self.local_steps = int(table.local_steps[: self.row].sum(dtype=np.int64))
         self._snapshots = {}
@@ -207,12 +230,12 @@ def _stacked(places: list[tuple[Computed, int]]) -> Computed:
     """Single results of several batches as one; zero where one has no such vector."""
     if not places:
         return Computed(np.zeros((0, 0)), {}, {})
-    directions = np.stack([results.directions[lane] for results, lane in places])
+    directions = stack([results.directions[lane] for results, lane in places])
     stacked = Computed(directions, {}, {})
     for index, (results, lane) in enumerate(places):
         for into, group in ((stacked.extras, results.extras), (stacked.kept, results.kept)):
             for name, matrix in group.items():
-                into.setdefault(name, np.zeros_like(directions))[index] = matrix[lane]
+                into.setdefault(name, zeros(directions))[index] = matrix[lane]
     return stacked
 
 

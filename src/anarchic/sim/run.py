@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from anarchic.core.arrays import on_host
 from anarchic.core.types import Vector
 from anarchic.errors import ConfigError, Diverged
 from anarchic.participation.timetable import Timetable
@@ -79,51 +80,65 @@ def simulate(
     if what is None:
         what = _settings_of(out if resume else None)
     experiment = build(what) if isinstance(what, Settings) else what
-    record = _open(experiment, Path(out), resume) if out is not None else None
+    record = open_record(experiment, Path(out), resume) if out is not None else None
     if record is not None and record.finished:
-        return _finished(experiment, record)
-    journey = _Journey(Walk(experiment), record, checkpoint_every)
-    journey.go(watch or (lambda progress: None))
+        return finished(experiment, record)
+    journey = Journey(Walk(experiment), record, checkpoint_every, watch or (lambda progress: None))
+    journey.begin()
+    while journey.more:
+        journey.train()
+        if journey.due:
+            journey.evaluate()
+        journey.after_round()
     return journey.finish()
 
 
 @dataclass
-class _Journey:
+class Journey:
     """A walk with its clock, its metrics and its record."""
 
     walk: Walk
     record: RunDirectory | None
     checkpoint_every: int | None
+    watch: Watcher
     metrics: list[Metrics] = field(default_factory=list)
     train_seconds: float = 0.0
     saved_at: float = field(default_factory=time.monotonic)
     stopped: str = "rounds"
+    _evaluated: frozenset[int] = frozenset()
 
-    def go(self, watch: Watcher) -> None:
-        experiment = self.walk.experiment
-        evaluated, rounds = experiment.evaluated, experiment.timetable.rounds
+    def begin(self) -> None:
+        """From the start, or from the last checkpoint."""
+        self._evaluated = self.walk.experiment.evaluated
         self._restore()
         if not self.metrics:
-            self._evaluate()
-        while self.walk.version < rounds and not self._on_target():
-            self._train()
-            if self.walk.version in evaluated:
-                self._evaluate()
-            self._save_if_due()
-            watch(Progress(self.walk.version, rounds, self.walk.row, self.metrics[-1]))
+            self.evaluate()
+
+    @property
+    def more(self) -> bool:
+        return self.walk.version < self.walk.experiment.timetable.rounds and not self._on_target()
+
+    @property
+    def due(self) -> bool:
+        """Whether this version is one to evaluate."""
+        return self.walk.version in self._evaluated
+
+    def after_round(self) -> None:
+        walk = self.walk
+        self._save_if_due()
+        rounds = walk.experiment.timetable.rounds
+        self.watch(Progress(walk.version, rounds, walk.row, self.metrics[-1]))
 
     def finish(self) -> Run:
-        if self.metrics[-1]["round"] != self.walk.version:
-            self._evaluate()
+        if self.stopped != "diverged" and self.metrics[-1]["round"] != self.walk.version:
+            self.evaluate()
         summary = _summary(self)
-        walk = self.walk
+        params, layout = on_host(self.walk.state.params), self.walk.experiment.task.layout
         if self.record is not None:
-            self.record.finish(
-                walk.experiment.task.layout, walk.state.params, summary, walk.version
-            )
-        return Run(walk.state.params, self.metrics, summary)
+            self.record.finish(layout, params, summary, self.walk.version)
+        return Run(params, self.metrics, summary)
 
-    def _train(self) -> None:
+    def train(self) -> None:
         start = time.perf_counter()
         try:
             self.walk.next_version()
@@ -131,9 +146,12 @@ class _Journey:
             raise Diverged(f"{error} {self._last_good()}") from error
         self.train_seconds += time.perf_counter() - start
 
-    def _evaluate(self) -> None:
+    def evaluate(self) -> None:
+        self.note(self.walk.experiment.task.evaluate(self.walk.state.params))
+
+    def note(self, found: dict[str, float]) -> None:
+        """What an evaluation of this version found."""
         walk, table = self.walk, self.walk.experiment.timetable
-        found = walk.experiment.task.evaluate(walk.state.params)
         if not all(isfinite(value) for value in found.values()):
             raise Diverged(
                 f"{walk.described} has {found}, which is not finite: lower the local or the server "
@@ -167,10 +185,16 @@ class _Journey:
         else:
             due = time.monotonic() - self.saved_at >= CHECKPOINT_S
         if due:
-            arrays, numbers = self.walk.pack()
-            numbers |= {"metrics": self.metrics, "train_seconds": self.train_seconds}
-            self.record.save_checkpoint(arrays, numbers)
-            self.saved_at = time.monotonic()
+            self.save()
+
+    def save(self) -> None:
+        """Write a checkpoint now, if the run is recorded."""
+        if self.record is None:
+            return
+        arrays, numbers = self.walk.pack()
+        numbers |= {"metrics": self.metrics, "train_seconds": self.train_seconds}
+        self.record.save_checkpoint(arrays, numbers)
+        self.saved_at = time.monotonic()
 
     def _restore(self) -> None:
         saved = self.record.load_checkpoint() if self.record is not None else None
@@ -199,19 +223,21 @@ def _settings_of(recorded: str | Path | None) -> Settings:
     return Settings.from_record(RunDirectory(Path(recorded)).settings())
 
 
-def _open(experiment: Experiment, path: Path, resume: bool) -> RunDirectory:
+def open_record(experiment: Experiment, path: Path, resume: bool) -> RunDirectory:
+    """A new directory for the run, or with ``resume`` its own."""
     settings = {**experiment.about, "fingerprint": experiment.fingerprint()}
     if resume:
         return RunDirectory.reopen(path, settings)
     return RunDirectory.create(path, settings, experiment.timetable)
 
 
-def _finished(experiment: Experiment, record: RunDirectory) -> Run:
+def finished(experiment: Experiment, record: RunDirectory) -> Run:
+    """A run that was recorded to its end."""
     params = record.model(experiment.task.layout)
     return Run(params, record.metrics(), record.summary())
 
 
-def _summary(journey: _Journey) -> dict[str, Any]:
+def _summary(journey: Journey) -> dict[str, Any]:
     last, seconds = journey.metrics[-1], journey.train_seconds
     accuracies = [a for row in journey.metrics if (a := row.get("accuracy")) is not None]
     steps = int(last["local_steps"] or 0)

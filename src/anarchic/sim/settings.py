@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -110,6 +112,7 @@ class Settings:
     backend: str = "batched"
     device: str = "cpu"
     dtype: Literal["float32", "float64"] = "float32"
+    precision: Literal["ieee", "tf32", "bf16"] = "ieee"  # of products on a GPU
     threads: int | None = None
     eval_every: int | None = None
     target_accuracy: float | None = None
@@ -129,6 +132,12 @@ class Settings:
         one_of("participation", self.participation, HABITS)
         one_of("spread", self.spread, SPREADS)
         one_of("dtype", self.dtype, ("float32", "float64"))
+        one_of("precision", self.precision, ("ieee", "tf32", "bf16"))
+        if self.precision != "ieee" and (self.device == "cpu" or self.dtype == "float64"):
+            raise ConfigError(
+                f"precision={self.precision!r} is for float32 on a GPU, got device={self.device!r} "
+                f"and dtype={self.dtype!r}: leave it out."
+            )
         if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
             raise ConfigError(f"There is no device {self.device!r}; there are cpu, cuda, cuda:N.")
         check_schedule(self.eval_every, self.target_accuracy, self.lookahead)
@@ -192,7 +201,7 @@ def dealt(settings: Settings) -> tuple[Dataset, Parts]:
     options = {}
     if settings.data == "synthetic" and by_nature and settings.workers is not None:
         options["workers"] = settings.workers  # the only data that are made for a number of them
-    data = load(settings.data, settings.data_dir, **options)
+    data = _loaded(settings.data, settings.data_dir, options)
     if data.roles and by_nature:
         return data, _by_role(settings, data)
     workers = WORKERS if settings.workers is None else settings.workers
@@ -202,6 +211,18 @@ def dealt(settings: Settings) -> tuple[Dataset, Parts]:
     if settings.dirichlet is not None:
         return data, dirichlet(data.y_train, workers, settings.dirichlet, seed)
     return data, iid(data.y_train, workers, seed)
+
+
+_IN_USE: WeakValueDictionary[str, Dataset] = WeakValueDictionary()
+
+
+def _loaded(name: str, data_dir: str | None, options: Mapping[str, Any]) -> Dataset:
+    """The data set, read once for all the runs that are at it."""
+    key = repr((name, data_dir, os.environ.get("ANARCHIC_DATA"), options))
+    data = _IN_USE.get(key)
+    if data is None:
+        data = _IN_USE[key] = load(name, data_dir, **options)
+    return data
 
 
 def make_rule(settings: Settings, workers: int, *, staleness: int = 0) -> Rule[Any]:
@@ -311,6 +332,7 @@ def _task(settings: Settings, data: Dataset, parts: Parts) -> Task:
         device=settings.device,
         dtype=settings.dtype,
         augment=settings.augment,
+        precision=settings.precision,
     )
 
 

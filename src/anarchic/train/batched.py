@@ -6,10 +6,20 @@ from typing import final
 
 import numpy as np
 
+from anarchic.core.arrays import copied, zeros
 from anarchic.core.local import LocalRule
 from anarchic.core.types import Integers
 from anarchic.train.draws import Draws
-from anarchic.train.task import Computed, Lanes, Task, blank, fill, held_at_start
+from anarchic.train.task import (
+    Computed,
+    Lanes,
+    Task,
+    blank,
+    column,
+    fill,
+    from_snapshots,
+    held_at_start,
+)
 
 
 @final
@@ -41,9 +51,9 @@ def _visits(task: Task, lanes: Lanes, results: Computed, indices: Integers) -> N
     rule, batch, steps = lanes.work[0].rule, lanes.work[0].batch, lanes.local_steps
     picks = task.pick(Draws(lanes.seed, lanes.worker, lanes.visit, int(steps[0])), batch)
     held = held_at_start(task, lanes, rule)
-    params = np.stack([snapshot.params for snapshot in lanes.snapshots])[lanes.snapshot]
-    start, x, total = task.put(params), task.put(params), task.put(np.zeros_like(params))
-    rates = task.put(np.array([work.lr for work in lanes.work], params.dtype)[:, None])
+    start = from_snapshots(task, lanes, [snapshot.params for snapshot in lanes.snapshots])
+    x, total = copied(start), zeros(start)
+    rates = column(task, lanes, [work.lr for work in lanes.work])
     # How many lanes still have a step k to do.
     active = (steps[:, None] > np.arange(steps[0])).sum(axis=0).tolist()
     for k, n in enumerate(active):
@@ -55,5 +65,5 @@ def _visits(task: Task, lanes: Lanes, results: Computed, indices: Integers) -> N
             held[name][:n] = holding[name]
         x[:n] -= rates[:n] * direction
         total[:n] += direction
-    mean = total / task.put(steps.astype(params.dtype)[:, None])  # G_i
+    mean = total / column(task, lanes, steps)  # G_i
     fill(results, indices, task, mean, rule.finish(mean, held))

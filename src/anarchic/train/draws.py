@@ -28,7 +28,7 @@ _STREAM_BITS = 24  # a visit has fewer local steps than two to this power
 class Draws:
     """The random numbers of some visits, all of their local steps at once."""
 
-    seed: int
+    seed: int | Integers  # of the run, or (lanes,) where they belong to several
     worker: Integers  # (lanes,)
     visit: Integers  # (lanes,)
     steps: int
@@ -43,9 +43,15 @@ class Draws:
             self.put(self.visit.astype(np.int64)[:, None, None]),
             self.put(self.worker.astype(np.int64)[:, None, None]),
         )
-        words = philox(counter, (self.seed & MASK, (self.seed >> 32) & MASK))
+        words = philox(counter, self._key())
         joined = _stack(words).reshape(len(self.worker), self.steps, 4 * blocks)
         return joined[:, :, :count]
+
+    def _key(self) -> tuple[Array, Array]:
+        if isinstance(self.seed, int):
+            return self.seed & MASK, (self.seed >> 32) & MASK
+        seeds = self.seed.astype(np.int64)[:, None, None]
+        return self.put(seeds & MASK), self.put((seeds >> 32) & MASK)
 
     def below(self, bound: Array, stream: Literal["samples", "augment"], count: int) -> Array:
         """Integers uniform on 0 .. bound - 1; the bias of at most bound / 2^32 is left in."""
@@ -59,7 +65,7 @@ class Draws:
 
 
 def philox(
-    counter: tuple[Array, Array, Array, Array], key: tuple[int, int]
+    counter: tuple[Array, Array, Array, Array], key: tuple[Array, Array]
 ) -> tuple[Array, Array, Array, Array]:
     """Ten rounds of Philox4x32 on 32-bit words held in int64."""
     c0, c1, c2, c3 = counter

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
@@ -20,6 +22,7 @@ class QuadraticTask:
 
     def __init__(self, functions: Quadratics, start: Floats | None = None) -> None:
         self.functions = functions
+        self._worker = np.arange(functions.workers)  # as random numbers know them
         self.layout = Layout.of({"x": ((functions.dim,), "F64")})
         self.samples: Integers = np.ones(functions.workers, np.int64)
         self._start = np.zeros(functions.dim) if start is None else start.astype(np.float64)
@@ -33,13 +36,32 @@ class QuadraticTask:
     def init(self) -> Floats:
         return self._start.copy()
 
+    def home(self, vector: Floats) -> Floats:
+        return vector
+
     def put(self, array: NDArray[Any]) -> NDArray[Any]:
         return array.copy()
 
     def get(self, array: NDArray[Any]) -> NDArray[Any]:
         return array
 
+    @property
+    def kin(self) -> Hashable:
+        return "quadratic", self.functions.hessians.shape[1:], self.functions.noise
+
+    def joined(self, others: Sequence[QuadraticTask]) -> QuadraticTask:
+        tasks = [self, *others]
+        functions = Quadratics(
+            np.concatenate([task.functions.hessians for task in tasks]),
+            np.concatenate([task.functions.optima for task in tasks]),
+            self.functions.noise,
+        )
+        joint = QuadraticTask(functions, self._start)
+        joint._worker = np.concatenate([task._worker for task in tasks])
+        return joint
+
     def pick(self, draws: Draws, batch: int) -> Picks:
+        draws = replace(draws, worker=self._worker[draws.worker])
         scale = self.functions.noise / np.sqrt(self.functions.dim * batch)
         return {"noise": scale * draws.normal(self.functions.dim)}
 
@@ -50,6 +72,9 @@ class QuadraticTask:
         away, hessians = params - self.functions.optima[workers], self.functions.hessians[workers]
         exact = hessians * away if hessians.ndim == 2 else np.einsum("ijk,ik->ij", hessians, away)
         return np.asarray(exact + picks["noise"])
+
+    def evaluate_all(self, params: Sequence[Floats]) -> list[dict[str, float]]:
+        return [self.evaluate(vector) for vector in params]
 
     def evaluate(self, params: Floats) -> dict[str, float]:
         away = params - self.functions.optimum()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from anarchic.core.arrays import dtype_of, stack, zeros
 from anarchic.core.local import Held, LocalRule, Sgd
 from anarchic.core.types import Integers, Layout, Matrix, Snapshot, Vector
 from anarchic.errors import ConfigError
@@ -37,11 +37,28 @@ class Task(Protocol):
     def init(self) -> Vector:
         """The parameters at version 0."""
 
-    def put(self, array: NDArray[Any]) -> Array:
-        """A copy of ``array`` where the task computes."""
+    def home(self, vector: Vector) -> Array:
+        """``vector`` where versions, directions and the server's state are held.
 
-    def get(self, array: Array) -> NDArray[Any]:
-        """The way back."""
+        That is main memory, as it came; or the device, where the task computes on one, so that a
+        round need not travel.
+        """
+
+    def put(self, array: Array) -> Array:
+        """A copy of an array from home, or of NumPy's, where the task computes."""
+
+    def get(self, array: Array) -> Array:
+        """What was computed, at home."""
+
+    @property
+    def kin(self) -> Hashable:
+        """Tasks of equal kin can be ``joined``."""
+
+    def joined(self, others: Sequence[Self]) -> Self:
+        """One task whose workers are this one's and then those of ``others``.
+
+        A worker draws there what it draws in its own task, so that several runs can share lanes.
+        """
 
     def pick(self, draws: Draws, batch: int) -> Picks:
         """Draw the samples (and whatever else is random) of every lane and step."""
@@ -54,6 +71,9 @@ class Task(Protocol):
 
     def evaluate(self, params: Vector) -> dict[str, float]:
         """What is known of a model: ``loss``, and ``accuracy`` where there is such a thing."""
+
+    def evaluate_all(self, params: Sequence[Vector]) -> list[dict[str, float]]:
+        """The same for several models, perhaps faster than one by one."""
 
 
 @dataclass(frozen=True)
@@ -76,35 +96,36 @@ class LocalWork:
 class Lanes:
     """Visits to be computed together."""
 
-    seed: int
+    seed: int | Integers  # of the run, or (lanes,) where they belong to several
     worker: Integers  # (lanes,)
     visit: Integers  # (lanes,)
     local_steps: Integers  # (lanes,)
     work: list[LocalWork]  # a lane each
     snapshots: list[Snapshot]  # the distinct versions that the lanes start from
     snapshot: Integers  # (lanes,) index into them
-    kept: Mapping[str, Matrix]  # (lanes, dim) what local rules remember of the last visit
+    kept: Mapping[str, Matrix]  # (lanes, dim) at home: what local rules remember of the last visit
 
     def __len__(self) -> int:
         return len(self.worker)
 
     def take(self, lanes: Integers) -> Lanes:
-        """Some of the lanes."""
+        """Some of the lanes, with the snapshots that they start from."""
+        used, snapshot = np.unique(self.snapshot[lanes], return_inverse=True)
         return Lanes(
-            self.seed,
+            self.seed if isinstance(self.seed, int) else self.seed[lanes],
             self.worker[lanes],
             self.visit[lanes],
             self.local_steps[lanes],
             [self.work[lane] for lane in lanes.tolist()],
-            self.snapshots,
-            self.snapshot[lanes],
+            [self.snapshots[index] for index in used.tolist()],
+            snapshot,
             {name: matrix[lanes] for name, matrix in self.kept.items()},
         )
 
 
 @dataclass(frozen=True)
 class Computed:
-    """What the visits gave: directions G_i, and what local rules send and keep."""
+    """What the visits gave, at home: directions G_i, and what local rules send and keep."""
 
     directions: Matrix  # (lanes, dim)
     extras: dict[str, Matrix]
@@ -119,12 +140,12 @@ class Backend(Protocol):
 
 def blank(task: Task, lanes: Lanes) -> Computed:
     """Room for the results of ``lanes``; zero where a lane's rule sends or keeps no such vector."""
-    shape, dtype = (len(lanes), task.layout.dim), lanes.snapshots[0].params.dtype
+    like, shape = lanes.snapshots[0].params, (len(lanes), task.layout.dim)
     rules = {work.rule for work in lanes.work}
     return Computed(
-        np.empty(shape, dtype),
-        {name: np.zeros(shape, dtype) for rule in rules for name in rule.shares},
-        {name: np.zeros(shape, dtype) for rule in rules for name in rule.keeps},
+        zeros(like, shape),
+        {name: zeros(like, shape) for rule in rules for name in rule.shares},
+        {name: zeros(like, shape) for rule in rules for name in rule.keeps},
     )
 
 
@@ -142,11 +163,21 @@ def fill(
 
 def held_at_start(task: Task, lanes: Lanes, rule: LocalRule) -> Held:
     """What ``rule`` holds beside the model at the start of the visits, (lanes, dim) each."""
-    zero = np.zeros((len(lanes), task.layout.dim), lanes.snapshots[0].params.dtype)
+    zero = zeros(lanes.snapshots[0].params, (len(lanes), task.layout.dim))
     shared = {
-        name: np.stack([snapshot.extras[name] for snapshot in lanes.snapshots])[lanes.snapshot]
+        name: from_snapshots(task, lanes, [snapshot.extras[name] for snapshot in lanes.snapshots])
         for name in rule.shares
     }
-    kept = {name: lanes.kept[name] for name in rule.keeps}
-    scratch = dict.fromkeys(rule.scratch, zero)
-    return {name: task.put(matrix) for name, matrix in {**shared, **kept, **scratch}.items()}
+    kept = {name: task.put(lanes.kept[name]) for name in rule.keeps}
+    return {**shared, **kept, **{name: task.put(zero) for name in rule.scratch}}
+
+
+def from_snapshots(task: Task, lanes: Lanes, vectors: Sequence[Vector]) -> Array:
+    """(lanes, dim) where the task computes, from a vector for every snapshot."""
+    return task.put(stack(vectors))[task.put(lanes.snapshot)]
+
+
+def column(task: Task, lanes: Lanes, values: Any) -> Array:
+    """(lanes, 1) numbers where the task computes, in the parameters' dtype."""
+    dtype = dtype_of(lanes.snapshots[0].params)
+    return task.put(np.array(values, dtype)[:, None])

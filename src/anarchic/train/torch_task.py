@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.util import find_spec
 from typing import Any, Literal, final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -21,7 +26,9 @@ from anarchic.train.task import Array, Picks
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
-EVALUATION_BATCH = 2_000
+Precision = Literal["ieee", "tf32", "bf16"]
+
+EVALUATION_BATCH = {"cpu": 2_000, "cuda": 20_000}
 OWN_THREADS = torch.get_num_threads()  # torch's choice, before a run makes another
 
 
@@ -51,6 +58,7 @@ class TorchTask:
         device: str = "cpu",
         dtype: Literal["float32", "float64"] = "float32",
         augment: bool | None = None,
+        precision: Precision = "ieee",
     ) -> None:
         _check_module(module)
         self.device, self.dtype = _device(device), getattr(torch, dtype)
@@ -59,49 +67,72 @@ class TorchTask:
         trained = {n: p for n, p in module.named_parameters() if p.requires_grad}
         name = {"float32": "F32", "float64": "F64"}[dtype]
         self.layout = Layout.of({n: (tuple(p.shape), name) for n, p in trained.items()})
-        self._closed_form = getattr(module, "lane_gradients", None)
+        self.precision = precision
         self._crops = data.augment == "crop-flip" if augment is None else augment
-        on_cpu = self.device.type == "cpu" and not self._crops
-        self._uses_numpy = self._closed_form is not None and on_cpu
+        on_cpu = self.device.type == "cpu"
+        self._closed_form = _closed_form(module, self.device, dtype, precision)
+        self._uses_numpy = on_cpu and not self._crops and getattr(module, "in_numpy", False)
 
         self.samples: Integers = np.array([len(part) for part in parts], np.int64)
-        self._first = np.cumsum([0, *self.samples[:-1]])
-        # Every worker's samples side by side: a batch is one gather, near in memory.
-        dealt = np.concatenate([np.asarray(part) for part in parts])
-        self._x: Any = self._inputs(data.x_train[dealt])
-        self._y: Any = self._labels(data.y_train[dealt])
-        if self._crops:
-            self._x = padded(self._x)
+        self._worker = np.arange(len(parts))  # as random numbers know them
+        self._deal(np.concatenate([np.asarray(part) for part in parts]))
+        self._dataset = data  # as long as it is in use, others find it and share it
+        self._data = _resident(data, self.device, self.dtype, self._crops)
+        self._x: Any = self._data.x
+        self._y: Any = self._data.y
         if self._uses_numpy:
             self._x, self._y = self._x.numpy(), self._y.numpy()
-        self._x_test, self._y_test = self._inputs(data.x_test), self._labels(data.y_test)
+
+    def _deal(self, dealt: Integers) -> None:
+        """Say which samples the workers hold, one worker after another."""
+        self._first = np.cumsum([0, *self.samples[:-1]])
+        self._dealt = self.put(dealt)
+
+    @property
+    def kin(self) -> Hashable:
+        return self._data, type(self.module), self.layout, self.loss, self.precision
+
+    def joined(self, others: Sequence[TorchTask]) -> TorchTask:
+        tasks = [self, *others]
+        joint = copy(self)
+        joint.samples = np.concatenate([task.samples for task in tasks])
+        joint._worker = np.concatenate([task._worker for task in tasks])
+        joint._deal(np.concatenate([_numpy(task._dealt) for task in tasks]))
+        return joint
 
     def digest(self) -> str:
         """Of all labels and about a thousand inputs, in the order in which they are dealt."""
-        some = self._x[:: max(1, len(self._x) // 1000)]
-        parts = hashlib.sha256(f"{self.samples.tolist()} {self._crops} {self.device.type}".encode())
-        for array in (self._y, some):
-            parts.update(np.ascontiguousarray(self.get(array)).data)
+        parts = hashlib.sha256(
+            f"{self.samples.tolist()} {self._crops} {self.device.type} {self.precision}".encode()
+        )
+        some = self._dealt[:: max(1, len(self._dealt) // 1000)]
+        for array in (self._y[self._dealt], self._x[some]):
+            parts.update(np.ascontiguousarray(_numpy(array)).data)
         return parts.hexdigest()
 
     def init(self) -> Vector:
         trained = dict(self.module.named_parameters())
         return self.layout.join({n: _numpy(trained[n]) for n in self.layout.names})
 
-    def put(self, array: NDArray[Any]) -> Array:
+    def home(self, vector: Vector) -> Array:
+        return vector if self.device.type == "cpu" else torch.tensor(vector, device=self.device)
+
+    def put(self, array: Array) -> Array:
         if self._uses_numpy:
             return array.copy()
+        if isinstance(array, Tensor):
+            return array.clone()
         return torch.tensor(array, device=self.device)
 
-    def get(self, array: Array) -> NDArray[Any]:
-        return array if isinstance(array, np.ndarray) else _numpy(array)
+    def get(self, array: Array) -> Array:
+        return _numpy(array) if self.device.type == "cpu" else array
 
     def pick(self, draws: Draws, batch: int) -> Picks:
-        draws = Draws(draws.seed, draws.worker, draws.visit, draws.steps, self.put)
         lanes = (len(draws.worker), 1, 1)
         held = self.put(self.samples[draws.worker].reshape(lanes))
         first = self.put(self._first[draws.worker].reshape(lanes))
-        picks = {"sample": first + draws.below(held, "samples", batch)}
+        draws = replace(draws, worker=self._worker[draws.worker], put=self.put)
+        picks = {"sample": self._dealt[first + draws.below(held, "samples", batch)]}
         if self._crops:
             picks["crop"] = pick_crops(torch.as_tensor(draws.bits("augment", 3 * batch)))
         return picks
@@ -124,17 +155,31 @@ class TorchTask:
         gradients = vmap(grad(self._loss_of))(self._split(params), x, y)
         return torch.cat([gradients[name].flatten(1) for name in self.layout.names], dim=1)
 
+    def evaluate_all(self, params: Sequence[Vector]) -> list[dict[str, float]]:
+        if not self._uses_numpy:
+            return [self.evaluate(vector) for vector in params]
+        if not params:
+            return []
+        module: Any = self.module
+        inputs, labels = self._data.x_test.numpy(), self._data.y_test.numpy()
+        found: list[dict[str, float]] = module.lane_metrics(np.stack(params), inputs, labels)
+        return found
+
     def evaluate(self, params: Vector) -> dict[str, float]:
+        if self._uses_numpy:
+            return self.evaluate_all([params])[0]
         tensors = self._split(torch.as_tensor(params, dtype=self.dtype, device=self.device))
-        right = loss = 0.0
+        inputs, labels = self._data.x_test, self._data.y_test
+        batch = EVALUATION_BATCH[self.device.type]
+        sums = torch.zeros(2, dtype=torch.float64, device=self.device)
         with torch.no_grad():
-            for start in range(0, len(self._y_test), EVALUATION_BATCH):
-                x = self._x_test[start : start + EVALUATION_BATCH]
-                y = self._y_test[start : start + EVALUATION_BATCH]
+            for start in range(0, len(labels), batch):
+                x, y = inputs[start : start + batch], labels[start : start + batch]
                 outputs = functional_call(self.module, tensors, (self._model_input(x),))
-                loss += float(self.loss(outputs, y)) * len(y)
-                right += float((outputs.argmax(-1) == y).sum())
-        return {"accuracy": right / len(self._y_test), "loss": loss / len(self._y_test)}
+                sums[0] += (outputs.argmax(-1) == y).sum()
+                sums[1] += self.loss(outputs, y) * len(y)
+        accuracy, loss = (sums / len(labels)).tolist()
+        return {"accuracy": accuracy, "loss": loss}
 
     def _loss_of(self, tensors: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         return self.loss(functional_call(self.module, tensors, (self._model_input(x),)), y)
@@ -164,19 +209,59 @@ class TorchTask:
         """Tokens are kept as bytes and widened here; images are kept as they are used."""
         return x if x.is_floating_point() else x.long()
 
-    def _inputs(self, x: NDArray[Any]) -> Tensor:
-        tensor = torch.from_numpy(np.ascontiguousarray(x))
-        if tensor.is_floating_point():
-            tensor = tensor.to(self.dtype)
-        return tensor.to(self.device)
 
-    def _labels(self, y: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(y, dtype=np.int64)).to(self.device)
+@dataclass(frozen=True, eq=False)
+class _Resident:
+    """A data set where it is used; shared by all tasks on it."""
+
+    x: Tensor
+    y: Tensor
+    x_test: Tensor
+    y_test: Tensor
 
 
-def _numpy(tensor: Tensor) -> NDArray[Any]:
-    array: NDArray[Any] = tensor.detach().cpu().numpy()
-    return array
+_RESIDENTS: WeakKeyDictionary[Dataset, dict[Hashable, _Resident]] = WeakKeyDictionary()
+
+
+def _resident(data: Dataset, device: torch.device, dtype: torch.dtype, crops: bool) -> _Resident:
+    known = _RESIDENTS.setdefault(data, {})
+    key = device, dtype, crops
+    if key not in known:
+        x = _inputs(data.x_train, device, dtype)
+        known[key] = _Resident(
+            padded(x) if crops else x,
+            _labels(data.y_train, device),
+            _inputs(data.x_test, device, dtype),
+            _labels(data.y_test, device),
+        )
+    return known[key]
+
+
+def _inputs(x: NDArray[Any], device: torch.device, dtype: torch.dtype) -> Tensor:
+    tensor = torch.from_numpy(np.ascontiguousarray(x))
+    return tensor.to(device, dtype if tensor.is_floating_point() else None)
+
+
+def _labels(y: NDArray[Any], device: torch.device) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(y, dtype=np.int64)).to(device)
+
+
+def _numpy(array: Array) -> NDArray[Any]:
+    if isinstance(array, Tensor):
+        array = array.detach().cpu().numpy()
+    found: NDArray[Any] = array
+    return found
+
+
+def _closed_form(
+    module: nn.Module, device: torch.device, dtype: str, precision: Precision
+) -> Callable[..., Any] | None:
+    """The module's own way to the gradients of its lanes, if it has one for this device."""
+    kernels = getattr(module, "cuda_gradients", None)
+    fits = device.type == "cuda" and dtype == "float32" and find_spec("triton") is not None
+    if kernels is not None and fits:
+        return partial(kernels, precision=precision)
+    return getattr(module, "lane_gradients", None)
 
 
 def _device(name: str) -> torch.device:

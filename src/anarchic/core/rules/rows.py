@@ -39,7 +39,7 @@ class Rows(Protocol):
 
 @final
 class MemoryRows:
-    """Rows in memory, where the parameters lie. Every operation is O(d), whatever the number of workers."""
+    """Rows in memory, where the parameters lie; O(d) an operation, whatever the workers."""
 
     def __init__(self, like: Vector) -> None:
         self._like = zeros(like, (0,))  # for its kind and dtype
