@@ -60,7 +60,7 @@ TILES: dict[str, dict[str, Tile]] = {
     "bf16": {
         "conv1": Tile(128, 64, warps=4, stages=2),
         "conv2": Tile(128, 64, warps=8, stages=3),
-        "inputs2": Tile(128, 64, warps=8, stages=3),
+        "inputs2": Tile(128, 64, warps=8, stages=2),
         "weights1": Tile(64, 256, warps=8, stages=2),
         "weights2": Tile(64, 128, warps=8, stages=3),
         "dense": Tile(128, 64, warps=8, stages=3, columns=128),
