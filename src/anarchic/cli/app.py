@@ -16,6 +16,7 @@ from anarchic.cli import (
     reproduce,
     serve,
     simulate,
+    theory,
     timetable,
     token,
     work,
@@ -61,6 +62,7 @@ app.command(epilog=demo.EPILOG)(demo.demo)
 app.command(epilog=simulate.EPILOG)(simulate.simulate)
 app.command(epilog=compare.EPILOG)(compare.compare)
 app.command(epilog=timetable.EPILOG)(timetable.timetable)
+app.command(epilog=theory.EPILOG)(theory.theory)
 app.command(epilog=reproduce.EPILOG)(reproduce.reproduce)
 app.command(epilog=init.EPILOG)(init.init)
 app.command(epilog=serve.EPILOG)(serve.serve)

@@ -2,8 +2,8 @@
 
 `Problem`, `Rates`, `Arrivals` and `Memory` hold the numbers, given or estimated
 (`estimate_constants`, `arrivals_of`, `memory_of`); `general_*` is Theorem 2, `uniform_*` Theorem 3,
-`memory_*` Theorem 4, `lower_bound` the construction of Theorem 1; `judge`, `judge_experiment` and
-`judge_run` put all of it together.
+`memory_*` Theorem 4, `lower_bound` the construction of Theorem 1; `calculate`, `judge_experiment`
+and `judge_run` put all of it together.
 """
 
 from anarchic.theory import lower_bound
@@ -14,6 +14,7 @@ from anarchic.theory.bounds import (
     sampling_variance,
     uniform_bound,
 )
+from anarchic.theory.calculate import Calculation, calculate
 from anarchic.theory.conditions import (
     Condition,
     Limits,
@@ -40,12 +41,14 @@ from anarchic.theory.rates import (
     rounds_until_speed_up,
     uniform_rate,
 )
-from anarchic.theory.report import Report, Verdict, judge, judge_experiment, judge_run, plain
+from anarchic.theory.report import Report, judge_experiment, judge_run, plain
+from anarchic.theory.verdict import Verdict, judge_general, judge_memory, judge_uniform
 
 __all__ = [
     "Arrivals",
     "Balance",
     "Bound",
+    "Calculation",
     "Condition",
     "Estimate",
     "Limits",
@@ -56,6 +59,7 @@ __all__ = [
     "Verdict",
     "arrivals_of",
     "balance_of",
+    "calculate",
     "corollary_rates",
     "estimate_constants",
     "estimate_smoothness",
@@ -64,9 +68,11 @@ __all__ = [
     "general_conditions",
     "general_limits",
     "general_rate",
-    "judge",
     "judge_experiment",
+    "judge_general",
+    "judge_memory",
     "judge_run",
+    "judge_uniform",
     "lower_bound",
     "memory_bound",
     "memory_conditions",

@@ -1,0 +1,242 @@
+"""``anarchic theory``: what the theorems say of given numbers, or of a recorded run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from anarchic.cli.show import examples, percent, print_facts, print_table
+from anarchic.errors import ConfigError
+
+if TYPE_CHECKING:
+    from anarchic.theory import Arrivals, Limits, Memory, Problem, Report, Verdict
+
+EPILOG = examples(
+    "anarchic theory --rounds 10000 --workers 100 --m 10 --local-steps 5 --staleness 4",
+    "anarchic theory --smoothness 20 --sigma-global 0 --server-lr 7 --local-lr 0.001",
+    "anarchic simulate --rule afa-cs --labels-per-worker 2 --out runs/cs",
+    "anarchic theory --run runs/cs",
+    "anarchic theory --run runs/cs --local-lr 0.001   # what if",
+)
+_PROBLEM, _RATES, _TURNOUT, _RUN = "Problem", "Learning rates", "Participation", "Run"
+Number = float | None
+Count = int | None
+
+
+def _option(help: str, panel: str, default: str, symbol: str) -> Any:
+    """Typer would put brackets round a default that is not the parameter's own."""
+    text = f"{help}, {symbol}. [dim](default: {default})[/dim]"
+    return typer.Option(help=text, rich_help_panel=panel, show_default=False)
+
+
+def theory(
+    run: Annotated[
+        Path | None,
+        typer.Option(
+            help="Directory of a recorded run: its constants are estimated, its delays and local "
+            "steps counted; options of the problem and the learning rates replace what is found.",
+            metavar="DIR",
+            rich_help_panel=_RUN,
+        ),
+    ] = None,
+    points: Annotated[
+        int,
+        typer.Option(
+            help="Models between the run's first and last at which constants are estimated.",
+            rich_help_panel=_RUN,
+        ),
+    ] = 3,
+    repeats: Annotated[
+        int,
+        typer.Option(help="Batches that every worker draws for it.", rich_help_panel=_RUN),
+    ] = 16,
+    smoothness: Annotated[Number, _option("Smoothness", _PROBLEM, "1", "L")] = None,
+    sigma_local: Annotated[Number, _option("Noise of a gradient", _PROBLEM, "1", "sigma_L")] = None,
+    sigma_global: Annotated[
+        Number, _option("How far the workers' gradients are apart", _PROBLEM, "1", "sigma_G")
+    ] = None,
+    gap: Annotated[
+        Number, _option("How far the first loss is above the least", _PROBLEM, "1", "f_0 - f_*")
+    ] = None,
+    server_lr: Annotated[
+        Number, _option("Server learning rate", _RATES, "the corollary's, sqrt(mK)", "eta")
+    ] = None,
+    local_lr: Annotated[
+        Number, _option("Local learning rate", _RATES, "the corollary's, 1/sqrt(T)", "eta_L")
+    ] = None,
+    rounds: Annotated[Count, _option("Rounds", _TURNOUT, "10,000", "T")] = None,
+    workers: Annotated[Count, _option("Number of workers", _TURNOUT, "10", "M")] = None,
+    m: Annotated[Count, _option("Updates a round", _TURNOUT, "5", "m")] = None,
+    local_steps: Annotated[Count, _option("Local steps a visit", _TURNOUT, "5", "K")] = None,
+    staleness: Annotated[
+        Count, _option("Largest staleness of an update", _TURNOUT, "0", "tau of Theorems 2 and 3")
+    ] = None,
+    row_age: Annotated[
+        Count,
+        _option(
+            "Largest age of a row in the memory of AFA-CS",
+            _TURNOUT,
+            "workers that take turns: tau + ceil(M/m) - 1",
+            "tau of Theorem 4",
+        ),
+    ] = None,
+    fresh: Annotated[
+        Count, _option("Rows without delay", _TURNOUT, "m where tau is 0, else 0", "m'")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print everything as JSON, for machines.")
+    ] = False,
+) -> None:
+    """Say what the paper's theorems promise, and under which learning rates.
+
+    Each theorem bounds the mean squared gradient of a run, provided that its conditions hold.
+
+    Theorem 2 is AFA-CD with any arrivals, 3 with equally likely ones; Theorem 4 is AFA-CS.
+    """
+    known = {
+        "smoothness": smoothness,
+        "sigma_local": sigma_local,
+        "sigma_global": sigma_global,
+        "gap": gap,
+        "server_lr": server_lr,
+        "local_lr": local_lr,
+    }
+    turnout = {
+        "rounds": rounds,
+        "workers": workers,
+        "m": m,
+        "local_steps": local_steps,
+        "staleness": staleness,
+        "row_age": row_age,
+        "fresh": fresh,
+    }
+    given, counted = _given(known), _given(turnout)
+    if run is None:
+        _calculate(given, counted, as_json)
+        return
+    if counted:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in counted)
+        raise ConfigError(f"The run has its own timetable: leave out {flags}, or leave out --run.")
+    _of_run(run, given, points, repeats, as_json)
+
+
+def _calculate(given: dict[str, float], counted: dict[str, int], as_json: bool) -> None:
+    from anarchic.theory import calculate, plain
+
+    found = calculate(given, counted)
+    if as_json:
+        typer.echo(json.dumps(plain(found), indent=2))
+        return
+    print_facts(_problem(found.problem) + _turnout(found.arrivals, found.memory), "Numbers")
+    for verdict in found.verdicts:
+        _print_verdict(verdict)
+
+
+def _of_run(run: Path, given: dict[str, float], points: int, repeats: int, as_json: bool) -> None:
+    from anarchic.theory import judge_run, plain
+
+    report = judge_run(run, known=given, points=points, repeats=repeats)
+    if as_json:
+        typer.echo(json.dumps(plain(report), indent=2))
+        return
+    print_facts(_run_facts(run, report), "Numbers")
+    for verdict in report.verdicts:
+        _print_verdict(verdict)
+    for warning in report.warnings:
+        typer.echo(f"Warning: {warning}")
+
+
+def _run_facts(run: Path, report: Report) -> list[tuple[str, str]]:
+    balance = report.balance
+    measured = " -> ".join(f"{value:.3g}" for value in report.squared_gradients)
+    return [
+        ("run", f"{report.rule} in {run}"),
+        *_problem(report.problem),
+        *_turnout(report.arrivals, report.memory),
+        (
+            "arrivals",
+            f"{percent(balance.share_min)} to {percent(balance.share_max)} of updates a worker, "
+            f"{balance.silent} silent: {'biased' if balance.biased else 'as if equally likely'}",
+        ),
+        ("squared gradient", f"{measured}, first to last model" if measured else "not estimated"),
+    ]
+
+
+def _problem(problem: Problem) -> list[tuple[str, str]]:
+    return [
+        ("L", f"{problem.smoothness:.4g}"),
+        ("sigma_L, sigma_G", f"{problem.sigma_local:.4g}, {problem.sigma_global:.4g}"),
+        ("f_0 - f_*", f"{problem.gap:.4g}"),
+    ]
+
+
+def _turnout(arrivals: Arrivals, memory: Memory) -> list[tuple[str, str]]:
+    K = f"{arrivals.mean_steps:.3g} on average, {arrivals.steps_max} at most"
+    return [
+        ("M, m, T", f"{arrivals.workers:,}, {arrivals.m:,}, {arrivals.rounds:,}"),
+        ("K", K),
+        ("tau", f"{arrivals.staleness} of updates, {memory.row_age:g} of rows in memory"),
+        ("m'", f"{memory.fresh} rows without delay"),
+    ]
+
+
+def _print_verdict(verdict: Verdict) -> None:
+    held = sum(condition.holds for condition in verdict.conditions)
+    typer.echo(f"\nTheorem {verdict.theorem}: {verdict.about}. {held} of 3 conditions hold.")
+    header = "condition", "", "value", "limit", "value / limit"
+    rows = [
+        (
+            condition.formula,
+            "holds" if condition.holds else "BROKEN",
+            *(f"{n:.3g}" for n in (condition.value, condition.limit, 1 - condition.margin)),
+        )
+        for condition in verdict.conditions
+    ]
+    print_table(header, rows, names=2)
+    print_facts(_facts(verdict))
+
+
+def _facts(verdict: Verdict) -> list[tuple[str, str]]:
+    bound, rates, best = verdict.bound, verdict.rates, verdict.corollary
+    parts = f"start {bound.start:.3g} + noise {bound.noise:.3g} + heterogeneity "
+    parts += f"{bound.heterogeneity:.3g}"
+    if bound.floor:
+        parts += f", of which {bound.floor:.3g} stays for ever"
+    if bound.left_out:
+        parts += f"; plus about {bound.left_out:.3g} that the theorem leaves out"
+    terms = ", ".join(f"{name} {value:.3g}" for name, value in verdict.rate.items())
+    return [
+        ("at", f"eta = {rates.server_lr:.4g}, eta_L = {rates.local_lr:.4g}"),
+        ("bound" if verdict.holds else "bound (void)", f"{bound.total:.4g} = {parts}"),
+        (
+            "alpha_L, alpha_G",
+            f"{sum(bound.alpha_local.values()):.3g}, {sum(bound.alpha_global.values()):.3g}",
+        ),
+        ("rates allowed", _allowed(verdict.limits)),
+        (
+            "corollary",
+            f"eta = {best.server_lr:.4g}, eta_L = {best.local_lr:.4g}; allowed from T = "
+            f"{verdict.rounds_needed:,.0f} on",
+        ),
+        (
+            "its rate, O( )",
+            f"{terms}; speed-up first from T = {verdict.rounds_until_speed_up:,.0f}",
+        ),
+    ]
+
+
+def _allowed(limits: Limits) -> str:
+    if not limits.local_lr > 0:
+        return "none: the delay is unbounded"
+    such = limits.rates()
+    return (
+        f"eta_L < {limits.local_lr:.3g} and eta * eta_L <= {limits.step:.3g}, such as eta = "
+        f"{such.server_lr:.3g}, eta_L = {such.local_lr:.3g}"
+    )
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}

@@ -1,0 +1,59 @@
+import json
+
+import pytest
+
+
+def test_the_calculator_shows_conditions_bounds_and_rates(anarchic):
+    shown = anarchic("theory", "--staleness", 4, "--rounds", 40_000)
+    assert shown.exit_code == 0, shown.output
+    for words in (
+        "Theorem 2: AFA-CD, arrivals of any kind. 3 of 3 conditions hold.",
+        "Theorem 4: AFA-CS",
+        "180 eta_L^2 K^2 L^2 max(tau, 1) < 1",
+        "eta = 5, eta_L = 0.005",
+        "allowed from T = 18,001 on",
+        "of which 6 stays for ever",
+    ):
+        assert words in shown.output
+    assert "bound (void)" in anarchic("theory", "--local-lr", 1).output
+
+
+def test_json_has_every_number(anarchic):
+    shown = anarchic("theory", "--smoothness", 2, "--sigma-global", 0, "--row-age", 7, "--json")
+    found = json.loads(shown.output)
+    assert found["problem"] == {
+        "smoothness": 2,
+        "sigma_local": 1,
+        "sigma_global": 0,
+        "gap": 1,
+    }
+    assert found["memory"]["row_age"] == 7
+    assert [verdict["theorem"] for verdict in found["verdicts"]] == [2, 3, 4]
+    assert {c["name"] for c in found["verdicts"][0]["conditions"]} == {"drift", "gradient", "step"}
+
+
+def test_numbers_that_cannot_be_are_refused(refused):
+    assert "smoothness" in refused(2, "theory", "--smoothness", 0)
+    assert "m=0" in refused(2, "theory", "--m", 0)
+
+
+def test_a_run_is_reported_and_warned_of(anarchic, refused, tmp_path):
+    pytest.importorskip("torch")
+    probabilities = "0.19,0.19,0.1,0.1,0.1,0.1,0.1,0.1,0.01,0.01"
+    run = tmp_path / "run"
+    options = ("--labels-per-worker", 1, "--arrival-probs", probabilities, "--rounds", 60)
+    assert anarchic("simulate", *options, "--batch", 8, "--out", run).exit_code == 0
+    shown = anarchic("theory", "--run", run, "--points", 2, "--repeats", 2)
+    assert shown.exit_code == 0, shown.output
+    assert "afa-cd in" in shown.output
+    assert "0 silent: biased" in shown.output
+    assert "Theorem 2" in shown.output
+    assert "Warning: Biased arrivals" in shown.output
+    assert "Use AFA-CS" in shown.output
+    tried = anarchic("theory", "--run", run, "--local-lr", 1e-5, "--repeats", 2, "--json")
+    assert json.loads(tried.output)["verdicts"][0]["holds"] is True
+    assert "leave out --m" in refused(2, "theory", "--run", run, "--m", 3)
+
+
+def test_what_is_no_run_is_refused(refused, tmp_path):
+    assert "no settings.json" in refused(1, "theory", "--run", tmp_path)

@@ -1,0 +1,134 @@
+import json
+
+import numpy as np
+import pytest
+
+from anarchic import AfaCd, AfaCs, Clip, Experiment, FedAvg, FedBuff, LocalWork, Prox, Settings
+from anarchic.data import Quadratics
+from anarchic.errors import ConfigError, RunError
+from anarchic.participation import ConstantSteps, Sampler, UniformSteps
+from anarchic.sim.record import RunDirectory
+from anarchic.theory import judge_experiment, judge_run, plain
+from anarchic.train.quadratic import QuadraticTask
+
+WORKERS = 5
+BIASED = (0.6, 0.25, 0.05, 0.05, 0.05)
+
+
+def experiment(rule, *, work=None, steps=None, probabilities=None, rounds=100):
+    optima = np.random.default_rng(0).normal(size=(WORKERS, 3))
+    task = QuadraticTask(Quadratics(np.full((WORKERS, 3), 2.0), optima, noise=0.5))
+    sampler = Sampler(
+        WORKERS, rule.m, steps or ConstantSteps(3), replace=True, probabilities=probabilities
+    )
+    table = sampler.timetable(1, rounds)
+    return Experiment(task, rule, table, work or LocalWork(lr=0.001, batch=1))
+
+
+def report(rule, known=None, **other):
+    run = experiment(rule, **other)
+    return judge_experiment(run, [run.task.init()], known=known, repeats=4)
+
+
+def theorems(found):
+    return [verdict.theorem for verdict in found.verdicts]
+
+
+def test_equally_likely_workers_come_under_theorems_2_and_3():
+    found = report(AfaCd(2, server_lr=20.0))
+    assert theorems(found) == [2, 3]
+    assert found.verdicts[0].holds
+    assert found.problem.smoothness == pytest.approx(2, rel=0.02)
+    assert found.problem.sigma_local == pytest.approx(0.5, rel=0.6)
+    assert (found.rates.server_lr, found.rates.local_lr) == (20, 0.001)
+    assert found.arrivals.steps_max == 3
+    assert any("leaves out the chance" in warning for warning in found.warnings)
+    assert len(found.squared_gradients) == 1
+
+
+def test_biased_arrivals_are_warned_of_and_afa_cs_is_advised():
+    found = report(AfaCd(2, server_lr=20.0), probabilities=BIASED)
+    assert theorems(found) == [2]
+    floor = f"{6 * found.problem.sigma_global**2:.3g}"
+    warning = next(w for w in found.warnings if w.startswith("Biased arrivals"))
+    assert "Use AFA-CS" in warning
+    assert floor in warning
+    remembered = report(AfaCs(2, 20.0, population=WORKERS), probabilities=BIASED)
+    assert theorems(remembered) == [4]
+    assert not any("Biased" in w for w in remembered.warnings)
+
+
+def test_arrivals_may_be_biased_where_the_data_are_alike():
+    found = report(AfaCd(2), probabilities=BIASED, known={"sigma_global": 0.0})
+    assert not any("Biased" in w for w in found.warnings)
+
+
+def test_silent_workers_leave_afa_cs_without_a_bound():
+    found = report(AfaCs(2, population=WORKERS), probabilities=(0.5, 0.5, 0, 0, 0))
+    assert found.verdicts[0].bound.total == float("inf")
+    assert any("3 workers never reported" in w for w in found.warnings)
+    json.dumps(plain(found), allow_nan=False)
+
+
+def test_fedavg_at_constant_steps_is_afa_cd():
+    found = report(FedAvg(2, server_lr=4.0))
+    assert found.rates.server_lr == 12  # K = 3
+    assert theorems(found) == [2, 3]
+    with pytest.raises(ConfigError, match="FedAvg"):
+        report(FedAvg(2), steps=UniformSteps(2))
+    with pytest.raises(ConfigError, match="used FedBuff"):
+        report(FedBuff(2))
+
+
+def test_what_the_theorems_do_not_cover_is_said():
+    work = LocalWork(rule=Prox(0.1), lr=0.001, batch=1)
+    found = report(Clip(AfaCd(2), 1.0), work=work)
+    assert any("Clip, Prox" in w for w in found.warnings)
+    mixed = [LocalWork(lr=lr, batch=1) for lr in (0.001, 0.002, 0.001, 0.001, 0.001)]
+    found = report(AfaCd(2), work=mixed)
+    assert found.rates.local_lr == 0.002
+    assert any("rates differ" in w for w in found.warnings)
+    assert not any("cover" in w for w in found.warnings)
+
+
+def test_what_is_known_is_not_estimated():
+    known = {"smoothness": 9.0, "sigma_local": 1.0, "sigma_global": 2.0, "gap": 3.0}
+    found = report(AfaCd(2), known=known | {"local_lr": 0.5})
+    assert plain(found.problem) == known
+    assert found.rates.local_lr == 0.5
+    assert found.squared_gradients == ()
+    assert any("too large for Theorem 2 and Theorem 3" in w for w in found.warnings)
+    with pytest.raises(ConfigError, match="no tau"):
+        report(AfaCd(2), known={"tau": 1})
+
+
+def test_a_recorded_run(tmp_path):
+    pytest.importorskip("torch")
+    from anarchic import simulate
+
+    settings = Settings(rounds=12, versions_back=3, labels_per_worker=2, batch=8)
+    simulate(settings, out=tmp_path / "run")
+    found = judge_run(tmp_path / "run", points=2, repeats=2)
+    assert found.rule == "afa-cd"
+    assert (found.arrivals.workers, found.arrivals.m, found.arrivals.rounds) == (10, 5, 12)
+    assert 1 <= found.arrivals.staleness <= 2
+    assert found.problem.gap == pytest.approx(np.log(10), rel=0.01)  # ten classes, no idea
+    assert found.squared_gradients[1] < found.squared_gradients[0]
+    with pytest.raises(ConfigError, match="at least one"):
+        judge_run(tmp_path / "run", points=0)
+
+
+def test_a_run_that_is_still_going(tmp_path):
+    pytest.importorskip("torch")
+    from anarchic import simulate
+
+    simulate(Settings(rounds=12, batch=8), out=tmp_path / "run")
+    (tmp_path / "run" / "summary.json").unlink()
+    record = RunDirectory(tmp_path / "run")
+    record.start_metrics(record.metrics()[:5])
+    found = judge_run(tmp_path / "run", repeats=2)
+    assert found.arrivals.rounds == int(record.metrics()[-1]["round"]) < 12
+    assert "not finished" in found.warnings[0]
+    record.start_metrics(record.metrics()[:1])
+    with pytest.raises(RunError, match="no round"):
+        judge_run(tmp_path / "run")

@@ -1,0 +1,75 @@
+from dataclasses import replace
+
+import pytest
+
+from anarchic.errors import ConfigError
+from anarchic.theory import (
+    Rates,
+    calculate,
+    general_bound,
+    judge_general,
+    judge_memory,
+    judge_uniform,
+    memory_bound,
+    plain,
+    uniform_bound,
+)
+from tests.theory.make import PROBLEM, RATES, arrivals, memory
+
+
+@pytest.mark.parametrize(
+    ("judge", "bound", "numbers", "theorem", "n"),
+    [
+        (judge_general, general_bound, arrivals, 2, 4),
+        (judge_uniform, uniform_bound, arrivals, 3, 4),
+        (judge_memory, memory_bound, memory, 4, 10),
+    ],
+)
+def test_a_verdict_puts_one_theorem_together(judge, bound, numbers, theorem, n):
+    found = judge(PROBLEM, RATES, numbers())
+    assert found.theorem == found.bound.theorem == theorem
+    assert found.bound == bound(PROBLEM, RATES, numbers())
+    assert [c.name for c in found.conditions] == ["drift", "gradient", "step"]
+    assert not found.holds
+    assert judge(PROBLEM, found.limits.rates(), numbers()).holds
+    assert found.corollary.server_lr == pytest.approx((n * 2) ** 0.5)
+    T = found.rounds_needed
+    fitting = Rates(server_lr=found.corollary.server_lr, local_lr=T**-0.5)
+    assert judge(PROBLEM, fitting, numbers()).holds
+
+
+def test_the_corollary_takes_mean_local_steps():
+    mixed = replace(arrivals(), mean_steps=4.6, steps_max=9)
+    assert judge_general(PROBLEM, RATES, mixed).corollary.server_lr == pytest.approx(20**0.5)
+
+
+def test_the_calculator_fills_in_what_was_not_said():
+    found = calculate({"sigma_global": 2.0}, {"staleness": 3, "workers": 11})
+    assert found.problem.sigma_global == 2
+    assert (found.problem.smoothness, found.arrivals.m) == (1, 5)
+    assert (found.memory.row_age, found.memory.fresh) == (5, 0)  # 3 + ceil(11 / 5) - 1
+    general, uniform, remembered = found.verdicts
+    assert general.rates == general.corollary == uniform.rates
+    assert remembered.rates == remembered.corollary
+    assert remembered.rates.server_lr == pytest.approx(55**0.5)  # sqrt(M K)
+    assert calculate(turnout={"workers": 3, "m": 5}).memory.fresh == 3
+    assert calculate(turnout={"row_age": 9, "fresh": 4}).memory.delay == pytest.approx(5.4)
+
+
+def test_given_rates_are_kept_for_every_theorem():
+    found = calculate({"local_lr": 0.5})
+    assert {verdict.rates.local_lr for verdict in found.verdicts} == {0.5}
+    assert found.verdicts[0].rates.server_lr == 5
+
+
+def test_unknown_numbers_are_refused():
+    with pytest.raises(ConfigError, match="sigma_x"):
+        calculate({"sigma_x": 1.0})
+
+
+def test_records_become_plain_data():
+    found = plain(judge_memory(PROBLEM, RATES, memory(row_age=float("inf"), fresh=0)))
+    assert found["rounds_needed"] is None
+    assert found["conditions"][0]["holds"] is True
+    assert found["bound"]["alpha_global"] == {"drift": pytest.approx(19.2)}
+    assert found["rates"]["step"] == 0.5
