@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 
 import numpy as np
 import torch
@@ -32,7 +33,7 @@ from anarchic.sim.engine import Walk
 from anarchic.train.batched import Batched
 from anarchic.train.loop import Loop
 from anarchic.train.task import Lanes
-from anarchic.train.torch_task import TorchTask
+from anarchic.train.torch_task import Precision, TorchTask
 
 LOCAL_RULES: tuple[LocalRule, ...] = (Sgd(), Prox(0.1), Momentum(0.9), Scaffold())
 LIMITS = {"float64": 1e-10, "float32": 1e-4}
@@ -44,14 +45,16 @@ def main() -> int:
         return 0
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
     good = agreement()
-    round_time("cnn", images(5_000), workers=10, m=5, steps=5, batch=500, rounds=30)
-    round_time("lstm", text(20_000), workers=143, m=72, steps=5, batch=10, rounds=2)
-    round_time("logistic", images(5_000), workers=10, m=5, steps=5, batch=64, rounds=100)
+    for precision in ("ieee", "tf32", "bf16"):
+        print(f"products in {precision}")
+        time_of = partial(round_time, precision=precision)
+        time_of("cnn", images(5_000), workers=10, m=5, steps=5, batch=500, rounds=30)
+        time_of("lstm", text(20_000), workers=143, m=72, steps=50, batch=10, rounds=2)
+        time_of("logistic", images(5_000), workers=10, m=5, steps=5, batch=64, rounds=100)
     return 0 if good else 1
 
 
 def agreement() -> bool:
-    torch.backends.cudnn.allow_tf32 = False
     good = True
     for model, data in (
         ("logistic", images(200)),
@@ -63,7 +66,6 @@ def agreement() -> bool:
             worst = max(difference(model, data, rule, dtype) for rule in LOCAL_RULES)
             good &= worst < limit
             print(f"{model:<10}{dtype:<10}{worst:>10.1e}  limit {limit:.0e}")
-    torch.backends.cudnn.allow_tf32 = True
     return good
 
 
@@ -95,16 +97,27 @@ def difference(model: str, data: Dataset, rule: LocalRule, dtype: str) -> float:
 
 
 def round_time(
-    model: str, data: Dataset, *, workers: int, m: int, steps: int, batch: int, rounds: int
+    model: str,
+    data: Dataset,
+    *,
+    precision: Precision,
+    workers: int,
+    m: int,
+    steps: int,
+    batch: int,
+    rounds: int,
 ) -> None:
-    task = TorchTask(make(model, data), data, iid(data.y_train, workers, 0), device="cuda")
+    parts = iid(data.y_train, workers, 0)
+    task = TorchTask(make(model, data), data, parts, device="cuda", precision=precision)
     table = Sampler(workers, m, ConstantSteps(steps)).timetable(0, rounds + 2)
     walk = Walk(Experiment(task, AfaCd(m), table, LocalWork(lr=0.01, batch=batch)))
     for _ in range(2):
         walk.next_version()
+    torch.cuda.synchronize()
     start = time.perf_counter()
     for _ in range(rounds):
         walk.next_version()
+    torch.cuda.synchronize()
     seconds = (time.perf_counter() - start) / rounds
     print(
         f"{model:<10}{m} workers x {steps} steps x batch {batch}: {1e3 * seconds:.1f} ms a round, "

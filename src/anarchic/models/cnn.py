@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, relu
 
@@ -32,3 +34,9 @@ class Cnn(nn.Module):
         x = relu(self.dense2(relu(self.dense1(x))))
         out: Tensor = self.dense3(x)
         return out
+
+    def cuda_gradients(self, params: Tensor, x: Tensor, y: Tensor, *, precision: Any) -> Tensor:
+        """Gradients of the mean cross-entropy over lanes, (lanes, dim), by GPU kernels."""
+        from anarchic.models.cnn_cuda import lane_gradients
+
+        return lane_gradients(params, x, y, precision=precision)

@@ -7,6 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from anarchic.models.lstm_lanes import Sizes, lane_gradients
+
 
 class Lstm(nn.Module):
     """An embedding of 8 dimensions, two LSTM layers of 100 units, a dense layer on the last state.
@@ -22,11 +24,24 @@ class Lstm(nn.Module):
         self.embedding = nn.Embedding(classes, embedding)
         self.lstm = LstmCells(embedding, hidden, layers)
         self.dense = nn.Linear(hidden, classes)
+        self.sizes = Sizes(classes, embedding, hidden, layers)
 
     def forward(self, tokens: Tensor) -> Tensor:
         states = self.lstm(self.embedding(tokens))
         out: Tensor = self.dense(states[:, -1])
         return out
+
+    def lane_gradients(self, params: Tensor, tokens: Tensor, y: Tensor) -> Tensor:
+        """Gradients of the mean cross-entropy over lanes, (lanes, dim), written out."""
+        return lane_gradients(params, tokens, y, sizes=self.sizes)
+
+    def cuda_gradients(
+        self, params: Tensor, tokens: Tensor, y: Tensor, *, precision: str
+    ) -> Tensor:
+        """The same by GPU kernels, where the precision is one that they have."""
+        from anarchic.models import lstm_cuda
+
+        return lstm_cuda.lane_gradients(params, tokens, y, precision=precision, sizes=self.sizes)
 
 
 class LstmCells(nn.Module):
@@ -48,9 +63,30 @@ class LstmCells(nn.Module):
                 nn.init.uniform_(getattr(self, name), -bound, bound)
 
     def forward(self, x: Tensor) -> Tensor:
+        if x.is_cuda and not torch.is_grad_enabled():
+            return self._fused(x)
         for layer in range(self.layers):
             x = self._layer(x, layer)
         return x
+
+    def _fused(self, x: Tensor) -> Tensor:
+        """By cuDNN, which has no gradient over lanes, but is fast where none is asked for."""
+        kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        weights = [getattr(self, f"{kind}_l{n}") for n in range(self.layers) for kind in kinds]
+        zero = x.new_zeros(self.layers, len(x), self.hidden)
+        has_biases, dropout, train, bidirectional, batch_first = True, 0.0, False, False, True
+        states: Tensor = torch.lstm(
+            x,
+            (zero, zero),
+            weights,
+            has_biases,
+            self.layers,
+            dropout,
+            train,
+            bidirectional,
+            batch_first,
+        )[0]
+        return states
 
     def _layer(self, x: Tensor, layer: int) -> Tensor:
         recurrent = getattr(self, f"weight_hh_l{layer}").t()

@@ -70,8 +70,14 @@ class TorchTask:
         self.precision = precision
         self._crops = data.augment == "crop-flip" if augment is None else augment
         on_cpu = self.device.type == "cpu"
-        self._closed_form = _closed_form(module, self.device, dtype, precision)
-        self._uses_numpy = on_cpu and not self._crops and getattr(module, "in_numpy", False)
+        self._closed_form = None
+        if loss is cross_entropy:
+            self._closed_form = _closed_form(module, self.device, dtype, precision)
+        in_numpy = self._closed_form is not None and getattr(module, "in_numpy", False)
+        self._uses_numpy = on_cpu and not self._crops and in_numpy
+        if not on_cpu:  # for the process: torch has no narrower switch
+            torch.backends.cuda.matmul.allow_tf32 = precision != "ieee"
+            torch.backends.cudnn.allow_tf32 = precision != "ieee"
 
         self.samples: Integers = np.array([len(part) for part in parts], np.int64)
         self._worker = np.arange(len(parts))  # as random numbers know them
@@ -200,10 +206,17 @@ class TorchTask:
         if self._uses_numpy:
             return self._x.take(flat, 0).reshape(*sample.shape, -1), self._y.take(sample)
         if self._crops:
-            x = crop_and_flip(self._x, flat, picks["crop"].reshape(-1, 3))
+            x = self._crop(flat, picks["crop"].reshape(-1, 3))
         else:
             x = self._x.index_select(0, flat)
         return x.view(*sample.shape, *x.shape[1:]), self._y.index_select(0, flat).view(sample.shape)
+
+    def _crop(self, index: Tensor, crops: Tensor) -> Tensor:
+        if self.device.type == "cpu" or find_spec("triton") is None:
+            return crop_and_flip(self._x, index, crops)
+        from anarchic.train.crops_cuda import crop_and_flip as by_kernel
+
+        return by_kernel(self._x, index, crops, self._x.dtype)
 
     def _model_input(self, x: Tensor) -> Tensor:
         """Tokens are kept as bytes and widened here; images are kept as they are used."""
