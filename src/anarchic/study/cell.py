@@ -95,10 +95,8 @@ class Job:
         """The cell's settings for this seed and device."""
         if not isinstance(self.cell.settings, Settings):
             raise ConfigError(f"Cell {self.cell.name!r} has no Settings; see job.cell.settings.")
-        here: dict[str, Any] = {"seed": self.seed, "device": self.device}
-        if self.precision != "ieee":
-            here["precision"] = self.precision
-        return replace(self.cell.settings, **here)
+        where: dict[str, Any] = {"device": self.device, "precision": self.precision}
+        return replace(self.cell.settings, seed=self.seed, **where)
 
 
 def tiny(settings: Settings) -> Settings:

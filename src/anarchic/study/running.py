@@ -122,12 +122,13 @@ def _what(job: Job) -> Settings | Experiment:
 
 def _of_run(job: Job, run: Run, share: float) -> Result:
     read = job.cell.read or accuracies
+    trained = run.summary.get("train_seconds")
     return result_of(
         job,
         read(run),
         stopped_at=run.summary.get("stopped_at"),
-        seconds=run.summary.get("train_seconds"),
-        share_s=share,
+        seconds=trained,
+        share_s=max(share, trained or 0.0),  # a run that was resumed began in another batch
     )
 
 
