@@ -70,8 +70,8 @@ def about_verdicts(verdicts: Sequence[Verdict]) -> list[str]:
     if void := [verdict for verdict in verdicts if not verdict.holds]:
         which = " and ".join(f"Theorem {verdict.theorem}" for verdict in void)
         warnings.append(
-            f"The learning rates are too large for {which}: no bound can be claimed. The conditions "
-            "are sufficient, not necessary, so the run may be fine all the same."
+            f"The learning rates are too large for {which}: no bound can be claimed. The "
+            "conditions are sufficient, not necessary, so the run may be fine all the same."
         )
     warnings += [
         f"Theorem {verdict.theorem} leaves out the chance in who is drawn: add about "
