@@ -62,13 +62,13 @@ TILES: dict[str, dict[str, Tile]] = {
         "conv2": Tile(128, 64, warps=8, stages=3),
         "inputs2": Tile(128, 64, warps=8, stages=2),
         "weights1": Tile(64, 256, warps=8, stages=2),
-        "weights2": Tile(64, 128, warps=8, stages=3),
+        "weights2": Tile(64, 128, warps=8, stages=2),
         "dense": Tile(128, 64, warps=8, stages=3, columns=128),
     },
     "tf32": {
         "conv1": Tile(128, 32, warps=8, stages=2),
         "conv2": Tile(128, 32, warps=8, stages=3),
-        "inputs2": Tile(128, 64, warps=8, stages=2),
+        "inputs2": Tile(128, 64, warps=8, stages=1),
         "weights1": Tile(32, 256, warps=8, stages=2),
         "weights2": Tile(32, 128, warps=8, stages=2),
         "dense": Tile(128, 32, warps=8, stages=3, columns=128),
@@ -554,7 +554,7 @@ def _weight_gradients(
     k = tl.program_id(0) * DEPTH + tl.arange(0, DEPTH)
     at = k // (6 * CHANNELS) * (SIZE * CHANNELS) + k % (6 * CHANNELS)
     output = tl.arange(0, OUTPUTS)[None, :]
-    window = tl.arange(0, 4)[None, :, None]
+    window = tl.arange(0, 4).to(tl.uint8)[None, :, None]
     images += lane * image_stride
     back += lane * back_stride
     code += lane * back_stride
