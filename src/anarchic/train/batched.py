@@ -34,7 +34,8 @@ class Batched:
     def compute(self, task: Task, lanes: Lanes) -> Computed:
         results = blank(task, lanes)
         for group in _groups(lanes):
-            _visits(task, lanes.take(group), results, group)
+            for some in _slices(group, task.abreast):
+                _visits(task, lanes.take(some), results, some)
         return results
 
 
@@ -45,6 +46,11 @@ def _groups(lanes: Lanes) -> list[Integers]:
         work = lanes.work[lane]
         members.setdefault((work.rule, work.batch), []).append(lane)
     return [np.array(group) for group in members.values()]
+
+
+def _slices(group: Integers, most: int | None) -> list[Integers]:
+    pieces = 1 if most is None else -(-len(group) // most)
+    return np.array_split(group, pieces)
 
 
 def _visits(task: Task, lanes: Lanes, results: Computed, indices: Integers) -> None:

@@ -31,6 +31,10 @@ class Task(Protocol):
     def samples(self) -> Integers:
         """(workers,) training samples of each worker, n_i."""
 
+    @property
+    def abreast(self) -> int | None:
+        """How many lanes it likes to compute at once; None: as many as there are."""
+
     def digest(self) -> str:
         """Equal for tasks with the same data, dealt alike; a run is resumed only with its own."""
 

@@ -79,6 +79,9 @@ class TorchTask:
             torch.backends.cuda.matmul.allow_tf32 = precision != "ieee"
             torch.backends.cudnn.allow_tf32 = precision != "ieee"
 
+        # The samples of more lanes than that would not stay in a core's own cache.
+        self.abreast = 8 if self._uses_numpy else None
+
         self.samples: Integers = np.array([len(part) for part in parts], np.int64)
         self._worker = np.arange(len(parts))  # as random numbers know them
         self._deal(np.concatenate([np.asarray(part) for part in parts]))
