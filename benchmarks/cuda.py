@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,6 +29,8 @@ from anarchic import (
     Sgd,
     Snapshot,
 )
+from anarchic.core.arrays import on_host
+from anarchic.core.types import Matrix
 from anarchic.data import Dataset, iid
 from anarchic.models import make
 from anarchic.participation import ConstantSteps, Sampler
@@ -91,9 +96,22 @@ def difference(model: str, data: Dataset, rule: LocalRule, dtype: str) -> float:
         snapshot=np.array([0, 1, 0, 1]),
         kept={name: np.full((4, len(params)), 0.02, params.dtype) for name in rule.keeps},
     )
-    slow, fast = Loop().compute(cpu, lanes), Batched().compute(cuda, lanes)
-    away = np.linalg.norm(slow.directions - fast.directions)
-    return float(away / np.linalg.norm(slow.directions))
+    slow = Loop().compute(cpu, lanes).directions
+    fast = on_host(Batched().compute(cuda, at_home(lanes, cuda)).directions)
+    return float(np.linalg.norm(slow - fast) / np.linalg.norm(slow))
+
+
+def at_home(lanes: Lanes, task: TorchTask) -> Lanes:
+    """The same lanes, with their vectors where the task holds them."""
+
+    def moved(vectors: Mapping[str, Matrix]) -> dict[str, Any]:
+        return {name: task.home(vector) for name, vector in vectors.items()}
+
+    snapshots = [
+        Snapshot(snapshot.version, task.home(snapshot.params), moved(snapshot.extras))
+        for snapshot in lanes.snapshots
+    ]
+    return replace(lanes, snapshots=snapshots, kept=moved(lanes.kept))
 
 
 def round_time(

@@ -58,18 +58,18 @@ class Tile:
 # What a benchmark chose; see benchmarks/kernels_cnn.py.
 TILES: dict[str, dict[str, Tile]] = {
     "bf16": {
-        "conv1": Tile(128, 64, warps=4, stages=2),
-        "conv2": Tile(128, 64, warps=8, stages=3),
+        "conv1": Tile(128, 16, warps=4, stages=4),
+        "conv2": Tile(128, 32, warps=8, stages=4),
         "inputs2": Tile(128, 64, warps=8, stages=2),
-        "weights1": Tile(64, 256, warps=8, stages=2),
-        "weights2": Tile(64, 128, warps=8, stages=2),
-        "dense": Tile(128, 64, warps=8, stages=3, columns=128),
+        "weights1": Tile(32, 256, warps=8, stages=3),
+        "weights2": Tile(32, 128, warps=8, stages=4),
+        "dense": Tile(128, 64, warps=4, stages=4),
     },
     "tf32": {
         "conv1": Tile(128, 32, warps=8, stages=2),
         "conv2": Tile(128, 32, warps=8, stages=3),
-        "inputs2": Tile(128, 64, warps=8, stages=1),
-        "weights1": Tile(32, 256, warps=8, stages=2),
+        "inputs2": Tile(64, 64, warps=4, stages=1),
+        "weights1": Tile(32, 64, warps=4, stages=3),
         "weights2": Tile(32, 128, warps=8, stages=2),
         "dense": Tile(128, 32, warps=8, stages=3, columns=128),
     },
@@ -83,7 +83,7 @@ TILES: dict[str, dict[str, Tile]] = {
     },
 }
 # Into how many sums the positions of a lane are cut, so that few lanes still fill a GPU.
-SPLITS = {"weights1": 32, "weights2": 4}
+SPLITS = {"weights1": 16, "weights2": 2}
 
 
 @dataclass(frozen=True)

@@ -57,8 +57,8 @@ class Plan:
     approximate: bool = True  # tanh as one instruction with an error of 2**-11, as of float16
 
 
-FORWARD = Plan()
-BACKWARD = Plan()
+FORWARD = Plan(warps=8, stages=2)
+BACKWARD = Plan(warps=4, stages=3)
 
 
 class Tape(NamedTuple):
