@@ -7,7 +7,7 @@ from anarchic.report.figure import new_figure, style
 from anarchic.study import Findings, Picture, Study, main, sibling
 from anarchic.study.draw import draw_lines
 
-TABLE = "table-1"  # whose runs are drawn
+TABLE = sibling(__file__, "table-1")  # whose runs are drawn
 SETTINGS = ("sync-constant", "sync-dynamic", "async-constant", "async-dynamic")
 FIGURES = {  # file: caption, the cells it shows, the p of each of its panels
     "figure-2.png": (
@@ -56,13 +56,14 @@ STUDY = Study(
     about=ABOUT,
     cells=[
         cell
-        for cell in sibling(__file__, TABLE).cells
+        for cell in TABLE.cells
         for _, shown, _ in FIGURES.values()
         if shown.items() <= {"task": cell.task, **cell.columns}.items()
     ],
-    seeds=sibling(__file__, TABLE).seeds,
-    at_once=sibling(__file__, TABLE).at_once,
-    results_of=TABLE,
+    seeds=TABLE.seeds,
+    at_once=TABLE.at_once,
+    devices=TABLE.devices,
+    results_of=TABLE.name,
     pictures=[
         Picture(
             file=file,

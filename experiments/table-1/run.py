@@ -48,6 +48,7 @@ TASKS = {
 RATES = {"lr": (1.0, 0.1), "cnn": (1.0, 0.1), "rnn": (50.0, 0.8)}  # eta, eta_L
 SEEDS = {"lr": 5, "cnn": 1, "rnn": 3, "lr-printed": 5}
 AT_ONCE = {"lr": 48, "cnn": 4, "rnn": 2, "lr-printed": 24}  # runs trained as lanes of one batch
+DEVICES = {"cnn": "cuda", "rnn": "cuda"}  # what a laptop would be days at
 NAMES = {
     "lr": "LR/MNIST",
     "cnn": "CNN/CIFAR-10",
@@ -69,11 +70,11 @@ labels are dealt so that every class has equally many workers; and the 143 roles
 drawn with a fixed seed from the Gutenberg edition: the file that the paper used is not available.
 
 **What G is divided by.** The paper prints G as the sum of a worker's gradients divided by its own
-K. With dynamic steps and one label a worker that costs several points of accuracy, which its table
-does not show: a visit of one step then weighs as much as one of ten. Divided by the constant c for
-every visit, so that an update counts by the way it went, the table comes out; with constant steps
-both are one. So the dynamic cells here divide by c, all of them, and *lr-printed* shows the dynamic
-cells of LR divided by K, as printed.
+K. A worker with one label has learnt it within its first steps, so its sum hardly grows with K;
+divided by K, a visit of one step then weighs ten times as much as one of ten, and dynamic steps
+cost several points of accuracy, which the paper's table does not show. Divided by the constant c
+for every visit, the table comes out; with constant steps both are one. So the dynamic cells here
+divide by c, all of them, and *lr-printed* shows the dynamic cells of LR divided by K, as printed.
 """
 
 
@@ -164,6 +165,7 @@ STUDY = Study(
     cells=cells(),
     seeds=SEEDS,
     at_once=AT_ONCE,
+    devices=DEVICES,
     across="setting",
     show={"rnn": ("best", "last50", "last50_spread")},
     task_names=NAMES,

@@ -44,6 +44,7 @@ TASKS = {
 RATES = {"lr": (1.0, 0.1), "cnn": (1.0, 0.1), "rnn": (50.0, 0.8)}  # eta, eta_L
 SEEDS = {"lr": 5, "cnn": 1, "rnn": 3, "lr-printed": 5}
 AT_ONCE = {"lr": 32, "cnn": 4, "rnn": 2, "lr-printed": 16}  # runs trained as lanes of one batch
+DEVICES = {"cnn": "cuda", "rnn": "cuda"}  # what a laptop would be days at
 NAMES = {
     "lr": "LR/MNIST",
     "cnn": "CNN/CIFAR-10",
@@ -129,6 +130,7 @@ STUDY = Study(
     cells=cells(),
     seeds=SEEDS,
     at_once=AT_ONCE,
+    devices=DEVICES,
     across="setting",
     show={"rnn": ("best", "last50", "last50_spread")},
     task_names=NAMES,

@@ -19,13 +19,14 @@ def draw_lines(
 ) -> None:
     """One labelled curve a cell, of the columns ``x`` and ``y`` of its results' curves.
 
-    Colours go by place: a cell without results keeps its own for when it has some.
+    Colours go by place: a cell without results keeps its own for when it has some. Later lines are
+    thinner, so that those beneath them show.
     """
     for index, (label, line) in enumerate(lines):
         if line.results:
             places, values = mean_curve(line, x=x, y=y)
-            style = line_style(index)
-            axes.plot(places, values.mean(axis=0), label=label, linewidth=1.6, **style)
+            style, width = line_style(index), max(1.0, 3.0 - 0.6 * index)
+            axes.plot(places, values.mean(axis=0), label=label, linewidth=width, **style)
             if len(values) > 1:
                 low, high = values.min(axis=0), values.max(axis=0)
                 axes.fill_between(places, low, high, color=style["color"], alpha=0.15, linewidth=0)

@@ -96,11 +96,7 @@ TIMES = ("hardware", "threads", "precision", "software", "runs", "time", "date")
 
 
 def _commands(study: Study) -> list[str]:
-    name = study.results_of or study.name
-    lines = [
-        f"anarchic reproduce {name} --task {task} --seeds {study.seeds.get(task, 1)}"
-        for task in study.tasks
-    ]
+    lines = [f"{study.command(task)} --seeds {study.seeds.get(task, 1)}" for task in study.tasks]
     return [*lines, f"anarchic reproduce {study.name} --report"] if study.results_of else lines
 
 
@@ -128,7 +124,7 @@ def _task(study: Study, findings: Findings) -> list[str]:
     task = findings.tasks[0]
     if study.results_of is not None:
         missing = len(findings) - len(findings.run)
-        how = f"`anarchic reproduce {study.results_of} --task {task} --resume`"
+        how = f"`{study.command(task)} --resume`"
         return [f"Not run: {missing} cells of {task} ({how})."] if missing else []
     how = "ours ± standard deviation over the seeds"
     if any(line.cell.paper is not None for line in findings):
@@ -140,7 +136,7 @@ def _task(study: Study, findings: Findings) -> list[str]:
     if (mean := findings.mean_difference) is not None:
         about += f"; mean absolute difference to the paper {fixed(mean, study.digits)}"
     if not findings.complete:
-        about += f". Those not run: `anarchic reproduce {study.name} --task {task} --resume`"
+        about += f". Those not run: `{study.command(task)} --resume`"
     heading = f"## {study.task_name(task)}"
     more = more_numbers(study, findings)
     return [heading, f"{about}. Entries: {how}.", result_table(study, findings), more]

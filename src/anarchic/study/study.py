@@ -64,8 +64,8 @@ class Study:
     with where the command line does not, ``at_once`` how many runs of it are trained as one batch.
     ``across`` names the column whose values stand side by side in the page's table, ``show``
     more of the results' numbers, by task, for the CSV file and the page, ``task_names`` what the
-    page calls the tasks. ``notes`` gives more Markdown, made of the findings. With ``results_of``
-    nothing is trained: the results are those of that experiment.
+    page calls the tasks, ``devices`` on what they are best run. ``notes`` gives more Markdown, made
+    of the findings. With ``results_of`` nothing is trained: the results are that experiment's.
     """
 
     home: Path
@@ -79,6 +79,7 @@ class Study:
     claims: Sequence[Claim] = ()
     pictures: Sequence[Picture] = ()
     notes: Callable[[Findings], str] | None = None
+    devices: Mapping[str, str] = field(default_factory=dict)
     task_names: Mapping[str, str] = field(default_factory=dict)
     results_of: str | None = None
     digits: int = 4
@@ -105,6 +106,11 @@ class Study:
         """The tiny version of it."""
         cells = [cell.smoke() for cell in self.cells]
         return replace(self, title=f"Smoke run, not a result: {self.title}", cells=cells)
+
+    def command(self, task: str) -> str:
+        """What trains a task."""
+        device = f" --device {self.devices[task]}" if task in self.devices else ""
+        return f"anarchic reproduce {self.results_of or self.name} --task {task}{device}"
 
     def task_name(self, task: str) -> str:
         """As the page calls it."""
