@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from anarchic import AfaCd, Experiment, LocalWork, Settings, simulate
+from anarchic import AfaCd, Experiment, LocalWork, Progress, Settings, simulate
 from anarchic.data import Quadratics
 from anarchic.participation import ConstantSteps, Sampler
 from anarchic.sim.many import simulate_many
@@ -83,6 +83,23 @@ def test_it_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
         np.testing.assert_allclose(again[name].params, run.params, rtol=2e-5, atol=1e-6)
     read = simulate_many(RUNS, out=tmp_path, resume=True)
     assert all(read[name].summary == again[name].summary for name in RUNS)
+
+
+def test_it_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
+    def interrupt(name: str, progress: Progress) -> None:
+        if progress.round == 3:
+            raise KeyboardInterrupt
+
+    whole = simulate_many(RUNS)
+    with pytest.raises(KeyboardInterrupt):
+        simulate_many(RUNS, out=tmp_path, checkpoint_every=2, watch=interrupt)
+    heard: list[int] = []
+    again = simulate_many(
+        RUNS, out=tmp_path, resume=True, watch=lambda name, progress: heard.append(progress.round)
+    )
+    assert heard[0] == 3
+    for name, run in whole.items():
+        np.testing.assert_allclose(again[name].params, run.params, rtol=2e-5, atol=1e-6)
 
 
 def test_watchers_hear_who_is_where() -> None:
