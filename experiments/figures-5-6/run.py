@@ -1,0 +1,226 @@
+"""Figures 5 and 6: uniform arrivals, biased ones, and biased ones under AFA-CS."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from anarchic.core.rules import AfaCs
+from anarchic.report.figure import new_figure, style
+from anarchic.sim.experiment import Experiment
+from anarchic.sim.settings import Settings, build
+from anarchic.study import Cell, Claim, Findings, Job, Picture, Study, main, sibling, tiny
+from anarchic.study.draw import draw_lines
+
+# Yang, Zhang, Khanduri, Liu, "Anarchic Federated Learning", ICML 2022, arXiv:2108.09875, appendix,
+# figures "Test accuracy ... with asynchrony and dynamic local steps". Their images give no numbers;
+# uniform arrivals are cells of table 1, which has some.
+P = (1, 2, 5, 10)  # labels a worker
+C = 5  # local steps: K uniform on 1..2c
+BIAS = (0.19, 0.19, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.01, 0.01)  # of being drawn next, by worker
+TABLE = "table-1"  # whose async-dynamic cells are the uniform ones
+ARRIVALS = {  # label in the pictures
+    "uniform": "AFA-CD, uniform arrivals",
+    "biased": "AFA-CD, biased arrivals",
+    "biased-afa-cs": "AFA-CS, biased arrivals",
+}
+TASKS = ("lr", "cnn", "lr-by-c")
+SEEDS = {"lr": 5, "cnn": 1, "lr-by-c": 5}
+AT_ONCE = {"lr": 30, "cnn": 4, "lr-by-c": 30}
+DEVICES = {"cnn": "cuda"}
+NAMES = {
+    "lr": "LR/MNIST (figure 5)",
+    "cnn": "CNN/CIFAR-10 (figure 6)",
+    "lr-by-c": "LR/MNIST, divided by c",
+}
+SHORT = {"lr": "LR", "cnn": "CNN", "lr-by-c": "LR by c"}
+COSTS = "what biased arrivals cost AFA-CD"
+GAINS = "what AFA-CS gains over AFA-CD under biased arrivals"
+UNLUCKY = (
+    "One deal of the labels decides it: at p = 2 with seed 3 the two workers that are seldom heard "
+    "hold the same two labels, and nobody else has these, so that this is the case of p = 1."
+)
+
+ABOUT = """
+Five of ten workers report in each round, from one of the last five versions, with K uniform on
+1..10. *uniform*: every worker is as likely as another, under AFA-CD; these are the async-dynamic
+cells of [table 1](../table-1/README.md), with its numbers of the paper. *biased*: workers are drawn
+without replacement with probabilities 0.19, 0.19, six times 0.1, 0.01 and 0.01, so that two of them
+are seldom heard, and with few labels a worker their labels with them. *biased-afa-cs*: the same
+arrivals, but the server remembers the last update of every worker and steps along the mean of all
+ten.
+
+The paper says of its figures that bias costs accuracy at p = 1 and none to speak of at p = 2, 5 and
+10, and that AFA-CS makes up for it on MNIST but not on CIFAR-10. Which workers are seldom heard is
+fixed by the probabilities, which labels they hold is dealt anew with every seed.
+
+As printed, the sum of a visit's gradients is divided by its own K; *lr-by-c* has the cells of LR
+with the sum divided by the constant c, under AFA-CS too. Table 1 says what speaks for that reading
+and what against it. The uniform cells have the names and settings of table 1, so that its raw
+results, copied here, need not be trained again.
+"""
+
+
+@dataclass(frozen=True)
+class DividedByC:
+    """AFA-CS whose rows are eta_L/c * the sum of a visit's gradients, whatever its own K.
+
+    An update brings the mean over its K steps, so its rate is multiplied by K/c.
+    """
+
+    rule: AfaCs
+    c: int
+
+    @property
+    def m(self):
+        return self.rule.m
+
+    def init(self, params):
+        return self.rule.init(params)
+
+    def receive(self, state, update):
+        rate = update.local_lr * update.local_steps / self.c
+        return self.rule.receive(state, replace(update, local_lr=rate))
+
+    def receive_many(self, state, block):
+        rates = block.local_lrs * block.local_steps / self.c
+        return self.rule.receive_many(state, replace(block, local_lrs=rates))
+
+    def due(self, state):
+        return self.rule.due(state)
+
+    def flush(self, state):
+        return self.rule.flush(state)
+
+
+def train_divided_by_c(job: Job) -> Experiment:
+    """AFA-CS by the cell's settings, with ``DividedByC`` around it."""
+    asked = dict(job.cell.settings)
+    c = asked.pop("divided_by")
+    settings = Settings.from_record({name: v for name, v in asked.items() if name != "smoke"})
+    settings = tiny(settings) if job.smoke else settings
+    made = build(replace(settings, seed=job.seed, device=job.device, precision=job.precision))
+    return replace(made, rule=DividedByC(made.rule, c), about={**made.about, "divided_by": c})
+
+
+def cells(uniform: Cell) -> list[Cell]:
+    """The three cells of a task and a p, from the uniform one."""
+    place = {"p": uniform.columns["p"]}
+    settings = replace(uniform.settings, arrival_probs=BIAS)
+    biased = Cell(
+        name=f"p{place['p']}-biased",
+        task=uniform.task,
+        settings=settings,
+        columns={**place, "arrivals": "biased"},
+    )
+    with_memory = replace(
+        biased,
+        name=f"{biased.name}-afa-cs",
+        settings=replace(settings, rule="afa-cs", server_lr=1.0, rule_options={}),
+        columns={**place, "arrivals": "biased-afa-cs"},
+    )
+    if uniform.task.endswith("-by-c"):
+        asked = {**with_memory.asked, "divided_by": C}
+        with_memory = replace(with_memory, settings=asked, train=train_divided_by_c)
+    return [replace(uniform, columns={**place, "arrivals": "uniform"}), biased, with_memory]
+
+
+def uniform_cells() -> list[Cell]:
+    shown = {"M": 10, "local_steps": C, "setting": "async-dynamic"}
+    table = sibling(__file__, TABLE).cells
+    found = [cell for cell in table if shown.items() <= cell.columns.items()]
+    return [cell for task in TASKS for cell in found if cell.task == task]
+
+
+def gain(found: Findings, of: str, over: str) -> float:
+    """Accuracy under one kind of arrivals less that under another, at the only p selected."""
+    return found.one(arrivals=of).ours - found.one(arrivals=over).ours
+
+
+def worst_cost(found: Findings) -> float:
+    """The most that bias costs AFA-CD, over the p selected."""
+    by_p = [found.where(p=p) for p in {line.get("p") for line in found}]
+    return max(gain(lines, "uniform", "biased") for lines in by_p)
+
+
+def draw(found: Findings, *, task: str, name: str):
+    chosen = found.where(task=task)
+    if not chosen.where(arrivals=("biased", "biased-afa-cs")).run.lines:
+        return None
+    figure = new_figure(10.4, 6.8)
+    for index, p in enumerate(P):
+        axes = figure.add_subplot(2, 2, index + 1)
+        lines = [(label, chosen.one(p=p, arrivals=a)) for a, label in ARRIVALS.items()]
+        draw_lines(axes, lines)
+        style(axes, title=f"{name}, p = {p}", x="round", y="test accuracy")
+        if index == 0:
+            axes.legend(loc="lower right", frameon=False, fontsize=9)
+    return figure
+
+
+def compare(text: str, *, task: str, of: str, over: str, **bound) -> Claim:
+    return Claim(
+        text=f"{SHORT[task]}, p = 1: {text}",
+        of={"task": task, "p": 1, "arrivals": (of, over)},
+        value=partial(gain, of=of, over=over),
+        **bound,
+    )
+
+
+def claims(task: str) -> list[Claim]:
+    """What the paper says of MNIST, under either reading of G."""
+    return [
+        compare(COSTS, task=task, of="uniform", over="biased", at_least=0.0),
+        compare(GAINS, task=task, of="biased-afa-cs", over="biased", at_least=0.0),
+        Claim(
+            text=f"{SHORT[task]}: the most that biased arrivals cost AFA-CD for p >= 2",
+            of={"task": task, "p": (2, 5, 10), "arrivals": ("uniform", "biased")},
+            value=worst_cost,
+            at_most=0.015,
+            reason=UNLUCKY,
+        ),
+    ]
+
+
+STUDY = Study(
+    home=Path(__file__).parent,
+    title="Figures 5 and 6: biased arrivals",
+    about=ABOUT,
+    cells=[cell for uniform in uniform_cells() for cell in cells(uniform)],
+    seeds=SEEDS,
+    at_once=AT_ONCE,
+    devices=DEVICES,
+    across="arrivals",
+    task_names=NAMES,
+    claims=[
+        *claims("lr"),
+        compare(COSTS, task="cnn", of="uniform", over="biased", at_least=0.0),
+        compare(
+            f"{GAINS}, which is nothing in the paper",
+            task="cnn",
+            of="biased-afa-cs",
+            over="biased",
+            at_most=0.0,
+        ),
+        *claims("lr-by-c"),
+    ],
+    pictures=[
+        Picture(
+            file="figure-5.png",
+            caption="LR on MNIST, asynchronous and dynamic: mean and range over the seeds",
+            draw=partial(draw, task="lr", name="LR on MNIST"),
+        ),
+        Picture(
+            file="figure-6.png",
+            caption="CNN on CIFAR-10, asynchronous and dynamic",
+            draw=partial(draw, task="cnn", name="CNN on CIFAR-10"),
+        ),
+        Picture(
+            file="figure-5-by-c.png",
+            caption="LR on MNIST, every visit's sum of gradients divided by c",
+            draw=partial(draw, task="lr-by-c", name="LR on MNIST, by c"),
+        ),
+    ],
+)
+
+if __name__ == "__main__":
+    main(STUDY)
