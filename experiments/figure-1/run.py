@@ -1,0 +1,149 @@
+"""Figure 1: AFA-CD and AFA-CS under general arrivals, beside FedAvg."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from anarchic.report.figure import new_figure, style
+from anarchic.study import Cell, Claim, Findings, Picture, Study, main, sibling
+from anarchic.study.draw import draw_lines
+
+# Yang, Zhang, Khanduri, Liu, "Anarchic Federated Learning", ICML 2022, arXiv:2108.09875, figure 1,
+# whose images give no numbers; those of the baseline are the first column of table 1.
+P = (1, 2, 5, 10)  # labels a worker
+BASE = ("table-1", {"M": 10, "local_steps": 5, "setting": "sync-constant"})
+ANARCHY = "figures-5-6"  # whose biased cells are the anarchic ones
+ALGORITHMS = {  # label in the pictures
+    "baseline": "baseline: synchronous, uniform, the same step",
+    "fedavg": "FedAvg as published",
+    "afa-cd": "AFA-CD",
+    "afa-cs": "AFA-CS",
+}
+SEEDS = {"lr": 5, "lr-by-c": 5}
+AT_ONCE = {"lr": 40, "lr-by-c": 40}
+NAMES = {"lr": "LR/MNIST", "lr-by-c": "LR/MNIST, divided by c"}
+AT_P1 = (
+    "With one label a worker, two labels are seldom heard of. With uniform arrivals the gap is "
+    "smaller (table 1, async-dynamic), so a figure without a gap may show those."
+)
+AT_P2 = "It is one deal of the labels: see figures 5 and 6."
+DYNAMIC = (
+    "It is the cost of dynamic steps at p = 1 when a visit is divided by its own K: see table 1."
+)
+
+ABOUT = """
+LR on MNIST, five of ten workers a round, p labels a worker. The baseline is the ideal case, in
+which workers do as the server says: synchronous rounds, uniform sampling, five local steps. The
+paper calls it FedAvg; its step is that of AFA, eta * eta_L * mean(G) with eta = 1 and eta_L = 0.1,
+and its cells are the first column of [table 1](../table-1/README.md). *fedavg* is the classical
+algorithm in the same rounds: it replaces the model by the mean of the workers' models, so that it
+goes K = 5 times as far in a round.
+
+*afa-cd* and *afa-cs* meet all that the paper calls anarchic at once: general arrivals (the biased
+probabilities of [figures 5 and 6](../figures-5-6/README.md), 0.19, 0.19, six times 0.1, 0.01 and
+0.01), models from the last five versions and K uniform on 1..10. Their cells are the biased ones of
+those figures, and *lr-by-c* has them with a visit's gradients divided by c instead of its own K, of
+which table 1 says more.
+
+The paper reads off its figure that both are "comparable to or nearly the same as" FedAvg; it does
+not say which arrivals the figure shows. The claims below hold both to within 0.02 of the baseline.
+AFA-CD has no remedy for biased arrivals where workers hold few labels, which is what Theorem 1 is
+about and AFA-CS is for.
+"""
+
+
+def cells() -> list[Cell]:
+    table, shown = BASE
+    baseline = [
+        replace(cell, columns={"p": cell.columns["p"], "algorithm": "baseline"})
+        for cell in sibling(__file__, table).cells
+        if cell.task == "lr" and shown.items() <= cell.columns.items()
+    ]
+    anarchic = [
+        replace(cell, columns={"p": cell.columns["p"], "algorithm": algorithm})
+        for arrivals, algorithm in (("biased", "afa-cd"), ("biased-afa-cs", "afa-cs"))
+        for cell in sibling(__file__, ANARCHY).cells
+        if cell.task in NAMES and cell.columns["arrivals"] == arrivals
+    ]
+    found = [*baseline, *map(as_published, baseline), *anarchic]
+    return [c for task in NAMES for p in P for c in found if (c.task, c.columns["p"]) == (task, p)]
+
+
+def as_published(baseline: Cell) -> Cell:
+    """FedAvg in the rounds of the baseline."""
+    return replace(
+        baseline,
+        name=f"p{baseline.columns['p']}-fedavg",
+        settings=replace(baseline.settings, rule="fedavg", server_lr=1.0),
+        columns={**baseline.columns, "algorithm": "fedavg"},
+        paper=None,
+    )
+
+
+def worst_gap(found: Findings, *, task: str, algorithm: str) -> float:
+    """The most that an algorithm is below the baseline, over the p selected."""
+    base = found.where(algorithm="baseline")
+    lines = found.where(task=task, algorithm=algorithm)
+    return max(base.one(p=line.get("p")).ours - line.ours for line in lines)
+
+
+def close(task: str, algorithm: str, p: tuple[int, ...], reason: str = "") -> Claim:
+    name = algorithm.upper() + (" by c" if task == "lr-by-c" else "")
+    return Claim(
+        text=f"{name}: how far it ends below the baseline at most, p = {', '.join(map(str, p))}",
+        of={"p": p, "algorithm": ("baseline", algorithm)},
+        value=partial(worst_gap, task=task, algorithm=algorithm),
+        at_most=0.02,
+        reason=reason,
+    )
+
+
+def draw(found: Findings, *, task: str):
+    if not found.where(task=task).run.lines:
+        return None
+    of = {"baseline": "lr", "fedavg": "lr", "afa-cd": task, "afa-cs": task}
+    figure = new_figure(10.4, 6.8)
+    for index, p in enumerate(P):
+        axes = figure.add_subplot(2, 2, index + 1)
+        lines = [(text, found.one(task=of[a], p=p, algorithm=a)) for a, text in ALGORITHMS.items()]
+        draw_lines(axes, lines)
+        style(axes, title=f"LR on MNIST, p = {p}", x="round", y="test accuracy")
+        if index == 0:
+            axes.legend(loc="lower right", frameon=False, fontsize=9)
+    return figure
+
+
+STUDY = Study(
+    home=Path(__file__).parent,
+    title="Figure 1: FedAvg, AFA-CD and AFA-CS under general arrivals",
+    about=ABOUT,
+    cells=cells(),
+    seeds=SEEDS,
+    at_once=AT_ONCE,
+    across="algorithm",
+    task_names=NAMES,
+    claims=[
+        close("lr", "afa-cs", (2, 5, 10)),
+        close("lr", "afa-cs", (1,), DYNAMIC),
+        close("lr", "afa-cd", (2, 5, 10), AT_P2),
+        close("lr", "afa-cd", (1,), AT_P1),
+        close("lr-by-c", "afa-cs", P),
+        close("lr-by-c", "afa-cd", (2, 5, 10), AT_P2),
+        close("lr-by-c", "afa-cd", (1,), AT_P1),
+    ],
+    pictures=[
+        Picture(
+            file="figure-1.png",
+            caption="LR on MNIST: mean and range over the seeds",
+            draw=partial(draw, task="lr"),
+        ),
+        Picture(
+            file="figure-1-by-c.png",
+            caption="The same with AFA-CD and AFA-CS divided by c",
+            draw=partial(draw, task="lr-by-c"),
+        ),
+    ],
+)
+
+if __name__ == "__main__":
+    main(STUDY)
