@@ -1,0 +1,294 @@
+"""Stragglers: the time to 85 % accuracy, anarchic against synchronous."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from anarchic.participation import (
+    ConstantSteps,
+    Diurnal,
+    Exponential,
+    ExponentialSpread,
+    Habits,
+    LogNormalSpread,
+    Timetable,
+    Work,
+    make_timetable,
+)
+from anarchic.participation.synchronous import timetable_of_rounds
+from anarchic.report.figure import line_style, new_figure, style
+from anarchic.sim.experiment import Experiment
+from anarchic.sim.run import Run
+from anarchic.sim.settings import Settings, build
+from anarchic.study import Cell, Claim, Findings, Job, Picture, Study, accuracies, main, tiny
+from anarchic.study.tables import fixed, markdown
+
+# Yang, Zhang, Khanduri, Liu, "Anarchic Federated Learning", ICML 2022, arXiv:2108.09875, appendix:
+# exponential times of rate 1, LR/MNIST, p = 1, to 85 %.
+PAPER_ROUNDS = {"sync": 46, "race": 61}
+PAPER_RATIO = 1 / 2.6
+M, N, K = 5, 10, 5  # updates a step, workers, local steps
+TARGET = 0.85
+ROUNDS = 500  # at most
+VISIT_S = 1800.0  # mean work of a visit; times are given in such visits
+AWAKE_H = 12.0  # of a diurnal worker's day; it wakes at an hour of its own
+VERSIONS_BACK = 5  # from which the racers start
+WORKERS = {  # how a worker idles, and the spread of its work times, which have mean VISIT_S
+    "exponential": (Exponential(0.0), ExponentialSpread()),
+    "log-normal": (Exponential(0.0), LogNormalSpread(1.0)),
+    "diurnal": (Diurnal(1.0, awake_h=AWAKE_H), ExponentialSpread()),
+}
+ALGORITHMS = {  # rule and its rate, who makes a round, label in the picture
+    "sync": ("afa-cd", 1.0, "picked", "FedAvg, the same step"),
+    "fedavg": ("fedavg", 1.0, "picked", "FedAvg as published"),
+    "sync-awake": ("afa-cd", 1.0, "awake", "FedAvg that knows who is awake"),
+    "race": ("afa-cd", 1.0, "race", "AFA-CD, fastest 5 of 10 (reading 1)"),
+    "keep-on": ("afa-cd", 1.0, None, "AFA-CD, workers keep working (reading 2)"),
+    "keep-on-cs": ("afa-cs", 1.0, None, "AFA-CS, workers keep working"),
+}
+ANARCHIC = ("race", "keep-on", "keep-on-cs")
+SEEDS = {"lr": 10}
+AT_ONCE = {"lr": 30}
+COMMON = Settings(
+    data="mnist",
+    workers=N,
+    labels_per_worker=1,
+    m=M,
+    local_steps=K,
+    rounds=ROUNDS,
+    eval_every=1,
+    target_accuracy=TARGET,
+)
+ASLEEP = (
+    "Many short rounds pass while a worker sleeps, in which its label is forgotten. AFA-CS, which "
+    "remembers its last update, is spared that."
+)
+
+ABOUT = """
+The paper says that under exponential work times AFL takes 61 rounds to FedAvg's 46 to reach 85 % on
+LR/MNIST with one label a worker, and 1/2.6 of its time. A run *reaches* 85 % at the first round
+after which the test accuracy is at or above it; the model is evaluated after every round. At p = 1
+accuracy zig-zags, so other definitions give other rounds. Time is virtual and in units of a visit's
+mean work.
+
+*sync* is FedAvg in the paper's sense: the server picks 5 of 10 workers and waits for all of them,
+and steps as AFA-CD does. *fedavg* does the same with the classical step, the mean of the workers'
+models. How long an anarchic round lasts the paper does not say. Two readings:
+
+- **Reading 1** (*race*): in every round all ten workers draw a fresh time and the fastest five make
+  the step; each starts from one of the last five versions, as in the paper's asynchrony. A round
+  lasts 0.646 visits on average, against 2.283 for the slowest of five, and with the paper's own
+  numbers of rounds the ratio is 61 * 0.646 / (46 * 2.283) = 1/2.67: this is where its figure seems
+  to come from. Workers that start together in every round are hardly anarchic, though.
+- **Reading 2** (*keep-on*): ten workers pull, work, push and begin again, and the server steps at
+  every fifth push. Nobody waits: updates come at rate 10 and a round lasts half a visit. A fast
+  worker may be in a step twice and a slow one is late by as many versions as passed meanwhile, so
+  it takes more rounds than a race, of shorter duration.
+
+*keep-on-cs* is reading 2 under AFA-CS. Beyond the paper, the same with log-normal work times (sigma
+= 1, the same mean) and with workers that keep hours: each is awake for 12 hours a day from an hour
+of its own, works without a pause while it is awake, half an hour a visit on average, and finishes
+what it has begun. Then *sync* waits for picked workers to wake up; *sync-awake* is a kinder FedAvg
+that picks the five that turn up first.
+"""
+
+
+def rounds_of(who: str, idle, work: Work, rng: np.random.Generator, rounds: int) -> Timetable:
+    """Rounds that begin together, as ``Synchronous`` and ``Racing`` have them, under any habits.
+
+    ``picked``: m at random; ``awake``: the m that turn up first; ``race``: the m that are done
+    first. The round lasts until the last of them is done.
+    """
+    traits, factor = idle.traits(rng, N), np.ones(N)
+    now, made = 0.0, []
+    for _ in range(rounds):
+        pull = idle.pulls(rng, traits, np.full(N, now)) - now
+        steps = work.draw_steps(rng, factor)
+        push = pull + work.draw_seconds(rng, steps, factor)
+        order = {"picked": rng.random(N), "awake": pull, "race": push}[who]
+        chosen = np.argsort(order, kind="stable")[:M]
+        made.append((chosen.astype(np.int32), steps[chosen], pull[chosen], push[chosen]))
+        now += push[chosen].max()
+    return timetable_of_rounds(N, *map(np.array, zip(*made, strict=True)))
+
+
+def late(table: Timetable, rng: np.random.Generator) -> Timetable:
+    """The same visits, each from one of the last versions that existed."""
+    newest = table.base_version
+    back = rng.integers(0, np.minimum(newest + 1, VERSIONS_BACK), dtype=np.int32)
+    return replace(table, base_version=newest - back)
+
+
+def timetable(workers: str, who: str | None, seed: int, rounds: int) -> Timetable:
+    idle, spread = WORKERS[workers]
+    work = Work(ConstantSteps(K), VISIT_S / K, spread=spread)
+    rng = np.random.default_rng([seed, list(WORKERS).index(workers)])
+    if who is None:
+        return make_timetable(Habits(idle, work), workers=N, m=M, rounds=rounds, rng=rng)
+    table = rounds_of(who, idle, work, rng, rounds)
+    return late(table, rng) if who == "race" else table
+
+
+def train(job: Job) -> Experiment:
+    asked = job.cell.settings
+    settings = replace(COMMON, rule=asked["rule"], server_lr=asked["server_lr"], seed=job.seed)
+    settings = tiny(settings) if job.smoke else settings
+    made = build(replace(settings, device=job.device, precision=job.precision))
+    table = timetable(asked["habits"], asked["who"], job.seed, settings.rounds)
+    return replace(made, timetable=table, about={**made.about, **asked})
+
+
+def read(run: Run) -> dict:
+    """Rounds and time to the target; a run that does not reach it counts with all of its length."""
+    reached = [row for row in run.metrics if (row["accuracy"] or 0) >= TARGET]
+    at = reached[0] if reached else run.metrics[-1]
+    return {
+        "rounds_to_85": at["round"],
+        "time_to_85": at["virtual_s"] / VISIT_S,
+        "reached": float(bool(reached)),
+        **{name: value for name, value in accuracies(run).items() if name in ("rounds", "curve")},
+    }
+
+
+def cell(workers: str, algorithm: str) -> Cell:
+    rule, server_lr, who, _ = ALGORITHMS[algorithm]
+    plain = Cell(name="common", task="lr", settings=COMMON).asked
+    return Cell(
+        name=f"{workers}-{algorithm}",
+        task="lr",
+        settings={
+            **plain,
+            "rule": rule,
+            "server_lr": server_lr,
+            "habits": workers,
+            "who": who,
+            "visit_s": VISIT_S,
+            "versions_back": VERSIONS_BACK if who == "race" else None,
+            **({"awake_h": AWAKE_H} if workers == "diurnal" else {}),
+        },
+        columns={"workers": workers, "algorithm": algorithm},
+        value="time_to_85",
+        train=train,
+        read=read,
+    )
+
+
+def cells() -> list[Cell]:
+    only = {"fedavg": ("exponential",), "sync-awake": ("diurnal",)}
+    return [
+        cell(workers, algorithm)
+        for workers in WORKERS
+        for algorithm in ALGORITHMS
+        if workers in only.get(algorithm, WORKERS)
+    ]
+
+
+def ratio(found: Findings) -> float:
+    """Mean time of the one algorithm selected beside sync, over that of sync."""
+    other = found.where(lambda line: not line.get("algorithm").startswith("sync")).lines[0]
+    base = found.where(lambda line: line.get("algorithm").startswith("sync")).lines[0]
+    return other.ours / base.ours
+
+
+def claim(text: str, workers: str, algorithm: str, base: str = "sync", **bounds) -> Claim:
+    return Claim(
+        text=f"{text}: its time over that of FedAvg",
+        of={"workers": workers, "algorithm": (base, algorithm)},
+        value=ratio,
+        **bounds,
+    )
+
+
+def ratios(found: Findings) -> str:
+    """Every anarchic cell against FedAvg under the same workers, with the range over the seeds."""
+    paper = str(PAPER_ROUNDS["race"]), str(PAPER_ROUNDS["sync"]), share(PAPER_RATIO)
+    rows = [["exponential", "the paper's AFL", "its FedAvg", *paper, ""]]
+    for base in found.run.where(algorithm=("sync", "sync-awake")):
+        for line in found.run.where(workers=base.get("workers"), algorithm=ANARCHIC):
+            times = line.values("time_to_85"), base.values("time_to_85")
+            by_seed = sorted(a / b for a, b in zip(*times, strict=True))
+            rows.append(
+                [
+                    *(base.get("workers"), line.get("algorithm"), base.get("algorithm")),
+                    *(fixed(x.mean("rounds_to_85"), 3) for x in (line, base)),
+                    share(line.ours / base.ours),
+                    f"{share(by_seed[0])} to {share(by_seed[-1])}",
+                ]
+            )
+    header = ("workers", "anarchic", "against", "rounds", "against", "time, ratio", "by seed")
+    about = "Rounds to 85 % of both, and the mean time of the first over that of the second."
+    return f"## Ratios\n\n{about}\n\n{markdown(header, rows)}"
+
+
+def share(ratio: float) -> str:
+    """As the paper writes it, where it is a fraction."""
+    return f"1/{1 / ratio:.1f}" if ratio < 0.95 else f"{ratio:.2f}"
+
+
+def draw(found: Findings):
+    """A dot a seed, a bar at the mean."""
+    if not found.run.lines:
+        return None
+    figure = new_figure(9.0, 6.4)
+    axes = figure.subplots(len(WORKERS), 1, sharex=False, height_ratios=[5, 4, 5])
+    for place, workers in zip(axes, WORKERS, strict=True):
+        lines = list(found.run.where(workers=workers))
+        for at, line in enumerate(lines):
+            colour = line_style(list(ALGORITHMS).index(line.get("algorithm")))["color"]
+            times = line.values("time_to_85")
+            place.plot(times, [at] * len(times), "o", color=colour, alpha=0.5, markersize=5)
+            place.plot([line.ours], [at], "|", color=colour, markersize=18, markeredgewidth=2.5)
+        place.set_yticks(range(len(lines)), [ALGORITHMS[x.get("algorithm")][3] for x in lines])
+        place.invert_yaxis()
+        style(place, title=f"{workers} workers", x="time to 85 %, in mean visits", y="")
+        place.set_xlim(left=0)
+        place.margins(y=0.15)
+    return figure
+
+
+STUDY = Study(
+    home=Path(__file__).parent,
+    title="Stragglers: the time to 85 %",
+    about=ABOUT,
+    cells=cells(),
+    seeds=SEEDS,
+    at_once=AT_ONCE,
+    show={"lr": ("rounds_to_85", "reached")},
+    task_names={"lr": "LR/MNIST, p = 1: time to 85 % in mean visits"},
+    digits=3,
+    claims=[
+        claim("Exponential, reading 1", "exponential", "race", at_least=0.25, at_most=0.5),
+        claim("Exponential, reading 2", "exponential", "keep-on", at_least=0.25, at_most=0.5),
+        claim("Log-normal, reading 1", "log-normal", "race", at_most=0.5),
+        claim("Log-normal, reading 2", "log-normal", "keep-on", at_most=0.5),
+        claim("Diurnal, reading 1", "diurnal", "race", at_most=0.5),
+        claim("Diurnal, reading 2", "diurnal", "keep-on", at_most=0.5),
+        claim(
+            "Diurnal, reading 2 against a FedAvg that picks who is awake",
+            "diurnal",
+            "keep-on",
+            base="sync-awake",
+            at_most=1.0,
+            reason=ASLEEP,
+        ),
+        claim(
+            "Diurnal, AFA-CS against a FedAvg that picks who is awake",
+            "diurnal",
+            "keep-on-cs",
+            base="sync-awake",
+            at_most=0.5,
+        ),
+    ],
+    pictures=[
+        Picture(
+            file="stragglers.png",
+            caption="Time to 85 %: a dot a seed, a bar at the mean",
+            draw=draw,
+        )
+    ],
+    notes=ratios,
+)
+
+if __name__ == "__main__":
+    main(STUDY)

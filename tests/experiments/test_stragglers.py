@@ -1,0 +1,63 @@
+"""How long rounds last under stragglers, and when a run has reached its target."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from anarchic.participation import ConstantSteps, Diurnal, ExponentialSpread, Work
+from anarchic.sim.run import Run
+from tests.experiments.run_files import names_of
+
+run = names_of("stragglers")
+
+
+def round_lengths(table):
+    return np.diff(table.version_s, prepend=0.0) / run.VISIT_S
+
+
+def test_a_picked_round_lasts_as_long_as_the_slowest_of_five():
+    table = run.timetable("exponential", "picked", 0, 4000)
+    assert round_lengths(table).mean() == pytest.approx(2.283, rel=0.03)  # 1 + 1/2 + ... + 1/5
+    assert (table.staleness == 0).all()
+
+
+def test_a_race_lasts_until_the_fifth_of_ten_and_starts_from_the_last_five_versions():
+    table = run.timetable("exponential", "race", 0, 4000)
+    assert round_lengths(table).mean() == pytest.approx(0.646, rel=0.03)  # 1/10 + ... + 1/6
+    assert np.bincount(table.staleness) / len(table) == pytest.approx([0.2] * 5, abs=0.01)
+
+
+def test_workers_that_keep_working_make_a_round_in_half_a_visit():
+    table = run.timetable("exponential", None, 0, 4000)
+    assert round_lengths(table).mean() == pytest.approx(0.5, rel=0.03)
+
+
+def test_who_is_awake_is_picked_and_the_others_are_waited_for():
+    idle = Diurnal(1.0, awake_h=12.0)
+    work = Work(ConstantSteps(5), run.VISIT_S / 5, spread=ExponentialSpread())
+    waits = {}
+    for who in ("picked", "awake"):
+        table = run.rounds_of(who, idle, work, np.random.default_rng(0), 200)
+        table.check()
+        waits[who] = round_lengths(table).mean()
+    assert waits["picked"] > 2 * waits["awake"]
+
+
+def metrics(*accuracies):
+    return [
+        {"round": n, "virtual_s": 900.0 * n, "accuracy": accuracy, "loss": 1.0}
+        for n, accuracy in enumerate(accuracies)
+    ]
+
+
+def test_a_run_reaches_85_at_the_first_evaluation_at_or_above_it():
+    found = run.read(Run(np.zeros(1), metrics(0.1, 0.84, 0.85, 0.7, 0.9), {}))
+    assert (found["rounds_to_85"], found["time_to_85"], found["reached"]) == (2, 1.0, 1.0)
+
+
+def test_a_run_that_never_does_counts_with_its_length_and_says_so():
+    found = run.read(Run(np.zeros(1), metrics(0.1, 0.84, 0.8), {}))
+    assert (found["rounds_to_85"], found["reached"]) == (2, 0.0)
