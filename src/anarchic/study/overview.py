@@ -29,6 +29,8 @@ def overview_path() -> Path:
 
 
 def overview_text(studies: Sequence[Study]) -> str:
+    """The whole page, the paper's tables first."""
+    studies = sorted(studies, key=lambda study: (not study.name.startswith("table"), study.name))
     read = [(study, read_findings(study.cells, study.results)) for study in studies]
     own = [(study, findings) for study, findings in read if study.results_of is None]
     parts = [

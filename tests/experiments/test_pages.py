@@ -1,0 +1,37 @@
+"""What is committed beside the raw results is what they give: no number is typed."""
+
+from __future__ import annotations
+
+import pytest
+
+from anarchic.study import find
+from anarchic.study.findings import read_findings
+from anarchic.study.overview import overview_path, overview_text
+from anarchic.study.page import page_text
+from anarchic.study.tables import as_csv
+
+HOW = "Make it anew: anarchic reproduce all --report"
+
+
+@pytest.mark.parametrize("name", find.names())
+def test_the_page_of_an_experiment_is_made_of_its_results(name):
+    study = find.load(name)
+    findings = read_findings(study.cells, study.results)
+    page = study.home / "README.md"
+    assert page.read_text(encoding="utf-8") == page_text(study, findings, study.home), HOW
+    if study.results_of is None:
+        table = study.home / f"{name}.csv"
+        assert table.read_text(encoding="utf-8") == as_csv(study, findings), HOW
+
+
+def test_the_page_of_all_is_made_of_the_results():
+    studies = [find.load(name) for name in find.names()]
+    assert overview_path().read_text(encoding="utf-8") == overview_text(studies), HOW
+
+
+@pytest.mark.parametrize("name", find.names())
+def test_every_result_is_one_of_a_cell(name):
+    study = find.load(name)
+    known = read_findings(study.cells, study.results).results
+    files = sorted(study.results.rglob("*.json")) if study.results_of is None else []
+    assert not {path.relative_to(study.results) for path in files} - {r.path for r in known}
