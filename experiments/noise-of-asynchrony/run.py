@@ -181,7 +181,7 @@ def draw(found: Findings, *, task: str, x: str, label: str):
         low, high = mean - seeds.min(axis=1), seeds.max(axis=1) - mean
         axes.errorbar(at, mean, [low, high], label=name, capsize=3, marker="o", **line_style(index))
     if x == "tau":
-        axes.set_xscale("symlog", linthresh=1)
+        axes.set_xscale("symlog", linthresh=1, linscale=0.3)
         axes.set_xticks(DELAYS, [str(tau) for tau in DELAYS])
     style(axes, title="LR on MNIST, p = 2, after 300 rounds", x=label, y="test accuracy")
     axes.legend(frameon=False)
