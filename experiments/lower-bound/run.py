@@ -1,0 +1,273 @@
+"""Theorem 1: the error ball of size sigma_G^2 that a silent worker leaves, and the way out."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from anarchic import AfaCd, AfaCs, Experiment, LocalWork
+from anarchic.participation.timetable import Timetable, running_numbers
+from anarchic.report.figure import COLOURS, new_figure, style
+from anarchic.sim.engine import Walk
+from anarchic.study import Cell, Claim, Findings, Job, Picture, Study, main
+from anarchic.theory import Rates, lower_bound
+from anarchic.train.quadratic import QuadraticTask
+
+SIGMAS = (0.1, 0.3, 1.0, 3.0, 10.0)  # sigma_G
+SHARES = (1.0, 0.9, 0.7, 0.5)  # of the first worker in the arrivals
+LATE = "1, then 0.9"  # the second worker is silent for half of the run
+RULES = {"AFA-CD": lambda: AfaCd(M, ETA), "AFA-CS": lambda: AfaCs(M, ETA, population=2)}
+M, K = 2, 3  # updates a round, local steps
+ETA, ETA_L = 2.0, 0.1  # server and local learning rate
+START = 2.0  # x_0
+ROUNDS, SMOKE_ROUNDS = 2000, 30
+SEEDS = 3
+BURN_IN = 100  # rounds after which the start is forgotten to rounding
+SHOWN = 1.0  # the sigma_G of the first picture
+POINTS = 100  # of a curve, evenly on a logarithmic axis
+
+ABOUT = """
+Two workers have f_1(x) = (x + G)^2 and f_2(x) = (x - G)^2, so that f(x) = x^2 + G^2 and
+sigma_G = 2 G. Theorem 1 lets only the first report. Whatever the server does then, it learns the
+optimum of f_1, where the squared gradient of f is sigma_G^2: no choice of learning rates, local
+steps or rounds makes the error smaller. Here this is run, with exact gradients (sigma_L = 0), K = 3
+local steps, m = 2 updates a round, eta = 2 and eta_L = 0.1, for 2,000 rounds from x = 2, over two
+powers of ten in sigma_G.
+
+*share* is the probability that an update is the first worker's. At 1 the second worker is silent:
+the construction of the theorem. Between 1/2 and 1 AFA-CD keeps a part of the ball; its closed form,
+beyond the paper, is (2 share - 1)^2 sigma_G^2 for the bias, and for drawing workers at random
+s / (2 - s) * 4 share (1 - share) sigma_G^2 / m, which vanishes with the step s. With
+*1, then 0.9* the second worker is silent for the first half of the run.
+
+**ours** is the mean squared gradient of f over all rounds after the hundredth (for *1, then 0.9*
+over the second half, from a hundred rounds after the second worker began to report). The paper's
+value is sigma_G^2 where the second worker is silent, whatever the rule, and 0 for AFA-CS where both
+report.
+"""
+
+
+def timetable(share: float | str, rounds: int, seed: int) -> Timetable:
+    """Arrivals with a share, or with a second worker that is silent for half of the run."""
+    if share != LATE:
+        return lower_bound.arrivals_of_one(rounds, share=share, m=M, local_steps=K, seed=seed)
+    table = lower_bound.arrivals_of_one(rounds, share=0.9, m=M, local_steps=K, seed=seed)
+    worker = np.where(table.version < rounds // 2, 0, table.worker)
+    return replace(table, worker=worker, visit=running_numbers(worker))
+
+
+def squared_gradients(rule, sigma: float, table: Timetable):
+    """||grad f(x_t)||^2 for t = 0 .. T of a run; shape (T + 1,)."""
+    task = QuadraticTask(lower_bound.worst_case(sigma), np.array([START]))
+    walk = Walk(Experiment(task, rule, table, LocalWork(lr=ETA_L)))
+    seen = [START]
+    while walk.version < table.rounds:
+        walk.next_version()
+        seen.append(float(walk.state.params[0]))
+    return lower_bound.squared_gradient(np.array(seen))
+
+
+def measure(job: Job) -> dict:
+    asked = job.cell.settings
+    rounds = SMOKE_ROUNDS if job.smoke else ROUNDS
+    rule, sigma, share = RULES[asked["rule"]](), asked["sigma_G"], asked["share"]
+    seen = squared_gradients(rule, sigma, timetable(share, rounds, job.seed))
+    first = min(BURN_IN, rounds // 4) + (rounds // 2 if share == LATE else 0)
+    ball, expected = seen[first:].mean(), closed_form(asked["rule"], sigma, share)
+    return {
+        "ball": ball,
+        "last": seen[-1],
+        "closed_form": expected,
+        "off": None if expected is None else abs(ball / expected - 1),
+        "rounds": rounds,
+        "curve": by_round(seen),
+    }
+
+
+def by_round(seen) -> dict[str, list[float]]:
+    """Rounds evenly on a logarithmic axis, with the mean since the round before."""
+    at = np.unique(np.geomspace(1, len(seen) - 1, POINTS).round().astype(int))
+    sums = np.add.reduceat(seen[1:], [0, *at[:-1]])
+    return {"round": at.tolist(), "squared_gradient": (sums / np.diff([0, *at])).tolist()}
+
+
+def closed_form(rule: str, sigma: float, share: float | str) -> float | None:
+    """What the ball must be; None where that is 0, or is not known."""
+    if share == LATE:
+        share = 0.9
+    if rule == "AFA-CS":
+        return lower_bound.error_ball(sigma) if share == 1.0 else None
+    step = lower_bound.pull(Rates(server_lr=ETA, local_lr=ETA_L), K)
+    return lower_bound.error_ball(sigma, share=share, step=step, m=M)
+
+
+def cell(rule: str, sigma: float, share: float | str) -> Cell:
+    both, silent = rule == "AFA-CS" and share != 1.0, share == 1.0
+    run = {"m": M, "K": K, "eta": ETA, "eta_L": ETA_L, "start": START, "rounds": ROUNDS}
+    return Cell(
+        name=f"{rule.lower()}-sigma{sigma:g}-share{share if share != LATE else 'late'}",
+        task="theorem-1",
+        settings={"rule": rule, "sigma_G": sigma, "share": share, "burn_in": BURN_IN, **run},
+        columns={"sigma_G": sigma, "share": share, "rule": rule},
+        paper=sigma**2 if silent else 0.0 if both else None,
+        value="ball",
+        measure=measure,
+    )
+
+
+def exponent(found: Findings) -> float:
+    """Of the ball in sigma_G: the slope of a straight line on logarithmic axes."""
+    sigmas = [line.get("sigma_G") for line in found]
+    return float(np.polyfit(np.log(sigmas), np.log([line.ours for line in found]), 1)[0])
+
+
+def furthest(found: Findings, *, number: str) -> float:
+    """The largest value of a number over cells and seeds, as a power of ten."""
+    values = [value for line in found for value in line.values(number)]
+    return float(np.log10(max(max(values), 1e-300)))
+
+
+def off(found: Findings) -> float:
+    """The largest relative distance of a cell's mean over the seeds from the closed form."""
+    return max(abs(line.ours / line.mean("closed_form") - 1) for line in found)
+
+
+def draw_rounds(found: Findings):
+    """One panel a rule: squared gradient by round, with the closed forms as thin lines."""
+    shown = found.where(sigma_G=SHOWN)
+    if not shown.complete:
+        return None
+    figure = new_figure(10.4, 4.0)
+    for index, rule in enumerate(RULES):
+        axes = figure.add_subplot(1, 2, index + 1)
+        for colour, share in zip(COLOURS, (*SHARES, LATE), strict=False):
+            line = shown.one(rule=rule, share=share)
+            curve = line.results[0].curve
+            heights = np.maximum(curve["squared_gradient"], 1e-36)
+            axes.loglog(curve["round"], heights, color=colour, label=f"share {share}")
+            if rule == "AFA-CD" and share != LATE:
+                axes.axhline(line.mean("closed_form"), color=colour, linewidth=0.8, linestyle=":")
+        style(
+            axes,
+            title=f"{rule}, sigma_G = {SHOWN:g}",
+            x="round",
+            y="||grad f||², mean by point",
+        )
+        axes.legend(frameon=False, fontsize=9, loc="lower left")
+    return figure
+
+
+def draw_ball(found: Findings):
+    """The measured ball by sigma_G^2, a line a share."""
+    shown = found.where(rule="AFA-CD", share=SHARES)
+    if not shown.complete:
+        return None
+    figure = new_figure(6.0, 4.2)
+    axes = figure.add_subplot()
+    squares = np.square(SIGMAS)
+    for colour, share in zip(COLOURS, SHARES, strict=False):
+        lines = [shown.one(sigma_G=sigma, share=share) for sigma in SIGMAS]
+        closed = [line.mean("closed_form") for line in lines]
+        axes.loglog(squares, closed, color=colour, linewidth=1)
+        axes.loglog(squares, [line.ours for line in lines], "o", color=colour, label=_name(share))
+    style(axes, title="The error ball of AFA-CD", x="sigma_G²", y="||grad f||² in the long run")
+    axes.legend(frameon=False, fontsize=9)
+    return figure
+
+
+def _name(share: float) -> str:
+    return "share 1 (the second worker is silent)" if share == 1.0 else f"share {share:g}"
+
+
+def notes(found: Findings) -> str:
+    ended = found.where(rule="AFA-CS", share=(0.9, 0.7, 0.5, LATE))
+    if not ended.complete or not found.where(rule="AFA-CD", sigma_G=SHOWN).complete:
+        return ""
+    most = max(value for line in ended for value in line.values("last"))
+    return f"""
+## What the numbers say
+
+- *The ball is there and is as large as the theorem says.* With a silent worker AFA-CD and AFA-CS
+  end at sigma_G^2 to rounding. A memory of updates cannot remember one that was never sent.
+- *Its exponent in sigma_G is 2*, for every share: the arrivals of a seed are the same for each
+  sigma_G, and the recursion is linear, so that nothing but rounding and the start could disturb it.
+- *It does not need silence.* At a share of 0.9 AFA-CD keeps {100 * _kept(found, 0.9):.0f} % of
+  sigma_G^2, at 0.7 {100 * _kept(found, 0.7):.0f} %. At 0.5 there is no bias, and what is left,
+  {100 * _kept(found, 0.5):.0f} %, is the noise of drawing workers: it vanishes with the step, the
+  bias does not.
+- *AFA-CS leaves it* as soon as both have reported, however unequally: its squared gradient ends
+  at {most:.0e} or below, the rounding of double precision; also where the second worker was silent
+  for {ROUNDS // 2:,} rounds, so that the ball had long been reached.
+"""
+
+
+def _kept(found: Findings, share: float) -> float:
+    line = found.one(rule="AFA-CD", share=share, sigma_G=SHOWN)
+    return line.ours / SHOWN**2
+
+
+STUDY = Study(
+    home=Path(__file__).parent,
+    title="Theorem 1: the error ball, and AFA-CS leaving it",
+    about=ABOUT,
+    cells=[
+        cell(rule, sigma, share) for rule in RULES for share in (*SHARES, LATE) for sigma in SIGMAS
+    ],
+    seeds={"theorem-1": SEEDS},
+    show={"theorem-1": ("closed_form",)},
+    task_names={"theorem-1": "Two quadratics"},
+    notes=notes,
+    claims=[
+        Claim(
+            text="a silent worker: exponent of AFA-CD's ball in sigma_G, 2 in theory",
+            of={"rule": "AFA-CD", "share": 1.0},
+            value=exponent,
+            at_least=1.99,
+            at_most=2.01,
+        ),
+        Claim(
+            text="a silent worker: largest relative distance from sigma_G^2, as a power of ten",
+            of={"share": 1.0},
+            value=partial(furthest, number="off"),
+            at_most=-6,
+        ),
+        *(
+            Claim(
+                text=f"share {share}: exponent of AFA-CD's ball in sigma_G",
+                of={"rule": "AFA-CD", "share": share},
+                value=exponent,
+                at_least=1.99,
+                at_most=2.01,
+            )
+            for share in SHARES[1:]
+        ),
+        Claim(
+            text="shares in between: largest relative distance of AFA-CD from the closed form",
+            of={"rule": "AFA-CD", "share": SHARES[1:]},
+            value=off,
+            at_most=0.05,
+        ),
+        Claim(
+            text="both report: largest squared gradient of AFA-CS at the end, as a power of ten",
+            of={"rule": "AFA-CS", "share": (*SHARES[1:], LATE)},
+            value=partial(furthest, number="last"),
+            at_most=-12,
+        ),
+    ],
+    pictures=[
+        Picture(
+            file="rounds.png",
+            caption="Squared gradient by round, one seed; dotted: the closed forms of AFA-CD",
+            draw=draw_rounds,
+        ),
+        Picture(
+            file="ball.png",
+            caption="The error ball of AFA-CD by sigma_G²: measured (dots), in closed form (lines)",
+            draw=draw_ball,
+        ),
+    ],
+)
+
+if __name__ == "__main__":
+    main(STUDY)
