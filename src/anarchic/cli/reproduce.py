@@ -27,6 +27,7 @@ def reproduce(
     smoke: Annotated[bool, typer.Option("--smoke", help=HELP["smoke"])] = False,
     device: Annotated[str, typer.Option(help=HELP["device"])] = "cpu",
     precision: Annotated[str, typer.Option(help=HELP["precision"])] = "ieee",
+    graphs: Annotated[bool, typer.Option("--graphs", help=HELP["graphs"])] = False,
     resume: Annotated[bool, typer.Option("--resume", help=HELP["resume"])] = False,
     out: Annotated[Path | None, typer.Option(help=HELP["out"], metavar="DIR")] = None,
     stop_after: Annotated[
@@ -50,6 +51,7 @@ def reproduce(
         smoke=smoke,
         device=device,
         precision=precision,
+        graphs=graphs,
         resume=resume,
         out=out,
         stop_after=stop_after,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from types import MappingProxyType
 from typing import Any, final
@@ -181,7 +182,7 @@ class Layout:
         """Length of the vector, d."""
         return sum(self.sizes)
 
-    @property
+    @cached_property
     def slices(self) -> dict[str, slice]:
         """Where each tensor lies in the vector."""
         ends = np.cumsum([0, *self.sizes]).tolist()

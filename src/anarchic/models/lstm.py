@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import torch
 from torch import Tensor, nn
@@ -75,17 +76,10 @@ class LstmCells(nn.Module):
         weights = [getattr(self, f"{kind}_l{n}") for n in range(self.layers) for kind in kinds]
         zero = x.new_zeros(self.layers, len(x), self.hidden)
         has_biases, dropout, train, bidirectional, batch_first = True, 0.0, False, False, True
-        states: Tensor = torch.lstm(
-            x,
-            (zero, zero),
-            weights,
-            has_biases,
-            self.layers,
-            dropout,
-            train,
-            bidirectional,
-            batch_first,
-        )[0]
+        how = has_biases, self.layers, dropout, train, bidirectional, batch_first
+        with warnings.catch_warnings():  # the weights are views of one vector, in another order
+            warnings.filterwarnings("ignore", "RNN module weights are not part")
+            states: Tensor = torch.lstm(x, (zero, zero), weights, *how)[0]
         return states
 
     def _layer(self, x: Tensor, layer: int) -> Tensor:

@@ -113,6 +113,7 @@ class Settings:
     device: str = "cpu"
     dtype: Literal["float32", "float64"] = "float32"
     precision: Literal["ieee", "tf32", "bf16"] = "ieee"  # of products on a GPU
+    graphs: bool = False  # a GPU replays its local steps from a recording
     threads: int | None = None
     eval_every: int | None = None
     target_accuracy: float | None = None
@@ -140,6 +141,8 @@ class Settings:
             )
         if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
             raise ConfigError(f"There is no device {self.device!r}; there are cpu, cuda, cuda:N.")
+        if self.graphs and self.device == "cpu":
+            raise ConfigError("graphs are recorded on a GPU: leave it out, or set device=cuda.")
         check_schedule(self.eval_every, self.target_accuracy, self.lookahead)
         self._refuse_unused()
         if self.labels_per_worker is not None and self.dirichlet is not None:
@@ -333,6 +336,7 @@ def _task(settings: Settings, data: Dataset, parts: Parts) -> Task:
         dtype=settings.dtype,
         augment=settings.augment,
         precision=settings.precision,
+        graphs=settings.graphs,
     )
 
 

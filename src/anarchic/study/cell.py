@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from anarchic.sim.run import Run
 
 # What changes where and how fast a run is computed, but not what is asked: a result holds for all.
-WHERE = ("data_dir", "device", "precision", "threads", "backend", "lookahead", "seed")
+WHERE = ("data_dir", "device", "precision", "graphs", "threads", "backend", "lookahead", "seed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +83,7 @@ class Job:
     seed: int
     device: str = "cpu"
     precision: str = "ieee"
+    graphs: bool = False
     smoke: bool = False
     out: Path | None = None  # for files of a measurement's own; it may not exist yet
 
@@ -95,7 +96,11 @@ class Job:
         """The cell's settings for this seed and device."""
         if not isinstance(self.cell.settings, Settings):
             raise ConfigError(f"Cell {self.cell.name!r} has no Settings; see job.cell.settings.")
-        where: dict[str, Any] = {"device": self.device, "precision": self.precision}
+        where: dict[str, Any] = {
+            "device": self.device,
+            "precision": self.precision,
+            "graphs": self.graphs,
+        }
         return replace(self.cell.settings, seed=self.seed, **where)
 
 

@@ -19,6 +19,7 @@ HELP = {
     "smoke": "A tiny version on embedded data, in seconds; nothing is written but in --out.",
     "device": "Where training is computed: cpu or cuda.",
     "precision": "How cuda multiplies matrices: ieee, tf32 or bf16.",
+    "graphs": "Let cuda replay local steps from a recording: worth it with few runs at once.",
     "resume": "Go on: keep the results that there are, and runs in --out from their checkpoints.",
     "out": "Directory of runs and checkpoints. By default runs/reproduce/NAME.",
     "stop_after": "Checkpoint and end after so many seconds; --resume goes on.",
@@ -37,6 +38,7 @@ class Flags:
     smoke: bool = False
     device: str = "cpu"
     precision: str = "ieee"
+    graphs: bool = False
     resume: bool = False
     out: Path | None = None
     stop_after: float | None = None

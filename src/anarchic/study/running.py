@@ -41,7 +41,7 @@ def chosen(study: Study, flags: Flags) -> list[Cell]:
 def jobs(study: Study, flags: Flags, where: Places) -> list[Job]:
     """What is to be done: a task at a time, the first seed of every cell before the second."""
     cells = chosen(study, flags)
-    here = (flags.device, flags.precision, flags.smoke, where.work)
+    here = (flags.device, flags.precision, flags.graphs, flags.smoke, where.work)
     return [
         job
         for task in dict.fromkeys(cell.task for cell in cells)

@@ -22,6 +22,7 @@ from anarchic.data.dataset import Dataset
 from anarchic.errors import ConfigError
 from anarchic.train.draws import Draws
 from anarchic.train.images import crop_and_flip, padded, pick_crops
+from anarchic.train.recorded import Recorded
 from anarchic.train.task import Array, Picks
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -45,7 +46,8 @@ class TorchTask:
     Only parameters that require a gradient are trained and travel; buffers stay as they are. A
     module may bring ``lane_gradients(params, x, y) -> gradients``, the closed form of the gradient
     of ``cross_entropy`` over lanes, which then replaces autograd; on a CPU it is given NumPy
-    arrays, whose small products are several times as fast as torch's.
+    arrays, whose small products are several times as fast as torch's. On a GPU ``precision`` says
+    how matrices are multiplied, and ``graphs`` records a local step once and replays it.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class TorchTask:
         dtype: Literal["float32", "float64"] = "float32",
         augment: bool | None = None,
         precision: Precision = "ieee",
+        graphs: bool = False,
     ) -> None:
         _check_module(module)
         self.device, self.dtype = _device(device), getattr(torch, dtype)
@@ -78,6 +81,8 @@ class TorchTask:
         if not on_cpu:  # for the process: torch has no narrower switch
             torch.backends.cuda.matmul.allow_tf32 = precision != "ieee"
             torch.backends.cudnn.allow_tf32 = precision != "ieee"
+        self._crops_by_kernel = not on_cpu and find_spec("triton") is not None
+        self._recorded = Recorded(self._gradients) if graphs and not on_cpu else None
 
         # The samples of more lanes than that would not stay in a core's own cache.
         self.abreast = 8 if self._uses_numpy else None
@@ -158,6 +163,12 @@ class TorchTask:
         return flat.numpy() if self._uses_numpy else flat
 
     def lane_gradients(self, params: Array, workers: Integers, picks: Picks) -> Array:
+        inputs = {"params": params, **picks}
+        return self._gradients(inputs) if self._recorded is None else self._recorded(inputs)
+
+    def _gradients(self, inputs: Picks) -> Array:
+        picks = dict(inputs)
+        params = picks.pop("params")
         x, y = self._batch(picks)
         if self._closed_form is not None:
             return self._closed_form(params, x, y)
@@ -215,7 +226,7 @@ class TorchTask:
         return x.view(*sample.shape, *x.shape[1:]), self._y.index_select(0, flat).view(sample.shape)
 
     def _crop(self, index: Tensor, crops: Tensor) -> Tensor:
-        if self.device.type == "cpu" or find_spec("triton") is None:
+        if not self._crops_by_kernel:
             return crop_and_flip(self._x, index, crops)
         from anarchic.train.crops_cuda import crop_and_flip as by_kernel
 

@@ -1,0 +1,95 @@
+"""GPU work recorded once and replayed: what dozens of launches cost the host is paid once.
+
+A local step is dozens of small kernels, and starting them takes the host longer than a GPU needs to
+run them for a few lanes. A CUDA graph starts them all at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+Tensors = dict[str, Tensor]
+Function = Callable[[Tensors], Tensor]
+Replay = Callable[[], None]
+
+STEPS = 16  # numbers of lanes that are told apart between one power of two and the next
+
+
+def record_on_cuda(function: Function, inputs: Tensors) -> tuple[Replay, Tensor]:
+    """``function(inputs)`` as a graph over these very tensors, and where its result will lie."""
+    aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):  # compiles kernels, which a recording cannot
+        function(inputs)
+    torch.cuda.current_stream().wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    # One pool for all: a result is read before the next replay, which may write over it.
+    with torch.cuda.graph(graph, pool=_pool()):
+        output = function(inputs)
+    return graph.replay, output
+
+
+@cache
+def _pool() -> Any:
+    return torch.cuda.graph_pool_handle()
+
+
+@final
+class Recorded:
+    """A function of tensors whose first axis is lanes, replayed from a recording.
+
+    There is a recording for every number of lanes, large ones rounded up to one of a few: the rows
+    beyond compute what was there before, and nobody reads them. A result lives until the next call.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        record: Callable[[Function, Tensors], tuple[Replay, Tensor]] = record_on_cuda,
+    ) -> None:
+        self._function, self._record = function, record
+        self._takes: dict[int, tuple[Tensors, Replay, Tensor]] = {}
+        self._room: Tensors = {}
+
+    def __call__(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        lanes = len(next(iter(inputs.values())))
+        if not self._fits(inputs):
+            self._takes, self._room = {}, {}
+        rounded = _rounded(lanes)
+        if rounded not in self._takes:
+            self._takes[rounded] = self._new(inputs, rounded)
+        fixed, replay, output = self._takes[rounded]
+        for name, tensor in inputs.items():
+            fixed[name][:lanes].copy_(tensor)
+        replay()
+        return output[:lanes]
+
+    def _fits(self, inputs: Mapping[str, Tensor]) -> bool:
+        """Whether the inputs are of the kind that was recorded, batch size for one."""
+        return all(
+            name in self._room and self._room[name].shape[1:] == tensor.shape[1:]
+            for name, tensor in inputs.items()
+        )
+
+    def _new(self, inputs: Mapping[str, Tensor], lanes: int) -> tuple[Tensors, Replay, Tensor]:
+        for name, tensor in inputs.items():
+            if name not in self._room or len(self._room[name]) < lanes:
+                # Filled with a lane that is there: any row must be one that can be computed.
+                self._room[name] = tensor[:1].expand(lanes, *tensor.shape[1:]).clone()
+        fixed = {name: self._room[name][:lanes] for name in inputs}
+        return fixed, *self._record(self._function, fixed)
+
+
+def _rounded(lanes: int) -> int:
+    """Up to the next of ``STEPS`` numbers between powers of two.
+
+    >>> [_rounded(n) for n in (1, 16, 31, 33, 40, 63, 65, 864)]
+    [1, 16, 31, 34, 40, 64, 68, 864]
+    """
+    step = max(1, (1 << (lanes.bit_length() - 1)) // STEPS)
+    return -(-lanes // step) * step
