@@ -25,7 +25,7 @@ ARRIVALS = {  # label in the pictures
 }
 TASKS = ("lr", "cnn", "lr-by-c")
 SEEDS = {"lr": 5, "cnn": 1, "lr-by-c": 5}
-AT_ONCE = {"lr": 30, "cnn": 4, "lr-by-c": 30}
+AT_ONCE = {"lr": 30, "cnn": 12, "lr-by-c": 30}
 DEVICES = {"cnn": "cuda"}
 NAMES = {
     "lr": "LR/MNIST (figure 5)",

@@ -43,7 +43,7 @@ TASKS = {
 }
 RATES = {"lr": (1.0, 0.1), "cnn": (1.0, 0.1), "rnn": (50.0, 0.8)}  # eta, eta_L
 SEEDS = {"lr": 5, "cnn": 1, "rnn": 3, "lr-by-c": 5}
-AT_ONCE = {"lr": 32, "cnn": 4, "rnn": 2, "lr-by-c": 16}  # runs trained as lanes of one batch
+AT_ONCE = {"lr": 32, "cnn": 16, "rnn": 12, "lr-by-c": 16}  # runs trained as lanes of one batch
 DEVICES = {"cnn": "cuda", "rnn": "cuda"}  # what a laptop would be days at
 NAMES = {
     "lr": "LR/MNIST",

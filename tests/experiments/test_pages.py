@@ -6,7 +6,7 @@ import pytest
 
 from anarchic.study import find
 from anarchic.study.findings import read_findings
-from anarchic.study.overview import overview_path, overview_text
+from anarchic.study.overview import BEGIN, END, overview_path, overview_text, readme_text
 from anarchic.study.page import page_text
 from anarchic.study.tables import as_csv
 
@@ -27,6 +27,14 @@ def test_the_page_of_an_experiment_is_made_of_its_results(name):
 def test_the_page_of_all_is_made_of_the_results():
     studies = [find.load(name) for name in find.names()]
     assert overview_path().read_text(encoding="utf-8") == overview_text(studies), HOW
+
+
+def test_the_headline_of_the_readme_is_made_of_the_results():
+    studies = [find.load(name) for name in find.names()]
+    readme = (find.folder().parent / "README.md").read_text(encoding="utf-8")
+    assert readme.count(BEGIN) == readme.count(END) == 1
+    assert readme == readme_text(readme, studies), HOW
+    assert "LR/MNIST" in readme.partition(BEGIN)[2].partition(END)[0]
 
 
 @pytest.mark.parametrize("name", find.names())

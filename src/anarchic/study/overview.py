@@ -13,12 +13,35 @@ from anarchic.study.tables import NOT_RUN, fixed, markdown
 
 Read = Sequence[tuple[Study, Findings]]
 
+BEGIN = "<!-- Made by anarchic reproduce all --report from the raw results. -->"
+END = "<!-- The end of what is made. -->"
+
 
 def write_overview(studies: Sequence[Study]) -> Path:
     path = overview_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(overview_text(studies), encoding="utf-8")
     return path
+
+
+def write_readme(studies: Sequence[Study]) -> Path | None:
+    """Put the headlines into the README of a checkout, between the marks that are there."""
+    path = find.folder().parent / "README.md"
+    if not path.exists():  # an installed package
+        return None
+    path.write_text(readme_text(path.read_text(encoding="utf-8"), studies), encoding="utf-8")
+    return path
+
+
+def readme_text(text: str, studies: Sequence[Study]) -> str:
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    read = [(study, read_findings(study.cells, study.results)) for study in studies]
+    return "\n\n".join([before + BEGIN, *headlines(read), END + after])
+
+
+def headlines(read: Read) -> list[str]:
+    return [study.headline(findings) for study, findings in read if study.headline is not None]
 
 
 def overview_path() -> Path:
@@ -40,7 +63,9 @@ def overview_text(studies: Sequence[Study]) -> str:
         "2022), and what it claims, run again by `anarchic reproduce`. Each number on this page is "
         "computed from the raw results in the folders of the experiments; "
         "`anarchic reproduce all --report` makes it anew. Nothing is tuned for a cell.",
-        _headline(own),
+        *headlines(read),
+        "## How near it comes",
+        _summary(own),
         "## What must hold",
         _claims(read),
         *(part for study, findings in read for part in _section(study, findings)),
@@ -50,7 +75,7 @@ def overview_text(studies: Sequence[Study]) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _headline(read: Read) -> str:
+def _summary(read: Read) -> str:
     header = ("experiment", "task", "cells", "seeds", "mean abs. difference", "worst cell")
     rows = []
     for study, findings in read:

@@ -6,7 +6,7 @@ from anarchic.errors import ConfigError
 from anarchic.study import find
 from anarchic.study.findings import Findings, read_findings
 from anarchic.study.flags import Flags, places
-from anarchic.study.overview import write_overview
+from anarchic.study.overview import write_overview, write_readme
 from anarchic.study.page import write_pages
 from anarchic.study.running import chosen, run
 from anarchic.study.study import Study
@@ -36,4 +36,6 @@ def reproduce_all(flags: Flags) -> None:
         if flags.task in (None, *study.tasks):
             reproduce(study, flags)
     if not flags.smoke:
-        say(f"Written: {write_overview(studies)}.")
+        for path in (write_overview(studies), write_readme(studies)):
+            if path is not None:
+                say(f"Written: {path}.")

@@ -65,7 +65,9 @@ class Study:
     ``across`` names the column whose values stand side by side in the page's table, ``show``
     more of the results' numbers, by task, for the CSV file and the page, ``task_names`` what the
     page calls the tasks, ``devices`` on what they are best run. ``notes`` gives more Markdown, made
-    of the findings. With ``results_of`` nothing is trained: the results are that experiment's.
+    of the findings, and ``headline`` the few lines that open the page of all experiments and stand
+    in the project's README. With ``results_of`` nothing is trained: the results are those of that
+    experiment.
     """
 
     home: Path
@@ -79,6 +81,7 @@ class Study:
     claims: Sequence[Claim] = ()
     pictures: Sequence[Picture] = ()
     notes: Callable[[Findings], str] | None = None
+    headline: Callable[[Findings], str] | None = None
     devices: Mapping[str, str] = field(default_factory=dict)
     task_names: Mapping[str, str] = field(default_factory=dict)
     results_of: str | None = None
