@@ -41,6 +41,13 @@ from anarchic.train.task import Lanes
 from anarchic.train.torch_task import Precision, TorchTask
 
 LOCAL_RULES: tuple[LocalRule, ...] = (Sgd(), Prox(0.1), Momentum(0.9), Scaffold())
+PLANS: tuple[tuple[Precision, bool], ...] = (
+    ("ieee", False),
+    ("tf32", False),
+    ("tf32", True),
+    ("bf16", False),
+    ("bf16", True),
+)
 LIMITS = {"float64": 1e-10, "float32": 1e-4}
 
 
@@ -50,9 +57,9 @@ def main() -> int:
         return 0
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
     good = agreement()
-    for precision in ("ieee", "tf32", "bf16"):
-        print(f"products in {precision}")
-        time_of = partial(round_time, precision=precision)
+    for precision, graphs in PLANS:
+        print(f"products in {precision}" + (", local steps replayed" if graphs else ""))
+        time_of = partial(round_time, precision=precision, graphs=graphs)
         time_of("cnn", images(5_000), workers=10, m=5, steps=5, batch=500, rounds=30)
         time_of("lstm", text(20_000), workers=143, m=72, steps=50, batch=10, rounds=2)
         time_of("logistic", images(5_000), workers=10, m=5, steps=5, batch=64, rounds=100)
@@ -68,19 +75,19 @@ def agreement() -> bool:
         ("lstm", text(200)),
     ):
         for dtype, limit in LIMITS.items():
-            worst = max(difference(model, data, rule, dtype) for rule in LOCAL_RULES)
-            good &= worst < limit
-            print(f"{model:<10}{dtype:<10}{worst:>10.1e}  limit {limit:.0e}")
+            for graphs in (False, True):
+                worst = max(difference(model, data, rule, dtype, graphs) for rule in LOCAL_RULES)
+                good &= worst < limit
+                how = "replayed" if graphs else "plain"
+                print(f"{model:<10}{dtype:<10}{how:<10}{worst:>10.1e}  limit {limit:.0e}")
     return good
 
 
-def difference(model: str, data: Dataset, rule: LocalRule, dtype: str) -> float:
+def difference(model: str, data: Dataset, rule: LocalRule, dtype: Any, graphs: bool) -> float:
     """Of the directions of a few visits: CUDA lanes against the CPU loop."""
     parts = iid(data.y_train, 5, 0)
-    cpu, cuda = (
-        TorchTask(make(model, data), data, parts, device=device, dtype=dtype)  # type: ignore[arg-type]
-        for device in ("cpu", "cuda")
-    )
+    cpu = TorchTask(make(model, data), data, parts, dtype=dtype)
+    cuda = TorchTask(make(model, data), data, parts, device="cuda", dtype=dtype, graphs=graphs)
     params = cpu.init()
     control = {"control": np.full_like(params, 0.01)}
     lanes = Lanes(
@@ -119,6 +126,7 @@ def round_time(
     data: Dataset,
     *,
     precision: Precision,
+    graphs: bool,
     workers: int,
     m: int,
     steps: int,
@@ -126,7 +134,9 @@ def round_time(
     rounds: int,
 ) -> None:
     parts = iid(data.y_train, workers, 0)
-    task = TorchTask(make(model, data), data, parts, device="cuda", precision=precision)
+    task = TorchTask(
+        make(model, data), data, parts, device="cuda", precision=precision, graphs=graphs
+    )
     table = Sampler(workers, m, ConstantSteps(steps)).timetable(0, rounds + 2)
     walk = Walk(Experiment(task, AfaCd(m), table, LocalWork(lr=0.01, batch=batch)))
     for _ in range(2):
