@@ -10,6 +10,7 @@ from anarchic.core.rules import *  # noqa: F403
 from anarchic.core.steps import AdamStep, MomentumStep, SgdStep, Step, YogiStep
 from anarchic.core.types import Layout, Snapshot, Update, Updates
 from anarchic.sim.experiment import Experiment
+from anarchic.sim.many import simulate_many
 from anarchic.sim.run import Progress, Run, simulate
 from anarchic.sim.settings import Settings, build
 from anarchic.train.task import LocalWork, Task
@@ -45,6 +46,7 @@ __all__ = [
     "YogiStep",
     "build",
     "simulate",
+    "simulate_many",
 ]
 
 
