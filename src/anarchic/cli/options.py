@@ -123,7 +123,9 @@ OPTIONS: Mapping[str, Option] = {
     ),
     "rounds": Option(_RUN, "Rounds, that is steps of the server, T."),
     "seed": Option(_RUN, "Of all that is drawn at random."),
-    "backend": _one_of(_RUN, "One visit at a time, or all that can be computed", BACKENDS),
+    "backend": _one_of(
+        _RUN, "One visit at a time, all that can be computed, or these on a Ray cluster", BACKENDS
+    ),
     "device": _one_of(_RUN, "Where training is computed", ("cpu", "cuda")),
     "dtype": _one_of(_RUN, "Precision of parameters", ("float32", "float64")),
     "precision": _one_of(_RUN, "How cuda multiplies matrices", ("ieee", "tf32", "bf16")),

@@ -45,7 +45,14 @@ from anarchic.train.batched import Batched
 from anarchic.train.loop import Loop
 from anarchic.train.task import Backend, LocalWork, Task
 
-BACKENDS: dict[str, Callable[[], Backend]] = {"loop": Loop, "batched": Batched}
+
+def _on_ray() -> Backend:
+    from anarchic.train.on_ray import shared
+
+    return shared()
+
+
+BACKENDS: dict[str, Callable[[], Backend]] = {"loop": Loop, "batched": Batched, "ray": _on_ray}
 HABITS = ("sampler", "exponential", "lognormal", "diurnal")
 SPREADS: dict[str, Callable[[], Any]] = {
     "none": NoSpread,
