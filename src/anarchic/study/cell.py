@@ -28,7 +28,8 @@ class Cell:
     ``train`` it is trained too, as the ``Experiment`` that the function makes of a job. With
     ``measure`` the function itself gives the numbers, and no run is recorded. ``value`` names the
     number that stands in the table as ours; ``read`` takes the numbers from a finished run.
-    ``columns`` are the cell's place in the table, ``paper`` what the paper has there.
+    ``columns`` are the cell's place in the table, ``paper`` what the paper has there. Cells of a
+    lower ``turn`` are run first, wherever they stand in the table.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Cell:
     train: Callable[[Job], Experiment] | None = None
     measure: Callable[[Job], Mapping[str, Any]] | None = None
     read: Callable[[Run], Mapping[str, Any]] | None = None
+    turn: int = 0
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w.=+-]+", self.name):

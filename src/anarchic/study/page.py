@@ -35,7 +35,7 @@ def page_text(study: Study, findings: Findings, folder: Path) -> str:
         _files(study),
         *_claims(study, findings),
         *_pictures(study, folder),
-        *(part for task in study.tasks for part in _task(study, findings.where(task=task))),
+        *(part for task in study.tasks for part in _task(study, findings, task)),
         study.notes(findings).strip() if study.notes else "",
         *_times(study, findings),
     ]
@@ -120,8 +120,8 @@ def _pictures(study: Study, folder: Path) -> list[str]:
     return [f"![{picture.caption}]({picture.file})\n\n*{picture.caption}*" for picture in drawn]
 
 
-def _task(study: Study, findings: Findings) -> list[str]:
-    task = findings.tasks[0]
+def _task(study: Study, every: Findings, task: str) -> list[str]:
+    findings = every.where(task=task)
     if study.results_of is not None:
         missing = len(findings) - len(findings.run)
         how = f"`{study.command(task)} --resume`"
@@ -138,6 +138,8 @@ def _task(study: Study, findings: Findings) -> list[str]:
     if not findings.complete:
         about += f". Those not run: `{study.command(task)} --resume`"
     heading = f"## {study.task_name(task)}"
+    if task in study.tables:
+        return [heading, f"{about}.", study.tables[task](every)]
     more = more_numbers(study, findings)
     return [heading, f"{about}. Entries: {how}.", result_table(study, findings), more]
 

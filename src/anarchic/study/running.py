@@ -40,11 +40,11 @@ def chosen(study: Study, flags: Flags) -> list[Cell]:
 
 def jobs(study: Study, flags: Flags, where: Places) -> list[Job]:
     """What is to be done: a task at a time, the first seed of every cell before the second."""
-    cells = chosen(study, flags)
+    cells = sorted(chosen(study, flags), key=lambda cell: cell.turn)
     here = (flags.device, flags.precision, flags.graphs, flags.smoke, where.work)
     return [
         job
-        for task in dict.fromkeys(cell.task for cell in cells)
+        for task in study.tasks
         for seed in range(_seeds(study, flags, task))
         for cell in cells
         if cell.task == task

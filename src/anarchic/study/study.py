@@ -64,9 +64,10 @@ class Study:
     with where the command line does not, ``at_once`` how many runs of it are trained as one batch.
     ``across`` names the column whose values stand side by side in the page's table, ``show``
     more of the results' numbers, by task, for the CSV file and the page, ``task_names`` what the
-    page calls the tasks, ``devices`` on what they are best run. ``notes`` gives more Markdown, made
-    of the findings, and ``headline`` the few lines that open the page of all experiments and stand
-    in the project's README. With ``results_of`` nothing is trained: the results are those of that
+    page calls the tasks, ``devices`` on what they are best run. ``tables`` gives, by task, the
+    Markdown that stands for the usual table, and ``notes`` more of it, both made of the findings;
+    ``headline`` gives the few lines that open the page of all experiments and stand in the
+    project's README. With ``results_of`` nothing is trained: the results are those of that
     experiment.
     """
 
@@ -80,6 +81,7 @@ class Study:
     show: Mapping[str, Sequence[str]] = field(default_factory=dict)
     claims: Sequence[Claim] = ()
     pictures: Sequence[Picture] = ()
+    tables: Mapping[str, Callable[[Findings], str]] = field(default_factory=dict)
     notes: Callable[[Findings], str] | None = None
     headline: Callable[[Findings], str] | None = None
     devices: Mapping[str, str] = field(default_factory=dict)
