@@ -43,7 +43,9 @@ TASKS = {
 }
 RATES = {"lr": (1.0, 0.1), "cnn": (1.0, 0.1), "rnn": (50.0, 0.8)}  # eta, eta_L
 SEEDS = {"lr": 5, "cnn": 1, "rnn": 3, "lr-by-c": 5}
-AT_ONCE = {"lr": 32, "cnn": 16, "rnn": 12, "lr-by-c": 16}  # runs trained as lanes of one batch
+AT_ONCE = {"lr": 32, "cnn": 8, "rnn": 12, "lr-by-c": 16}  # runs trained as lanes of one batch
+FIRST = (1, None, 10)  # p of the cells that are run before the others
+FAILED = 0.3  # an accuracy on CIFAR-10 that is no success, at chance 0.1
 DEVICES = {"cnn": "cuda", "rnn": "cuda"}  # what a laptop would be days at
 NAMES = {
     "lr": "LR/MNIST",
@@ -65,6 +67,24 @@ last ten evaluations and the seeds.
 The step is that of AFA-CD, which divides the sum of a worker's gradients by its own K; *lr-by-c*
 shows the dynamic cells of LR with every sum divided by the constant c, for which table 1 gives the
 reason.
+
+A run that diverges, to a loss or an update that is not finite, ends there; ours is then the mean
+over the last ten evaluations before, and the entry says that it diverged. CNN and RNN are run with
+p = 1 and p = 10 first (`--only 'p1*'` runs these alone).
+"""
+
+FAILED_TOO = """
+The failure of *scaffold* is reproduced. A worker with one label has learnt it within its first
+steps, so that its control, the mean gradient of its last visit, says little of its gradient at the
+next version; half of the workers come in a round, and the controls of the others are older still.
+That would explain why more labels a worker help; no run here has put it to the test.
+"""
+NOT_FAILED = """
+The failure of *scaffold* is not reproduced. The paper does not say by what its server steps under
+SCAFFOLD. Here it is by AFA-CD's eta * eta_L * mean(G) with eta = 1, at K = 5 a fifth of the way
+that the workers went; SCAFFOLD as published goes all of it. A step that is too long for the
+controls of workers with one label may be what failed in the paper; no run here has put that to the
+test.
 """
 
 
@@ -97,6 +117,7 @@ def cell(task: str, row: tuple, setting: str, paper: float) -> Cell:
         ),
         columns={"p": p, "m": m, "M": M, "local_steps": K, "setting": setting},
         paper=paper,
+        turn=0 if p in FIRST else 1,
     )
 
 
@@ -123,6 +144,36 @@ def cost(found: Findings) -> float:
     )
 
 
+def at_one_label(found: Findings) -> str:
+    """What became of SCAFFOLD at p = 1 on CIFAR-10, where the paper reports failure."""
+    lines = found.where(task="cnn", p=1, setting=("scaffold", "afl-scaffold")).run
+    if not lines.lines:
+        return ""
+    failed = [diverged(line) or at_end(line) <= FAILED for line in lines.where(setting="scaffold")]
+    told = [FAILED_TOO.strip() if it_did else NOT_FAILED.strip() for it_did in failed]
+    return "\n\n".join(["## SCAFFOLD at p = 1", "\n".join(map(course, lines)), *told])
+
+
+def course(line) -> str:
+    """How a cell went, in a sentence."""
+    best, last, rounds = (line.mean(name) for name in ("best", "final", "rounds"))
+    end = "diverged after the evaluation at" if diverged(line) else "went on to"
+    return (
+        f"- *{line.get('setting')}* {end} round {rounds:,.0f}, with accuracy {last:.4f} there, "
+        f"{line.ours:.4f} over the last ten evaluations and {best:.4f} at its best. The paper has "
+        f"{line.cell.paper:.4f}."
+    )
+
+
+def at_end(line) -> float:
+    """Ours, or the last evaluation of what then diverged."""
+    return line.mean("final") if diverged(line) else line.ours
+
+
+def diverged(line) -> bool:
+    return any(result.stopped_at == "diverged" for result in line.results)
+
+
 STUDY = Study(
     home=Path(__file__).parent,
     title="Table 2: FedProx and SCAFFOLD, alone and under anarchy",
@@ -133,6 +184,7 @@ STUDY = Study(
     devices=DEVICES,
     across="setting",
     show={"rnn": ("best", "last50", "last50_spread")},
+    notes=at_one_label,
     task_names=NAMES,
     claims=[
         Claim(
@@ -150,8 +202,9 @@ STUDY = Study(
         Claim(
             text="CNN: accuracy of SCAFFOLD at p = 1, which fails in the paper",
             of={"task": "cnn", "p": 1, "setting": "scaffold"},
-            value=lambda found: found.lines[0].ours,
-            at_most=0.3,
+            value=lambda found: at_end(found.lines[0]),
+            at_most=FAILED,
+            reason="See *SCAFFOLD at p = 1* on the page of the table.",
         ),
     ],
 )
