@@ -58,7 +58,9 @@ Cells. Runs of one task are trained as lanes of one batch, ``Study.at_once`` of 
 ``value`` names the number that is "ours" in the table (``last10`` of a trained cell by default);
 ``read`` takes other numbers from a finished run, such as rounds to a target or a virtual time.
 Begin with the usual ones: ``read=lambda run: {**accuracies(run), "rounds_to_85": ...}``; the rows
-of metrics, one an evaluation, are ``run.metrics``. ``Study.show`` lists more numbers for tables.
+of metrics, one an evaluation, are ``run.metrics``. ``Study.show`` lists more numbers for tables,
+and ``Study.tables`` has the functions of ``Findings`` that give a task's table another form. Cells
+run in the order of the table but for ``turn``: those of a lower one come first.
 In a smoke run ``Settings`` become ``tiny``, on the embedded digits; your ``train`` and ``measure``
 look at ``job.smoke`` themselves, and find ``job.cell.settings`` with ``smoke=True`` added.
 
