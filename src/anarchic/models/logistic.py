@@ -43,24 +43,24 @@ class Logistic(nn.Linear):
         """Gradients of the mean cross-entropy, (lanes, dim), in closed form.
 
         With P the softmax of the outputs and Y the labels as unit vectors, the gradient of the
-        weights is (P - Y)' x / batch and that of the bias its column sums. The vector holds the
-        bias before the weight, as safetensors orders them.
+        weights is (P - Y)' x / batch and that of the bias its column sums. P is held with classes
+        before samples, so that every operation runs along memory. The vector holds the bias
+        before the weight, as safetensors orders them.
         """
         xp = np if isinstance(params, np.ndarray) else torch
         lanes, batch = y.shape
         x = x.reshape(lanes, batch, self.in_features)
         weight = params[:, self.out_features :].reshape(lanes, self.out_features, -1)
-        off = x @ weight.swapaxes(1, 2)
-        off += params[:, None, : self.out_features]
-        off -= xp.amax(off, 2, keepdims=True)
+        off = weight @ x.swapaxes(1, 2)
+        off += params[:, : self.out_features, None]
+        off -= xp.amax(off, 1, keepdims=True)
         off = xp.exp(off, out=off)
-        off /= off.sum(2, keepdims=True)
-        off.reshape(-1, self.out_features)[xp.arange(lanes * batch), y.reshape(-1)] -= 1
-        off /= batch
+        off /= off.sum(1, keepdims=True) * batch
+        off[xp.arange(lanes)[:, None], y, xp.arange(batch)] -= 1 / batch
         gradients = xp.empty_like(params)
-        gradients[:, : self.out_features] = off.sum(1)
+        gradients[:, : self.out_features] = off.sum(2)
         into = gradients[:, self.out_features :].reshape(lanes, self.out_features, -1)
-        xp.matmul(off.swapaxes(1, 2), x, out=into)
+        xp.matmul(off, x, out=into)
         return gradients
 
 
