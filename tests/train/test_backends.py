@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from anarchic import (
     AfaCd,
@@ -105,6 +106,23 @@ def test_a_lane_does_not_depend_on_its_neighbours(backend):
     for lane in range(4):
         alone = backend.compute(task, many.take(np.array([lane]))).directions
         np.testing.assert_allclose(together[lane], alone[0], rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("model", ["logistic", "cnn"])
+def test_threads_share_the_lanes_and_do_not_show_in_what_they_give(model):
+    task, before = make_task(model), torch.get_num_threads()
+    many = lanes(task, [1, 4, 2, 3, 3, 2, 1], LocalWork(batch=4))
+    try:
+        found = []
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            assert task.threads == threads
+            found.append(Batched().compute(task, many).directions)
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    np.testing.assert_array_equal(found[1], found[2])
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("backend", [Loop(), Batched()], ids=["loop", "batched"])

@@ -328,14 +328,10 @@ def _task(settings: Settings, data: Dataset, parts: Parts) -> Task:
         raise ConfigError(
             f"Model {settings.model!r} needs PyTorch: pip install 'anarchic[torch]'."
         ) from error
-    from anarchic.train.torch_task import OWN_THREADS, TorchTask
+    from anarchic.train.torch_task import TorchTask
 
     module = make(settings.model, data, seed=_seed(settings, "model"))
-    # The arrays of a closed form are small: threads would spend their time waiting for each other.
-    # Set in any case: the number holds for the process, and the last run may have changed it.
-    fitting = 1 if hasattr(module, "lane_gradients") else OWN_THREADS
-    torch.set_num_threads(settings.threads or fitting)
-    return TorchTask(
+    task = TorchTask(
         module,
         data,
         parts,
@@ -345,6 +341,9 @@ def _task(settings: Settings, data: Dataset, parts: Parts) -> Task:
         precision=settings.precision,
         graphs=settings.graphs,
     )
+    # In any case: the number holds for the process, and the last run may have changed it.
+    torch.set_num_threads(settings.threads or task.fitting_threads)
+    return task
 
 
 def _make(kind: Callable[..., Any], given: Mapping[str, Any], options: Mapping[str, Any]) -> Any:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import final
 
 import numpy as np
@@ -28,14 +33,22 @@ class Batched:
 
     Lanes are sorted by their number of steps, most first, so that step k runs on a leading slice:
     nobody computes what nobody asked for. Lanes share a program where local rule and batch size
-    agree; others run in a program of their own.
+    agree; others run in a program of their own. Programs are spread over the task's threads, the
+    longest first; what a lane gives does not depend on who computed it.
     """
 
     def compute(self, task: Task, lanes: Lanes) -> Computed:
-        results = blank(task, lanes)
-        for group in _groups(lanes):
-            for some in _slices(group, task.abreast):
-                _visits(task, lanes.take(some), results, some)
+        results, threads = blank(task, lanes), task.threads
+        programs = [
+            some for group in _groups(lanes) for some in _pieces(group, task.abreast, threads)
+        ]
+
+        @np.errstate(over="ignore", invalid="ignore")  # a thread has its own; a divergence says so
+        def run(some: Integers) -> None:
+            _visits(task, lanes.take(some), results, some)
+
+        spread = map if threads == 1 or len(programs) == 1 else _crew(threads, os.getpid()).map
+        deque(spread(run, programs), maxlen=0)
         return results
 
 
@@ -48,9 +61,27 @@ def _groups(lanes: Lanes) -> list[Integers]:
     return [np.array(group) for group in members.values()]
 
 
-def _slices(group: Integers, most: int | None) -> list[Integers]:
-    pieces = 1 if most is None else -(-len(group) // most)
-    return np.array_split(group, pieces)
+def _pieces(group: Integers, most: int | None, threads: int) -> list[Integers]:
+    """At most so many lanes each, and a piece for every thread; all with long and short visits.
+
+    >>> [piece.tolist() for piece in _pieces(np.arange(5), 8, 2)]
+    [[0, 2, 4], [1, 3]]
+    """
+    count = 1 if most is None else -(-len(group) // most)
+    count = min(len(group), -(-count // threads) * threads)
+    return [group[first::count] for first in range(count)]
+
+
+@cache
+def _crew(threads: int, process: int) -> ThreadPoolExecutor:
+    """The threads of this process: a fork has none of its parent's."""
+    return ThreadPoolExecutor(threads, "lanes", _alone)
+
+
+def _alone() -> None:
+    """A thread with lanes of its own has no use for torch's threads."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
 
 
 def _visits(task: Task, lanes: Lanes, results: Computed, indices: Integers) -> None:

@@ -25,7 +25,7 @@ class QuadraticTask:
         self._worker = np.arange(functions.workers)  # as random numbers know them
         self.layout = Layout.of({"x": ((functions.dim,), "F64")})
         self.samples: Integers = np.ones(functions.workers, np.int64)
-        self.abreast = None
+        self.abreast, self.threads = None, 1
         self._start = np.zeros(functions.dim) if start is None else start.astype(np.float64)
 
     def digest(self) -> str:

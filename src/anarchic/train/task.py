@@ -35,6 +35,10 @@ class Task(Protocol):
     def abreast(self) -> int | None:
         """How many lanes it likes to compute at once; None: as many as there are."""
 
+    @property
+    def threads(self) -> int:
+        """How many threads may compute lanes, each ``abreast`` of them."""
+
     def digest(self) -> str:
         """Equal for tasks with the same data, dealt alike; a run is resumed only with its own."""
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Hashable, Sequence
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
+from threading import local
 from typing import Any, Literal, final
 from weakref import WeakKeyDictionary
 
@@ -84,8 +85,10 @@ class TorchTask:
         self._crops_by_kernel = not on_cpu and find_spec("triton") is not None
         self._recorded = Recorded(self._gradients) if graphs and not on_cpu else None
 
+        # Over lanes with weights of their own, vmap makes grouped convolutions, slow on a CPU.
+        self._by_lane = on_cpu and self._closed_form is None and _has_convolutions(module)
         # The samples of more lanes than that would not stay in a core's own cache.
-        self.abreast = 8 if self._uses_numpy else None
+        self.abreast = 1 if self._by_lane else 8 if self._uses_numpy else None
 
         self.samples: Integers = np.array([len(part) for part in parts], np.int64)
         self._worker = np.arange(len(parts))  # as random numbers know them
@@ -96,6 +99,15 @@ class TorchTask:
         self._y: Any = self._data.y
         if self._uses_numpy:
             self._x, self._y = self._x.numpy(), self._y.numpy()
+
+    @property
+    def fitting_threads(self) -> int:
+        """The tensors of a closed form are small: threads would wait for each other."""
+        return 1 if self._closed_form is not None and not self._uses_numpy else OWN_THREADS
+
+    @property
+    def threads(self) -> int:
+        return torch.get_num_threads() if self._by_lane or self._uses_numpy else 1
 
     def _deal(self, dealt: Integers) -> None:
         """Say which samples the workers hold, one worker after another."""
@@ -153,14 +165,15 @@ class TorchTask:
 
     def gradient(self, params: Array, worker: int, picks: Picks) -> Array:
         x, y = self._batch({name: pick[None] for name, pick in picks.items()})
-        leaves = {
-            name: tensor.clone().requires_grad_()
-            for name, tensor in self._split(torch.as_tensor(params)).items()
-        }
-        loss = self._loss_of(leaves, torch.as_tensor(x[0]), torch.as_tensor(y[0]))
-        gradients = torch.autograd.grad(loss, list(leaves.values()))
-        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        flat = self._gradient(*map(torch.as_tensor, (params, x[0], y[0])))
         return flat.numpy() if self._uses_numpy else flat
+
+    def _gradient(self, params: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        leaves = {
+            name: tensor.detach().requires_grad_() for name, tensor in self._split(params).items()
+        }
+        gradients = torch.autograd.grad(self._loss_of(leaves, x, y), list(leaves.values()))
+        return torch.cat([gradient.reshape(-1) for gradient in gradients])
 
     def lane_gradients(self, params: Array, workers: Integers, picks: Picks) -> Array:
         inputs = {"params": params, **picks}
@@ -172,6 +185,8 @@ class TorchTask:
         x, y = self._batch(picks)
         if self._closed_form is not None:
             return self._closed_form(params, x, y)
+        if self._by_lane:
+            return torch.stack([self._gradient(*lane) for lane in zip(params, x, y, strict=True)])
         gradients = vmap(grad(self._loss_of))(self._split(params), x, y)
         return torch.cat([gradients[name].flatten(1) for name in self.layout.names], dim=1)
 
@@ -202,7 +217,8 @@ class TorchTask:
         return {"accuracy": accuracy, "loss": loss}
 
     def _loss_of(self, tensors: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        return self.loss(functional_call(self.module, tensors, (self._model_input(x),)), y)
+        module = _own_copy(self.module) if self._by_lane else self.module
+        return self.loss(functional_call(module, tensors, (self._model_input(x),)), y)
 
     def _split(self, params: Tensor) -> dict[str, Tensor]:
         lead = params.shape[:-1]
@@ -233,7 +249,9 @@ class TorchTask:
         return by_kernel(self._x, index, crops, self._x.dtype)
 
     def _model_input(self, x: Tensor) -> Tensor:
-        """Tokens are kept as bytes and widened here; images are kept as they are used."""
+        """Tokens are kept as bytes and widened here; convolutions on a CPU like channels last."""
+        if self._by_lane and x.ndim == 4:
+            return x.contiguous(memory_format=torch.channels_last)
         return x if x.is_floating_point() else x.long()
 
 
@@ -289,6 +307,23 @@ def _closed_form(
     if kernels is not None and fits:
         return partial(kernels, precision=precision)
     return getattr(module, "lane_gradients", None)
+
+
+_of_thread = local()
+
+
+def _own_copy(module: nn.Module) -> nn.Module:
+    """A copy for this thread: ``functional_call`` puts tensors into a module while it runs."""
+    if not hasattr(_of_thread, "copies"):
+        _of_thread.copies = WeakKeyDictionary()
+    copies: WeakKeyDictionary[nn.Module, nn.Module] = _of_thread.copies
+    if module not in copies:
+        copies[module] = deepcopy(module)
+    return copies[module]
+
+
+def _has_convolutions(module: nn.Module) -> bool:
+    return any(isinstance(part, nn.modules.conv._ConvNd) for part in module.modules())
 
 
 def _device(name: str) -> torch.device:
