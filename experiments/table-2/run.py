@@ -74,10 +74,11 @@ p = 1 and p = 10 first (`--only 'p1*'` runs these alone).
 """
 
 FAILED_TOO = """
-The failure of *scaffold* is reproduced. A worker with one label has learnt it within its first
-steps, so that its control, the mean gradient of its last visit, says little of its gradient at the
-next version; half of the workers come in a round, and the controls of the others are older still.
-That would explain why more labels a worker help; no run here has put it to the test.
+The failure of *scaffold* is reproduced. The paper's guess at the reason is that controls grow stale
+where only some of the workers come in a round. A worker with one label has moreover learnt it
+within its first steps, so that even a fresh control, the mean gradient of a visit, says little of
+its gradient at the next version, which would explain why more labels help. No run here has put
+either to the test.
 """
 NOT_FAILED = """
 The failure of *scaffold* is not reproduced. The paper does not say by what its server steps under
