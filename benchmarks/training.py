@@ -1,128 +1,284 @@
-"""Local steps a second on LR/MNIST: batched, our own loop, and a plain PyTorch loop.
+"""W1 to W4 against a plain PyTorch loop and other frameworks, in local steps a second.
 
-    python -m benchmarks.training
+    python -m benchmarks.training                           # all of it: half an hour
+    python -m benchmarks.training --workloads W1 --repeats 3 --contestants anarchic plain
 
-The plain loop runs with one thread and with two, and the faster of them is the measure.
-Workload W1: softmax regression on MNIST, 10 workers of two labels each, 5 a round, K = 5, batch 64,
-150 rounds. All take turns, so that a busy machine slows all alike; medians of the repeats
-count. Training and aggregation are timed, evaluation and loading are not. Exits with 1 if batched
-is below 3,000 steps a second or below 3 times the plain loop. Without MNIST, random images of the
-same shape stand in: the arithmetic is the same.
+Every run is a process of its own, all contestants take turns, and the medians count, so that a busy
+machine slows all alike. All read the same files: data, deal, and first parameters. Timed are the
+rounds, training and aggregation; importing, loading and testing are not. A rate is void, and
+shown as such, where the model that came out had not learnt. Peers live in environments of their own
+(``make bench-peers``). Exits with 1 if a bound is missed.
 """
 
 from __future__ import annotations
 
-import copy
-import statistics
+import argparse
+import json
+import os
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
 
 import numpy as np
 import torch
-from torch import nn
 
-from anarchic import Experiment, Settings, build
-from anarchic.data import Dataset, Parts, labels, load
-from anarchic.errors import DataError
-from anarchic.models import make
-from anarchic.sim.engine import Walk
-from anarchic.train.loop import Loop
-from anarchic.train.torch_task import TorchTask
+from anarchic.errors import AnarchicError
+from benchmarks.peers.environments import last_line, missing
+from benchmarks.peers.torch_work import net
+from benchmarks.record import RESULTS, Record
+from benchmarks.workloads import PLACE, WORKLOADS, Array, Held, Workload, held, prepare
 
-Samples = tuple[torch.Tensor, torch.Tensor]
+ROOT = Path(__file__).parents[1]
+REPEATS = {"W1": 5, "W2": 3, "W3": 3, "W4": 3}
+CORES = 2
+TIMEOUT_S = 600.0
+TESTED = 2_000  # test samples that a model is tested on
 
-WORKERS, M, K, BATCH, LR, ROUNDS, LABELS = 10, 5, 5, 64, 0.1, 150, 2
-REPEATS, THREADS = 5, 2
-LEAST_RATE, LEAST_RATIO = 3_000.0, 3.0
-
-SETTINGS = Settings(
-    data="mnist", labels_per_worker=LABELS, m=M, local_steps=K, batch=BATCH, rounds=ROUNDS
+OURS = "anarchic"
+SIMULATE = (
+    *("--data", "mnist", "--labels-per-worker", "2", "--server-lr", "5", "--batch", "64"),
+    *("--local-steps", "5", "--m", "5", "--workers", "10", "--rounds", "150"),
 )
 
 
+@dataclass(frozen=True)
+class Contestant:
+    """``setting`` is how it is run; the best setting of each contestant counts."""
+
+    who: str
+    setting: str
+    module: str
+    arguments: tuple[str, ...] = ()
+    environment: str = ""  # its name under .bench; empty: our own
+    processes: int = 1
+    lstm: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.who}, {self.setting}" if self.setting else self.who
+
+    @property
+    def is_peer(self) -> bool:
+        return bool(self.environment)
+
+    def command(self) -> list[str]:
+        python = sys.executable
+        if self.environment:
+            python = str(PLACE / self.environment / "bin" / "python")
+        if self.processes == 1:
+            return [python, "-m", f"benchmarks.peers.{self.module}"]
+        torchrun = ["-m", "torch.distributed.run", f"--nproc_per_node={self.processes}"]
+        return [python, *torchrun, "-m", f"benchmarks.peers.{self.module}"]
+
+
+CONTESTANTS = (
+    Contestant(OURS, "", "ours", lstm=True),
+    Contestant("plain loop", "1 thread", "plain", ("1",), lstm=True),
+    Contestant("plain loop", "2 threads", "plain", ("2",), lstm=True),
+    Contestant("pfl-research", "1 process", "pfl_research", environment="pfl"),
+    Contestant("pfl-research", "2 processes", "pfl_research", environment="pfl", processes=2),
+    Contestant("FedJAX", "", "fedjax", environment="fedjax"),
+    Contestant("APPFL", "", "appfl", environment="appfl"),
+    Contestant("FLSim", "", "flsim", environment="flsim"),
+    Contestant("Flower", "", "flower", environment="flower"),
+)
+
+
+@dataclass
+class Found:
+    """What the runs of one contestant gave."""
+
+    rates: list[float] = field(default_factory=list)
+    warm_rates: list[float] = field(default_factory=list)
+    accuracies: list[float] = field(default_factory=list)
+    why_not: str = ""
+
+
 def main() -> int:
-    data, where = mnist_or_random()
-    parts = labels(data.y_train, WORKERS, LABELS, 0)
-    experiment, held = prepared(data, parts), tensors(data, parts)
-    contestants: dict[str, tuple[int, Callable[[], None]]] = {
-        "anarchic batched": (THREADS, lambda: walk(experiment)),
-        "anarchic loop": (1, lambda: walk(replace(experiment, backend=Loop()))),
-        "plain loop, 1 thread": (1, lambda: plain_loop(held)),
-        "plain loop, 2 threads": (THREADS, lambda: plain_loop(held)),
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
+    parser.add_argument("--repeats", type=int)
+    parser.add_argument("--rounds", type=int, help="fewer, to try it out: bounds mean nothing then")
+    parser.add_argument("--contestants", nargs="+", help="words that their names start with")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    settings = parser.parse_args()
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
+    met = True
+    for name in settings.workloads:
+        workload = WORKLOADS[name]
+        record = Record(name.lower(), f"{name}: {workload.title}")
+        try:
+            prepare(workload)
+        except AnarchicError as error:
+            print(f"{name}: {error}")
+            met = False
+            continue
+        race = Race(workload, settings.rounds or workload.rounds, record)
+        race.run(settings.repeats or REPEATS[name], settings.contestants)
+        met &= record.finish(settings.out) == 0
+    return 0 if met else 1
+
+
+class Race:
+    """One workload, run by all in turns."""
+
+    def __init__(self, workload: Workload, rounds: int, record: Record) -> None:
+        self.workload, self.rounds, self.record = workload, rounds, record
+        self.held = held(workload)
+        self.start = accuracy(workload, self.held, self.held.start)
+        self.found: dict[Contestant, Found] = {}
+        self.whole: list[float] = []  # seconds of the whole command
+
+    def run(self, repeats: int, only: list[str] | None) -> None:
+        for contestant in CONTESTANTS:
+            wanted = contestant.lstm or self.workload.model != "lstm"
+            if wanted and (not only or contestant.name.startswith(tuple(only))):
+                why_not = missing(contestant.environment) if contestant.is_peer else ""
+                self.found[contestant] = Found(why_not=why_not)
+        for _ in range(repeats):
+            if self.workload.name == "W1":
+                self.whole.append(whole_command())
+            for contestant, found in self.found.items():
+                if not found.why_not:
+                    self.once(contestant, found)
+        self.note()
+
+    def once(self, contestant: Contestant, found: Found) -> None:
+        """Run a contestant once; what went wrong stays with it."""
+        began = time.perf_counter()
+        with tempfile.TemporaryDirectory(prefix="b", ignore_cleanup_errors=True) as folder:
+            into = Path(folder) / "found.json"
+            found.why_not = started(contestant, self.workload, self.rounds, into)
+            if found.why_not:
+                print(f"{self.workload.name} {contestant.name}: {found.why_not}", flush=True)
+                return
+            said = json.loads(into.read_text(encoding="utf-8"))
+            with np.load(into.with_suffix(".npz")) as params:
+                reached = accuracy(self.workload, self.held, dict(params))
+        self.record.versions.update(said["versions"])
+        if reached < self.start + self.workload.least_gain and self.rounds == self.workload.rounds:
+            found.why_not = f"void: it ended with a test accuracy of {reached:.1%}"
+        found.rates.append(said["rate"])
+        found.warm_rates.append(said["warm_rate"])
+        found.accuracies.append(reached)
+        took = time.perf_counter() - began
+        print(
+            f"{self.workload.name} {contestant.name}: {said['rate']:,.0f} local steps/s, "
+            f"accuracy {reached:.1%}, {took:.0f} s in all",
+            flush=True,
+        )
+
+    def note(self) -> None:
+        """Write what was found into the record."""
+        name, record = self.workload.name, self.record
+        for contestant, found in self.found.items():
+            if found.why_not:
+                record.absent[contestant.name] = found.why_not
+                continue
+            record.measure(
+                contestant.name,
+                found.rates,
+                unit="local steps/s",
+                group=name,
+                facts={
+                    "warm": median(found.warm_rates),
+                    "accuracy": median(found.accuracies),
+                },
+            )
+        ours, plain = self.best(OURS), self.best("plain loop")
+        peers = {c.who for c in self.found if c.is_peer}
+        fastest = max((rate for who in peers if (rate := self.best(who))), default=None)
+        for who in sorted(peers):
+            record.ratio(f"{OURS} / {who}", over(ours, self.best(who)), group=name)
+        record.ratio(f"{OURS} / plain loop", over(ours, plain), group=name)
+        warm = max((rate for who in peers if (rate := self.best(who, warm=True))), default=None)
+        if peers:
+            record.ratio(
+                f"{OURS} / fastest peer, both warm",
+                over(self.best(OURS, warm=True), warm),
+                group=name,
+            )
+        self.judge(ours, over(ours, fastest), over(ours, plain))
+
+    def judge(self, ours: float | None, to_peers: float | None, to_plain: float | None) -> None:
+        record, name = self.record, self.workload.name
+        if name == "W1":
+            record.measure(
+                "anarchic simulate, start-up included",
+                self.whole,
+                unit="s",
+                better="lower",
+                group=name,
+            )
+            record.bound("W1: times the fastest peer", to_peers, least=8.0)
+            record.bound("W1: local steps a second", ours, least=10_000.0)
+            record.bound("W1: seconds of anarchic simulate in all", median(self.whole), most=4.0)
+        elif name == "W2":
+            record.bound("W2: times the fastest peer", to_peers, least=5.0)
+        elif name == "W3":
+            record.bound("W3: times the plain loop", to_plain, least=1.0)
+            record.bound("W3: times the fastest peer", to_peers, least=1.0)
+        else:
+            record.bound("W4: times the plain loop", to_plain, least=1.0)
+
+    def best(self, who: str, *, warm: bool = False) -> float | None:
+        """The median of a contestant's best setting."""
+        rates = [
+            median(found.warm_rates if warm else found.rates)
+            for contestant, found in self.found.items()
+            if contestant.who == who and not found.why_not and found.rates
+        ]
+        return max(rates, default=None)
+
+
+def over(one: float | None, other: float | None) -> float | None:
+    return one / other if one and other else None
+
+
+def started(contestant: Contestant, workload: Workload, rounds: int, into: Path) -> str:
+    """Run the process of a contestant; the last line of its error, if it fails."""
+    command = [*contestant.command(), workload.name, str(rounds), str(into), *contestant.arguments]
+    paths = [str(ROOT)] if contestant.is_peer else [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    variables = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "RAY_TMPDIR": str(into.parent),
     }
-    rates: dict[str, list[float]] = {name: [] for name in contestants}
-    for _ in range(REPEATS + 1):
-        for name, (threads, run) in contestants.items():
-            torch.set_num_threads(threads)
-            start = time.perf_counter()
-            run()
-            rates[name].append(ROUNDS * M * K / (time.perf_counter() - start))
-    medians = {name: statistics.median(found[1:]) for name, found in rates.items()}
-    plain = max(rate for name, rate in medians.items() if name.startswith("plain"))
-    print(f"{where}, medians of {REPEATS}, ratio to the faster plain loop")
-    print(f"{'':<22}{'local steps/s':>14}{'lowest':>9}{'highest':>9}{'ratio':>8}")
-    for name, found in rates.items():
-        low, high = min(found[1:]), max(found[1:])
-        print(f"{name:<22}{medians[name]:>14,.0f}{low:>9,.0f}{high:>9,.0f}", end="")
-        print(f"{medians[name] / plain:>8.2f}")
-    ours = medians["anarchic batched"]
-    return int(ours < LEAST_RATE or ours < LEAST_RATIO * plain)
+    said = into.with_suffix(".log")
+    with said.open("w") as log:  # a file: daemons that outlive a peer would hold a pipe open
+        try:
+            done = subprocess.run(
+                command, cwd=ROOT, env=variables, stdout=log, stderr=log, timeout=TIMEOUT_S
+            )
+        except subprocess.TimeoutExpired:
+            return f"it did not end within {TIMEOUT_S:.0f} s"
+        except OSError as error:
+            return str(error)
+    if done.returncode != 0 or not into.exists():
+        return last_line(said.read_text(encoding="utf-8", errors="replace"))
+    return ""
 
 
-def mnist_or_random() -> tuple[Dataset, str]:
-    try:
-        return load("mnist"), "MNIST"
-    except DataError:
-        rng = np.random.default_rng(0)
-        x = rng.standard_normal((60_000, 1, 28, 28), dtype=np.float32)
-        y = rng.permutation(np.arange(60_000) % 10)
-        return Dataset("random", x, y, x[:100], y[:100], 10), "random images (MNIST not found)"
+def whole_command() -> float:
+    """Seconds of ``anarchic simulate`` for W1, from the prompt to the prompt."""
+    start = time.perf_counter()
+    command = [sys.executable, "-m", "anarchic", "simulate", *SIMULATE]
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - start
 
 
-def prepared(data: Dataset, parts: Parts) -> Experiment:
-    small = build(replace(SETTINGS, data="digits"))  # its rule and timetable are what is wanted
-    return replace(small, task=TorchTask(make("logistic", data), data, parts))
-
-
-def walk(experiment: Experiment) -> None:
-    walking = Walk(experiment)
-    while walking.version < ROUNDS:
-        walking.next_version()
-
-
-def tensors(data: Dataset, parts: Parts) -> list[Samples]:
-    x = torch.from_numpy(data.x_train.reshape(len(data.x_train), -1))
-    y = torch.from_numpy(data.y_train)
-    return [(x[part], y[part]) for part in parts]
-
-
-def plain_loop(held: list[Samples]) -> None:
-    """What one writes without a framework: deep copies, an optimiser, a mean of parameters."""
-    rng = np.random.default_rng(1)
-    torch.manual_seed(0)
-    server = nn.Linear(784, 10)
-    for _ in range(ROUNDS):
-        models = []
-        for worker in rng.choice(WORKERS, M, replace=False):
-            model = copy.deepcopy(server)
-            train(model, *held[worker])
-            models.append(model)
-        with torch.no_grad():
-            for mine, *theirs in zip(
-                server.parameters(), *(model.parameters() for model in models), strict=True
-            ):
-                mine.copy_(torch.stack(theirs).mean(0))
-
-
-def train(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
-    optimiser = torch.optim.SGD(model.parameters(), lr=LR)
-    for _ in range(K):
-        chosen = torch.randint(0, len(y), (BATCH,))
-        optimiser.zero_grad()
-        nn.functional.cross_entropy(model(x[chosen]), y[chosen]).backward()
-        optimiser.step()
+def accuracy(workload: Workload, dealt: Held, params: dict[str, Array]) -> float:
+    """The share of test samples that a model gets right."""
+    every = max(1, len(dealt.y_test) // TESTED)
+    x, y = torch.from_numpy(dealt.x_test[::every]), torch.from_numpy(dealt.y_test[::every])
+    with torch.no_grad():
+        guess = net(workload, params)(x).argmax(1)
+    return float((guess == y).float().mean())
 
 
 if __name__ == "__main__":
