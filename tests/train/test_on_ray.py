@@ -25,7 +25,11 @@ from tests.train.conftest import make_task
 from tests.train.test_backends import difference, lanes, walked
 
 NODE = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
-QUICK = {"health_check_initial_delay_ms": 500, "health_check_period_ms": 500}
+QUICK = {
+    "health_check_initial_delay_ms": 500,
+    "health_check_period_ms": 500,
+    "worker_niceness": 0,  # Ray's own is 15: behind everything else on a busy machine
+}
 
 stateful = Settings(
     model="mlp",

@@ -1,0 +1,158 @@
+"""The Ray backend with one and two actors against the batched one, in one interleaved run.
+
+    python -m benchmarks.ray_scaling           measure, print and keep the results
+    python -m benchmarks.ray_scaling --page    write the table of the kept results to the docs
+
+Three workloads: rounds of the CNN with five visits at a time (W3's: 28x28 colour images, batch 50,
+K = 5), the same where updates may be up to five versions late, so that more visits can be computed
+at once, and softmax regression (W1's), whose visits are so short that what a call costs shows.
+Images are random: the arithmetic is the same. Cluster and driver share this machine. Exits with 1
+if the parameters differ by more than rounding, or if a second actor does not speed the CNN up.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import ray
+import torch
+
+from anarchic import Experiment, Settings, build
+from anarchic.core.types import Vector
+from anarchic.data import Dataset, iid
+from anarchic.models import make
+from anarchic.sim.engine import Walk
+from anarchic.train.on_ray import OnRay
+from anarchic.train.task import Backend
+from anarchic.train.torch_task import TorchTask
+from benchmarks.record import RESULTS, Record, read, short
+
+REPEATS = 3
+LEAST_GAIN, MOST_DIFFERENCE = 1.2, 1e-4
+ONE, TWO = "ray, 1 actor", "ray, 2 actors"
+PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"
+BEGIN, END = "<!-- benchmarks.ray_scaling: begin -->", "<!-- benchmarks.ray_scaling: end -->"
+
+CNN = Settings(model="cnn", m=5, local_steps=5, batch=50, local_lr=0.05, rounds=2)
+WORKLOADS = {
+    "CNN, 5 visits at once": CNN,
+    "CNN, up to 10 at once": replace(CNN, versions_back=5),
+    "softmax regression": Settings(m=5, local_steps=5, batch=64, rounds=40),
+}
+
+
+def main() -> int:
+    if "--page" in sys.argv:
+        write_page()
+        return 0
+    ray.init(
+        "local",
+        num_cpus=3,  # one for each actor: those that wait for their turn use none
+        object_store_memory=2**29,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="error",
+        _system_config={"worker_niceness": 0},  # Ray's 15 would have a busy machine judge
+    )
+    record = Record("ray_scaling", "The Ray backend against the batched one")
+    backends = {ONE: OnRay(1), TWO: OnRay(2)}
+    for group, settings in WORKLOADS.items():
+        measure(record, group, settings, backends)
+    ray.shutdown()
+    return record.finish()
+
+
+def measure(record: Record, group: str, settings: Settings, backends: dict[str, OnRay]) -> None:
+    plain = prepared(settings)
+    contestants: dict[str, tuple[int, Backend]] = {
+        "batched, 1 thread": (1, plain.backend),
+        "batched, 2 threads": (2, plain.backend),
+        **{name: (1, backend) for name, backend in backends.items()},
+    }
+    steps = int(plain.timetable.local_steps.sum())
+    rates: dict[str, list[float]] = {name: [] for name in contestants}
+    ends: dict[str, Vector] = {}
+    for _ in range(REPEATS + 1):  # the first starts the actors and does not count
+        for name, (threads, backend) in contestants.items():
+            torch.set_num_threads(threads)
+            start = time.perf_counter()
+            ends[name] = walk(replace(plain, backend=backend))
+            rates[name].append(steps / (time.perf_counter() - start))
+    medians = {
+        name: record.measure(name, found[1:], unit="local steps/s", group=group)
+        for name, found in rates.items()
+    }
+    gain = medians[TWO] / medians[ONE]
+    record.ratio(f"{TWO} / 1 actor", gain, group=group)
+    if settings.model == "cnn":
+        record.bound(f"{group}: gain of the second actor", gain, least=LEAST_GAIN)
+    batched = max(rate for name, rate in medians.items() if name.startswith("batched"))
+    record.ratio(f"{TWO} / the faster batched", medians[TWO] / batched, group=group)
+    record.bound(
+        f"{group}: relative difference of the parameters",
+        difference(ends[TWO], ends["batched, 1 thread"]),
+        most=MOST_DIFFERENCE,
+    )
+
+
+def prepared(settings: Settings) -> Experiment:
+    channels = 3 if settings.model == "cnn" else 1
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((5_000, channels, 28, 28), dtype=np.float32)
+    y = rng.integers(0, 10, 5_000)
+    data = Dataset("random", x, y, x[:100], y[:100], 10)
+    small = build(replace(settings, model="logistic"))  # its rule and timetable are what is wanted
+    task = TorchTask(make(settings.model, data), data, iid(y, 10, 0))
+    return replace(small, task=task)
+
+
+def walk(experiment: Experiment) -> Vector:
+    walking = Walk(experiment)
+    while walking.version < experiment.timetable.rounds:
+        walking.next_version()
+    params: Vector = walking.state.params
+    return params
+
+
+def difference(a: Vector, b: Vector) -> float:
+    return float(np.linalg.norm(a - b) / np.linalg.norm(b))
+
+
+def write_page() -> None:
+    """Put the kept results between the marks of the page."""
+    record = read(RESULTS / "ray_scaling.json")
+    between = f"{BEGIN}\n\n{in_markdown(record)}\n\n{END}"
+    text = PAGE.read_text(encoding="utf-8")
+    made = re.sub(f"{BEGIN}.*{END}", lambda _: between, text, flags=re.S)
+    PAGE.write_text(made, encoding="utf-8")
+
+
+def in_markdown(record: Record) -> str:
+    names = list(dict.fromkeys(measure.name for measure in record.measures))
+    ratios = list(dict.fromkeys(ratio.name for ratio in record.ratios))
+    heads = ["local steps a second", *names, *ratios]
+    rows = []
+    for group in dict.fromkeys(measure.group for measure in record.measures):
+        rates = {m.name: m for m in record.measures if m.group == group}
+        times = {r.name: r.value for r in record.ratios if r.group == group}
+        spread = [
+            f"{short(m.median)} ({short(m.lowest)} to {short(m.highest)})"
+            for m in (rates[name] for name in names)
+        ]
+        rows.append([group, *spread, *(short(times[name]) for name in ratios)])
+    lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
+    told = (
+        f"Medians of {record.measures[0].repeats} and the range, {record.date}, "
+        f"{record.machine['cores']} cores, load before it {record.machine['load']}; "
+        "made by `benchmarks/ray_scaling.py`."
+    )
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + f"\n\n{told}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
