@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help demo race chaos fuzz test test-fast check format bench clean
+.PHONY: help demo race chaos fuzz test test-fast check format bench bench-peers bench-compare clean
 
 help:
 	@echo "make demo       a real server, eight workers, and somebody who kills them: half a minute"
@@ -15,6 +15,8 @@ help:
 	@echo "make check      format, lint and types"
 	@echo "make format     put the code into the house format"
 	@echo "make bench      measure speed and scale on this machine"
+	@echo "make bench-peers    install other frameworks, to be measured beside ours: gigabytes"
+	@echo "make bench-compare  hold the last results against those of the last commit"
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -53,5 +55,11 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks
 
+bench-peers: $(READY)
+	$(BIN)/python -m benchmarks.peers.environments
+
+bench-compare: $(READY)
+	$(BIN)/python -m benchmarks.compare
+
 clean:
-	rm -rf .venv demo demo-live
+	rm -rf .venv .bench demo demo-live

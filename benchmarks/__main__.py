@@ -1,6 +1,7 @@
 """Run every benchmark: ``python -m benchmarks`` (or ``make bench``).
 
 Each has a process of its own: a peak of memory is inherited, and would count against the next.
+Names can be given to run only those.
 """
 
 from __future__ import annotations
@@ -8,12 +9,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
-BENCHMARKS = ("training", "afa_cs", "timetable", "store", "server")
+BENCHMARKS = ("training", "events", "server", "aggregation", "afa_cs", "timetable", "store")
 
 
-def main() -> int:
+def main(names: list[str]) -> int:
     missed = []
-    for name in BENCHMARKS:
+    for name in names or BENCHMARKS:
         print(f"\n== {name}", flush=True)
         if subprocess.run([sys.executable, "-m", f"benchmarks.{name}"]).returncode != 0:
             missed.append(name)
@@ -22,4 +23,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, max_pool2d, relu
@@ -69,7 +68,7 @@ def import_lazily() -> None:
 
 
 def params_of(module: nn.Module) -> dict[str, Array]:
-    return {name: np.array(value.detach()) for name, value in module.state_dict().items()}
+    return {name: value.detach().numpy().copy() for name, value in module.state_dict().items()}
 
 
 def versions() -> dict[str, str]:

@@ -1,0 +1,123 @@
+"""Put the results of W1 to W4 into ``docs/performance.md``: ``python -m benchmarks.page``.
+
+Only what stands between the two markers is written; the rest of the page is somebody's prose.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from anarchic.report.figure import COLOURS, new_figure, save
+from benchmarks.record import RESULTS, Measure, Record, read, said, short
+
+PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+CHART = "performance.svg"
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+NAMES = ("w1", "w2", "w3", "w4")
+RATE = "local steps/s"
+OURS = "anarchic"
+
+
+def main() -> int:
+    paths = [RESULTS / f"{name}.json" for name in NAMES]
+    records = [read(path) for path in paths if path.exists()]
+    if not records:
+        print("There are no results of W1 to W4: make bench.")
+        return 1
+    text = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(filled(text, section(records)), encoding="utf-8")
+    draw(records, PAGE.with_name(CHART))
+    return 0
+
+
+def filled(text: str, between: str) -> str:
+    """A page with something else between its markers."""
+    pattern = re.compile(f"({BEGIN}\n).*?({END})", re.S)
+    if not pattern.search(text):
+        raise SystemExit(f"{PAGE.name} has lost its markers: put {BEGIN} and {END} back.")
+    return pattern.sub(lambda found: f"{found[1]}\n{between}\n{found[2]}", text)
+
+
+def section(records: list[Record]) -> str:
+    blocks = [f"![Local steps a second, as a multiple of the plain loop]({CHART})"]
+    for record in records:
+        blocks += [f"### {record.title}", table(record), notes(record)]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def table(record: Record) -> str:
+    rates = rates_of(record)
+    ours = max((m.median for m in rates if m.name == OURS), default=None)
+    lines = [
+        "| | local steps/s | lowest to highest | after the first tenth | test accuracy | "
+        "ours is faster by |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for m in sorted(rates, key=lambda m: -m.median):
+        times = f"{ours / m.median:.1f}" if ours and m.name != OURS else ""
+        lines.append(
+            f"| {m.name} | {short(m.median)} | {short(m.lowest)} to {short(m.highest)} | "
+            f"{short(m.facts['warm'])} | {m.facts['accuracy']:.1%} | {times} |"
+        )
+    lines += [f"| {name} | not measured: {why} | | | | |" for name, why in record.absent.items()]
+    return "\n".join(lines)
+
+
+def notes(record: Record) -> str:
+    others = [m for m in record.measures if m.unit != RATE]
+    lines = [
+        f"- {m.name}: {short(m.median)} {m.unit} ({short(m.lowest)} to {short(m.highest)})."
+        for m in others
+    ]
+    lines += [f"- {b.name}: {said(b)}: {'met' if b.met else '**missed**'}." for b in record.bounds]
+    repeats = {m.repeats for m in record.measures}
+    versions = ", ".join(f"{name} {v}" for name, v in sorted(record.versions.items()))
+    lines.append(
+        f"- Medians of {' and '.join(map(str, sorted(repeats)))} repeats, {record.date}, "
+        f"{record.machine['name']}, {record.machine['cores']} cores, load before it "
+        f"{record.machine['load']}. Versions: {versions}."
+    )
+    return "\n".join(lines)
+
+
+def rates_of(record: Record) -> list[Measure]:
+    return [m for m in record.measures if m.unit == RATE]
+
+
+def draw(records: list[Record], path: Path) -> None:
+    """Bars: every contestant's best setting as a multiple of the plain loop's."""
+    figure = new_figure(7.5, 3.2)
+    axes = figure.subplots()
+    shares = {record.name.upper(): multiples(record) for record in records}
+    names = sorted({who for found in shares.values() for who in found}, key=order)
+    width = 0.85 / len(names)
+    for index, who in enumerate(names):
+        places = [i for i, found in enumerate(shares.values()) if who in found]
+        heights = [list(shares.values())[i][who] for i in places]
+        left = [i + (index - (len(names) - 1) / 2) * width for i in places]
+        axes.bar(left, heights, width, label=who, color=COLOURS[index % len(COLOURS)])
+    axes.set_yscale("log")
+    axes.set_xticks(range(len(shares)), list(shares))
+    axes.axhline(1.0, color="#666666", linewidth=0.8)
+    axes.set_ylabel("times the plain loop")
+    axes.legend(fontsize=7, ncols=2)
+    save(figure, path)
+
+
+def order(who: str) -> tuple[bool, bool, str]:
+    return who != OURS, who != "plain loop", who
+
+
+def multiples(record: Record) -> dict[str, float]:
+    best: dict[str, float] = {}
+    for m in rates_of(record):
+        who = m.name.partition(",")[0]
+        best[who] = max(best.get(who, 0.0), m.median)
+    plain = best.get("plain loop")
+    return {who: rate / plain for who, rate in best.items()} if plain else {}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
