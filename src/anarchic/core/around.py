@@ -15,7 +15,7 @@ from typing import Generic, final
 import numpy as np
 
 from anarchic.core.arrays import norms, zeros
-from anarchic.core.rule import Rule, S, check, check_block, versions_met
+from anarchic.core.rule import Rule, S, check, check_block, versions_met, vet
 from anarchic.core.types import EMPTY, Integers, Update, Updates, Vector
 from anarchic.errors import ConfigError
 
@@ -156,7 +156,7 @@ class Carry(Generic[S]):
         return CarryState(inner, extras, pending)
 
     def receive(self, state: CarryState[S], update: Update) -> CarryState[S]:
-        check(update, params=state.params, version=state.version, extras=frozenset(self.names))
+        vet(update, params=state.params, version=state.version, extras=frozenset(self.names))
         version = state.version
         state.inner = self.rule.receive(state.inner, replace(update, extras=EMPTY))
         self._add(state, update.extras)

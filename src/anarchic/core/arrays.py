@@ -8,11 +8,13 @@ only its methods are used, torch itself is never imported here.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from anarchic.core.chunks import CHUNK, scratch, sweep
 
 Array = Any  # a NumPy array or a torch tensor
 
@@ -45,11 +47,16 @@ def stack(vectors: Sequence[Array]) -> Array:
     return matrix
 
 
-def cast(array: Array, like: Array) -> Array:
-    """``array`` in the dtype of ``like``."""
-    if isinstance(array, np.ndarray):
-        return array.astype(like.dtype, copy=False)
-    return array.to(like.dtype)
+def divided(array: Array, by: float, like: Array) -> Array:
+    """``array / by``, new, computed in its own dtype and given in that of ``like``."""
+    if not isinstance(array, np.ndarray):
+        return (array / by).to(like.dtype)
+    found = np.empty(array.shape, like.dtype)
+    sweep(
+        len(array),
+        lambda where: np.divide(array[where], by, out=found[where], casting="same_kind"),
+    )
+    return found
 
 
 def times(array: Array, factor: float, like: Array) -> Array:
@@ -74,16 +81,106 @@ def sign(array: Array) -> Array:
     return np.sign(array) if isinstance(array, np.ndarray) else array.sign()
 
 
+def add_scaled(total: Array, rows: Array, factors: NDArray[np.float64]) -> None:
+    """``total += factor * row`` for one row after another: one pass, no temporary of its size.
+
+    A matrix product would be another sum, to the last bit.
+    """
+    if not isinstance(total, np.ndarray):
+        for row, factor in zip(rows, factors.tolist(), strict=True):
+            total += times(row, factor, total)
+        return
+    scales = factors.astype(total.dtype)
+    if len(rows) == 1:
+        sweep(len(total), lambda where: _add_row(total[where], rows[0, where], scales[0]))
+    else:
+        sweep(len(total), lambda where: _add_rows(total[where], rows[:, where], scales))
+
+
+def _add_row(total: NDArray[Any], row: NDArray[Any], scale: Any) -> None:
+    scaled = scratch(len(total), total.dtype)
+    np.multiply(row, scale, out=scaled)
+    np.add(total, scaled, out=total)
+
+
+def _add_rows(total: NDArray[Any], rows: NDArray[Any], scales: NDArray[Any]) -> None:
+    width = len(total)
+    # Reducing a matrix of one column, or of float16, is not a sum of one row after another.
+    most = max(1, CHUNK // width) if width > 1 and total.dtype.itemsize > 2 else 1
+    for first in range(0, len(rows), most):
+        some, scale = rows[first : first + most], scales[first : first + most]
+        if len(some) == 1:
+            _add_row(total, some[0], scale[0])
+            continue
+        terms = scratch((len(some) + 1) * width, total.dtype).reshape(-1, width)
+        terms[0] = total
+        np.multiply(some, scale[:, None], out=terms[1:])
+        np.add.reduce(terms, axis=0, out=total)
+
+
 def norms(matrix: Array) -> NDArray[np.float64]:
     """The norm of every row. Not by BLAS, whose sums change with the number of threads."""
     if not isinstance(matrix, np.ndarray):
         # In float64 the squares of float32 cannot overflow; the list is one trip to the host.
         return np.array(matrix.double().square().sum(1).sqrt().tolist(), np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        # float16 would overflow at a norm of 256
-        dtype = np.result_type(matrix.dtype, np.float32)
-        squares = np.einsum("ij,ij->i", matrix, matrix, dtype=dtype)
-    found: NDArray[np.float64] = np.sqrt(squares.astype(np.float64))
+
+    # float16 would overflow at a norm of 256
+    dtype = np.result_type(matrix.dtype, np.float32)
+
+    def squares(piece: NDArray[Any]) -> NDArray[Any]:
+        # Row by row: over a matrix, einsum adds in another order than over its rows.
+        return np.array([np.einsum("i,i->", row, row, dtype=dtype) for row in piece])
+
+    return _root_of_sums(matrix, squares, CHUNK)
+
+
+def norms_at_most(matrix: Array) -> NDArray[np.float64]:
+    """A little more than the norm of every row, by BLAS, which takes a third of the time.
+
+    How much more may change with the machine: to be compared with, not to be computed with.
+    NaN or infinity where a row has one.
+    """
+    if not isinstance(matrix, np.ndarray) or matrix.dtype.itemsize < 4 or matrix.shape[1] == 0:
+        return norms(matrix)
+    return _root_of_sums(matrix, _rough_squares, _STRETCH) * (1 + _ROUGHLY)
+
+
+_DOT = 1 << 13  # numbers a product: sums of so few are made by one thread, and float32 will do
+_STRETCH = 1 << 20  # numbers a piece: only read, and once, they need not stay in a cache
+_ROUGHLY = 1e-3  # 8192 roundings of 6e-8 in a sum, halved by the root
+
+
+def _rough_squares(matrix: NDArray[Any]) -> NDArray[Any]:
+    width = matrix.shape[1]
+    if width <= _DOT:
+        return _row_products(matrix)
+    body = width - width % _DOT
+    found = np.empty(len(matrix))
+    for index, row in enumerate(matrix):
+        sums = _row_products(row[:body].reshape(-1, _DOT))
+        found[index] = sums.sum(dtype=np.float64) + np.dot(row[body:], row[body:])
+    return found
+
+
+def _row_products(matrix: NDArray[Any]) -> NDArray[Any]:
+    """The product of every row with itself."""
+    found: NDArray[Any] = np.matmul(matrix[:, None, :], matrix[:, :, None])[:, 0, 0]
+    return found
+
+
+def _root_of_sums(
+    matrix: NDArray[Any], squares: Callable[[NDArray[Any]], NDArray[Any]], chunk: int
+) -> NDArray[np.float64]:
+    """sqrt of the sum over columns, made of one sum for each piece of a sweep."""
+    rows, dim = matrix.shape
+    sums = np.zeros((rows, max(1, -(-dim // chunk))))
+
+    def work(where: slice) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            sums[:, where.start // chunk] = squares(matrix[:, where])
+
+    sweep(dim, work, chunk=chunk)
+    found: NDArray[np.float64] = np.sqrt(sums[:, 0] if sums.shape[1] == 1 else sums.sum(1))
     return found
 
 

@@ -7,7 +7,15 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from anarchic.core.arrays import all_finite, copied, fits, is_floating, norms, square_limit
+from anarchic.core.arrays import (
+    all_finite,
+    copied,
+    fits,
+    is_floating,
+    norms,
+    norms_at_most,
+    square_limit,
+)
 from anarchic.core.types import Integers, Update, Updates, Vector
 from anarchic.errors import ConfigError, MalformedUpdate, NotFinite, StaleUpdate
 
@@ -66,15 +74,29 @@ def check(
 ) -> float:
     """Refuse an update whose numbers cannot be right; O(d), allocates nothing.
 
-    Returns the norm of its direction, which it had to find anyway. ``version`` is the one that
-    it meets, ``oldest`` the oldest base version that will do.
+    Returns the norm of its direction. ``version`` is the one that it meets, ``oldest`` the oldest
+    base version that will do.
     """
+    vet(update, params=params, version=version, oldest=oldest, extras=extras)
+    return float(norms(update.direction[None])[0])
+
+
+def vet(
+    update: Update,
+    *,
+    params: Vector,
+    version: int,
+    oldest: int = 0,
+    extras: frozenset[str] = frozenset(),
+) -> None:
+    """Refuse what ``check`` refuses. It reads the update once more than the fold does."""
     _check_form(update, params, extras)
     _check_numbers(update)
     _check_base(update, oldest, version)
-    for name, vector in update.extras.items():
-        _check_length(update, name, vector, params)
-    return _check_length(update, "direction", update.direction, params)
+    limit = square_limit(params)
+    for name, vector in (*update.extras.items(), ("direction", update.direction)):
+        if not _reach(update.local_lr, update.local_steps, norms_at_most(vector[None])[0]) < limit:
+            _check_length(update, name, vector, limit)
 
 
 def _check_form(update: Update, params: Vector, extras: frozenset[str]) -> None:
@@ -88,16 +110,14 @@ def _check_form(update: Update, params: Vector, extras: frozenset[str]) -> None:
         _check_vector(f"{name} of worker {update.worker!r}", vector, params)
 
 
-def _check_length(update: Update, name: str, vector: Vector, params: Vector) -> float:
-    """The norm of a vector that a rule can use."""
+def _check_length(update: Update, name: str, vector: Vector, limit: float) -> None:
     norm = float(norms(vector[None])[0])
-    if not _reach(update.local_lr, update.local_steps, norm) < square_limit(params):
+    if not _reach(update.local_lr, update.local_steps, norm) < limit:
         raise NotFinite(
             f"The {name} of worker {update.worker!r} is not finite or far too large (norm "
             f"{norm:g}, local_lr {update.local_lr:g}): lower its local learning rate or clip "
             "its gradients."
         )
-    return norm
 
 
 def check_block(
@@ -108,7 +128,7 @@ def check_block(
     oldest: Integers,
     extras: frozenset[str] = frozenset(),
 ) -> None:
-    """The checks of ``check`` for every update of a block, before any of them is folded."""
+    """The checks of ``vet`` for every update of a block, before any of them is folded."""
 
     if len(block):  # names, shapes and dtypes are common to the block: one row answers for all
         _check_form(block.row(0), params, extras)
@@ -124,10 +144,10 @@ def check_block(
         | (block.base_versions > versions)
     )
     for matrix in (block.directions, *block.extras.values()):
-        suspect |= ~(_reach(block.local_lrs, block.local_steps, norms(matrix)) < limit)
+        suspect |= ~(_reach(block.local_lrs, block.local_steps, norms_at_most(matrix)) < limit)
     for row in np.flatnonzero(suspect).tolist():
         version, least = int(versions[row]), int(oldest[row])
-        check(block.row(row), params=params, version=version, oldest=least, extras=extras)
+        vet(block.row(row), params=params, version=version, oldest=least, extras=extras)
 
 
 def start(params: Vector) -> Vector:
@@ -175,6 +195,9 @@ def _check_vector(what: str, vector: Vector, params: Vector) -> None:
 
 
 def _reach(local_lr: Any, local_steps: Any, norm: Any) -> Any:
-    """The furthest that any rule moves along a vector, before the server's rate; floats or rows."""
+    """The furthest that any rule moves along a vector, before the server's rate; floats or rows.
+
+    At least each of its factors: an endless rate of nothing would still be infinity times zero.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.maximum(local_lr * local_steps, 1.0) * norm
+        return np.maximum(local_lr * local_steps, 1.0) * np.maximum(norm, 1.0)

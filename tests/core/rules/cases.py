@@ -43,6 +43,7 @@ class Case:
     local: Any = SGD
     local_steps: int = 1
     names: tuple[str, ...] = ()  # extras that its updates carry
+    within: float = 1e-6  # of the optimum
 
 
 ADAM, YOGI = AdamStep(epsilon=0.1), YogiStep(epsilon=0.1)
@@ -60,6 +61,9 @@ RULES = [
     Case("afa_cs momentum", AfaCs(m=3, server_lr=0.3, step=MomentumStep(0.8))),
     Case("afa_cs adam", AfaCs(m=3, server_lr=0.1, step=ADAM)),
     Case("afa_cs yogi", AfaCs(m=3, server_lr=0.1, step=YOGI)),
+    Case("afa_cs mapped", AfaCs(m=3, rows="mapped")),
+    Case("afa_cs float16", AfaCs(m=3, rows="float16"), within=1e-3),
+    Case("afa_cs int8", AfaCs(m=3, rows="int8"), within=1e-2),
     Case("fedavg", FedAvg(m=4), fresh=True),
     Case("fedavg by samples", FedAvg(m=4, by_samples=True), fresh=True),
     Case("fedavg momentum", FedAvg(m=4, server_lr=0.3, step=MomentumStep(0.8)), fresh=True),

@@ -109,6 +109,19 @@ def test_the_order_of_the_rows_survives_saving(tmp_path):
     assert dump(loaded) == dump(state)
 
 
+@pytest.mark.parametrize("rows", ["memory", "mapped", "float16", "int8"])
+def test_a_block_hears_old_and_new_workers_in_its_order(rows):
+    rule = AfaCs(m=9, rows=rows)
+    state = rule.receive(rule.init(vector(0.0)), update([1.0], "ann"))
+    block = [update([2.0], "bob"), update([4.0], "ann"), update([8.0], "bob")]
+    state = rule.receive_many(state, Updates.of(block))
+    assert state.rows.pack()[1]["workers"] == ["ann", "bob"]
+    assert state.total[0] == 12.0
+    state = rule.receive_many(state, Updates.of([update([1.0], "ann"), update([1.0], "cleo")]))
+    assert state.rows.pack()[1]["workers"] == ["bob", "ann", "cleo"]
+    assert state.total[0] == 10.0
+
+
 names = st.sampled_from([f"w{i}" for i in range(8)])
 actions = st.lists(
     st.tuples(st.sampled_from(["report"] * 5 + ["forget"]), names, st.integers(0, 2**32 - 1)),

@@ -224,6 +224,7 @@ REFUSED = {
     "negative rate": lambda u: replace(u, local_lr=-0.1),
     "infinite rate": lambda u: replace(u, local_lr=np.inf),
     "nan rate": lambda u: replace(u, local_lr=np.nan),
+    "endless rate of nothing": lambda u: replace(u, local_lr=1e300, direction=u.direction * 0),
     "infinite rate of nothing": lambda u: replace(u, local_lr=np.inf, direction=u.direction * 0),
     "negative samples": lambda u: replace(u, samples=-1),
     "endless samples": lambda u: replace(u, samples=2**40),
@@ -308,7 +309,7 @@ def test_it_reaches_the_optimum_of_a_quadratic(case):
         state = case.rule.receive(state, update)
         if state.version == len(snapshots):
             snapshots.append((state.params, state.extras))
-    np.testing.assert_allclose(state.params, optimum, atol=1e-6)
+    np.testing.assert_allclose(state.params, optimum, atol=case.within)
 
 
 def work(case, i, base, pulled, kept, a, b, local_lr=0.2):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from anarchic.core.rules.buffer import BufferedRule
+from anarchic.core.rules.buffer import BufferedRule, Floats
+from anarchic.core.types import Integers, Updates
 
 
 @final
@@ -37,3 +38,6 @@ class AfaCd(BufferedRule):
 
     def coefficient(self, local_lr: float, local_steps: int, staleness: int) -> float:
         return local_lr
+
+    def coefficients(self, block: Updates, staleness: Integers) -> Floats:
+        return block.local_lrs

@@ -6,13 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
-from anarchic.core.arrays import cast, minus, times, zeros
-from anarchic.core.rule import check, check_block, start, versions_met
+from anarchic.core.arrays import divided, minus, zeros
+from anarchic.core.rule import check_block, start, versions_met, vet
 from anarchic.core.rules.buffer import check_settings
-from anarchic.core.rules.rows import MemoryRows, Rows
+from anarchic.core.rules.coded_rows import ByteRows, HalfRows
+from anarchic.core.rules.mapped_rows import MappedRows
+from anarchic.core.rules.rows import Exchange, MemoryRows, Rows, exchange, take_away
 from anarchic.core.steps import SgdStep, Step
 from anarchic.core.types import EMPTY, Update, Updates, Vector
 from anarchic.errors import ConfigError, UpdateRefused
+
+ROWS: dict[str, Callable[[Vector], Rows]] = {
+    "memory": MemoryRows,
+    "mapped": MappedRows,
+    "float16": HalfRows,
+    "int8": ByteRows,
+}
 
 
 @dataclass(slots=True)
@@ -41,7 +50,8 @@ class AfaCs:
 
     Symbols: ``m`` is m, ``server_lr`` is eta, ``population`` is M (None: the workers heard so
     far), the rows are eta_L_i * G_i. An update costs O(d), whatever M is.
-    ``rows`` makes the memory from the parameters, whose length, dtype and kind its rows have.
+    ``rows`` makes the memory from the parameters, whose length, dtype and kind its rows have, or
+    is a name in ``ROWS``; the sum is of the rows as they are kept there.
     ``expire_after`` forgets a worker that was silent for more than so many versions, ``cap``
     refuses newcomers beyond so many workers: nobody weighs for ever after leaving. The sum of the
     rows is kept in float64; a row a trillion times larger than the rest leaves rounding behind
@@ -57,7 +67,7 @@ class AfaCs:
     step: Step = field(default_factory=SgdStep)
     expire_after: int | None = None
     cap: int | None = None
-    rows: Callable[[Vector], Rows] = MemoryRows
+    rows: str | Callable[[Vector], Rows] = "memory"
 
     def __post_init__(self) -> None:
         check_settings("AfaCs", self.m, self.server_lr)
@@ -65,39 +75,44 @@ class AfaCs:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"AfaCs needs {name} >= 1, got {name}={value}.")
+        if not callable(self.rows) and self.rows not in ROWS:
+            raise ConfigError(f"AfaCs has no rows {self.rows!r}; it has {', '.join(ROWS)}.")
 
     def init(self, params: Vector) -> AfaCsState:
         params = start(params)
+        make_rows = self.rows if callable(self.rows) else ROWS[self.rows]
         return AfaCsState(
             params,
             version=0,
-            rows=self.rows(params),
+            rows=make_rows(params),
             total=zeros(params, double=True),
             count=0,
             moments=self.step.init(params),
         )
 
     def receive(self, state: AfaCsState, update: Update) -> AfaCsState:
-        check(update, params=state.params, version=state.version)
+        vet(update, params=state.params, version=state.version)
         self._check_room(state, [update.worker])
-        return self._replace(state, update.worker, float(update.local_lr), update.direction)
+        return self._replace(state, [(update.worker, float(update.local_lr), update.direction)])
 
     def receive_many(self, state: AfaCsState, block: Updates) -> AfaCsState:
         """As in ``Rule``; room that expiry would make within the block is not counted on."""
         versions = versions_met(state.version, state.count, self.m, len(block))
         check_block(block, params=state.params, versions=versions, oldest=0 * versions)
         self._check_room(state, block.workers)
-        for worker, rate, direction in zip(
-            block.workers, block.local_lrs.tolist(), block.directions, strict=True
-        ):
-            state = self._replace(state, worker, rate, direction)
+        updates = list(zip(block.workers, block.local_lrs.tolist(), block.directions, strict=True))
+        done = 0
+        while done < len(updates):
+            some = slice(done, done + self.due(state))
+            state = self._replace(state, updates[some])
+            done = some.stop
         return state
 
     def forget(self, state: AfaCsState, worker: str) -> AfaCsState:
         """Drop a worker's row, as on revocation; the next step is without it."""
         row = state.rows.get(worker)
         if row is not None:
-            state.total -= row
+            take_away(state.total, row)
             state.rows.remove(worker)
         if not len(state.rows):
             state.total[:] = 0  # not the rounding that the last row leaves behind
@@ -110,7 +125,8 @@ class AfaCs:
         if state.count == 0:
             return state
         self._expire(state)
-        mean = cast(state.total / (self.population or max(1, len(state.rows))), state.params)
+        heard = max(1, len(state.rows))
+        mean = divided(state.total, self.population or heard, state.params)
         # New parameters, not new values in the old ones: those were published.
         change = self.step.change(mean, self.server_lr, state.moments)
         state.params = minus(state.params, change)
@@ -119,16 +135,22 @@ class AfaCs:
         return state
 
     def _replace(
-        self, state: AfaCsState, worker: str, local_lr: float, direction: Vector
+        self, state: AfaCsState, updates: Sequence[tuple[str, float, Vector]]
     ) -> AfaCsState:
-        # Rounded as it will be stored, so that exactly what was added is one day taken away.
-        row = times(direction, local_lr, state.params)
-        old = state.rows.get(worker)
-        if old is not None:
-            state.total -= old
-        state.total += row
-        state.rows.put(worker, row, state.version)
-        state.count += 1
+        """Fold (worker, local_lr, direction), no more of them than the next step waits for."""
+        rows, version = state.rows, state.version
+        exchanges = []
+        for worker, local_lr, direction in updates:
+            row = rows.get(worker)
+            known = row is not None
+            if not known:
+                rows.put(worker, direction, version)  # to have a row that can be written to
+                row = rows.get(worker)
+            exchanges.append(Exchange(row, known, direction, local_lr))
+        exchange(state.total, exchanges)
+        for (worker, _, _), each in zip(updates, exchanges, strict=True):
+            rows.put(worker, each.row, version)
+        state.count += len(updates)
         return self.flush(state) if state.count == self.m else state
 
     def _expire(self, state: AfaCsState) -> None:

@@ -11,12 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
-from anarchic.core.arrays import minus, times, zeros
-from anarchic.core.rule import check, check_block, start, versions_met
+from anarchic.core.arrays import add_scaled, minus, zeros
+from anarchic.core.rule import check_block, start, versions_met, vet
 from anarchic.core.steps import SgdStep, Step
-from anarchic.core.types import EMPTY, Integers, Update, Updates, Vector
+from anarchic.core.types import EMPTY, Integers, Matrix, Update, Updates, Vector
 from anarchic.errors import ConfigError
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(slots=True)
@@ -47,6 +50,11 @@ class BufferedRule(ABC):
     def coefficient(self, local_lr: float, local_steps: int, staleness: int) -> float:
         """What the direction of an update is multiplied by before the mean is taken."""
 
+    def coefficients(self, block: Updates, staleness: Integers) -> Floats:
+        """The coefficient of every update of a block, to the same bits."""
+        columns = (block.local_lrs.tolist(), block.local_steps.tolist(), staleness.tolist())
+        return np.fromiter(map(self.coefficient, *columns), np.float64, len(block))
+
     def mass(self, samples: int) -> float:
         """How much an update weighs in the mean."""
         return 1.0
@@ -61,32 +69,33 @@ class BufferedRule(ABC):
 
     def receive(self, state: BufferState, update: Update) -> BufferState:
         oldest = int(self.oldest(np.array(state.version)))
-        check(update, params=state.params, version=state.version, oldest=oldest)
+        vet(update, params=state.params, version=state.version, oldest=oldest)
         staleness = state.version - update.base_version
         rate, steps = float(update.local_lr), int(update.local_steps)
-        coefficient = self.coefficient(rate, steps, staleness)
-        return self._add(state, update.direction, coefficient, self.mass(update.samples))
+        masses = np.array([self.mass(update.samples)])
+        coefficients = np.array([self.coefficient(rate, steps, staleness)])
+        return self._add(state, update.direction[None], coefficients, masses)
 
     def receive_many(self, state: BufferState, block: Updates) -> BufferState:
         versions = versions_met(state.version, state.count, self.m, len(block))
         check_block(block, params=state.params, versions=versions, oldest=self.oldest(versions))
-        staleness = versions - block.base_versions
-        columns = (block.local_lrs.tolist(), block.local_steps.tolist(), staleness.tolist())
-        coefficients = list(map(self.coefficient, *columns))
-        masses = list(map(self.mass, block.samples.tolist()))
-        # One row after another: a matrix product would be another sum, to the last bit.
-        for direction, coefficient, mass in zip(
-            block.directions, coefficients, masses, strict=True
-        ):
-            state = self._add(state, direction, coefficient, mass)
+        coefficients = self.coefficients(block, versions - block.base_versions)
+        masses = np.fromiter(map(self.mass, block.samples.tolist()), np.float64, len(block))
+        done = 0
+        while done < len(block):
+            rows = slice(done, done + self.due(state))
+            state = self._add(state, block.directions[rows], coefficients[rows], masses[rows])
+            done = rows.stop
         return state
 
     def _add(
-        self, state: BufferState, direction: Vector, coefficient: float, mass: float
+        self, state: BufferState, directions: Matrix, coefficients: Floats, masses: Floats
     ) -> BufferState:
-        state.total += times(direction, mass * coefficient, state.total)
-        state.mass += mass
-        state.count += 1
+        """Fold updates, no more of them than the next step is waiting for."""
+        add_scaled(state.total, directions, masses * coefficients)
+        for mass in masses.tolist():
+            state.mass += mass
+        state.count += len(directions)
         return self.flush(state) if state.count == self.m else state
 
     def due(self, state: BufferState) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import final
 
 from anarchic.core.arrays import times
-from anarchic.core.rule import check, check_block, start, versions_met
+from anarchic.core.rule import check_block, start, versions_met, vet
 from anarchic.core.types import EMPTY, Update, Updates, Vector
 from anarchic.errors import ConfigError
 
@@ -55,7 +55,7 @@ class FedAsync:
 
     def receive(self, state: FedAsyncState, update: Update) -> FedAsyncState:
         oldest = max(0, state.version - self.history + 1)
-        check(update, params=state.params, version=state.version, oldest=oldest)
+        vet(update, params=state.params, version=state.version, oldest=oldest)
         return self._mix(state, update)
 
     def receive_many(self, state: FedAsyncState, block: Updates) -> FedAsyncState:

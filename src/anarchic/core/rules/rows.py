@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
-from typing import Any, Protocol, final
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anarchic.core.arrays import like_that, on_host, zeros
+from anarchic.core.arrays import like_that, on_host, times, zeros
+from anarchic.core.chunks import CHUNK, scratch, sweep
 from anarchic.core.types import Matrix, Vector
 
 BLOCK_BYTES = 1 << 22  # rows are allocated by blocks of about this size, so growth never copies
+
+Arrays = dict[str, NDArray[Any]]
+Numbers = dict[str, Any]
+Row = Any  # a vector, or what is read and written by slices like one
 
 
 class Rows(Protocol):
@@ -19,11 +26,17 @@ class Rows(Protocol):
 
     def __len__(self) -> int: ...
 
-    def get(self, worker: str) -> Vector | None:
-        """The worker's row, to be read before the next ``put``; None if it has none."""
+    def get(self, worker: str) -> Row | None:
+        """The worker's row as it is kept, until it is removed; None if it has none.
 
-    def put(self, worker: str, row: Vector, version: int) -> None:
-        """Copy ``row`` in, heard at ``version``; the worker becomes the last heard."""
+        What is written to it is kept too, perhaps rounded: read it back to see how.
+        """
+
+    def put(self, worker: str, row: Row, version: int) -> None:
+        """Copy ``row`` in, heard at ``version``; the worker becomes the last heard.
+
+        The very row that ``get`` gave is not copied.
+        """
 
     def remove(self, worker: str) -> None:
         """Forget a worker that has a row."""
@@ -31,37 +44,106 @@ class Rows(Protocol):
     def longest_silent(self) -> tuple[str, int]:
         """The worker heard least recently, and the version at which that was."""
 
-    def pack(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    def pack(self) -> tuple[Arrays, Numbers]:
         """Arrays and JSON-able numbers from which ``unpack`` makes the same rows."""
 
-    def unpack(self, arrays: dict[str, NDArray[Any]], numbers: dict[str, Any]) -> Rows: ...
+    def unpack(self, arrays: Arrays, numbers: Numbers) -> Rows: ...
 
 
-@final
-class MemoryRows:
-    """Rows in memory, where the parameters lie; O(d) an operation, whatever the workers."""
+class Exchange(NamedTuple):
+    """A row that becomes ``local_lr * direction``."""
 
-    def __init__(self, like: Vector) -> None:
-        self._like = zeros(like, (0,))  # for its kind and dtype
-        self._dim = len(like)
-        self._per_block = max(1, BLOCK_BYTES // max(1, self._dim * like.dtype.itemsize))
-        self._blocks: list[Matrix] = []
+    row: Row
+    known: bool  # whether what is in the row counts already
+    direction: Vector
+    local_lr: float
+
+
+def exchange(total: Vector, exchanges: Sequence[Exchange]) -> None:
+    """Write rows, one after another, and bring ``total``, the sum of all rows, up to date.
+
+    What is added is what a row has become, rounded as it is kept, so that exactly the same is one
+    day taken away.
+    """
+    if not isinstance(total, np.ndarray):
+        for row, known, direction, local_lr in exchanges:
+            if known:
+                total -= row
+            row[:] = times(direction, local_lr, row)
+            total += row
+        return
+
+    def work(where: slice) -> None:
+        part = total[where]
+        for row, known, direction, local_lr in exchanges:
+            if known:
+                part -= row[where]
+            _write(row, where, direction, local_lr)
+            part += row[where]
+
+    sweep(len(total), work, chunk=_SUMMED)
+
+
+def _write(row: Row, where: slice, direction: Vector, local_lr: float) -> None:
+    plain = isinstance(row, np.ndarray)
+    scaled = row[where] if plain else scratch(where.stop - where.start, row.dtype)
+    np.multiply(direction[where], local_lr, out=scaled, dtype=row.dtype)
+    if not plain:
+        row[where] = scaled
+
+
+_SUMMED = CHUNK // 2  # numbers a piece: the sum, in float64, stays in a second-level cache
+
+
+def take_away(total: Vector, row: Row) -> None:
+    """``total -= row``."""
+    if not isinstance(total, np.ndarray):
+        total -= row
+        return
+
+    def work(where: slice) -> None:
+        part = total[where]
+        part -= row[where]
+
+    sweep(len(total), work)
+
+
+class SlotRows(ABC):
+    """Who has which slot, and when they were heard; what a slot is, a kind of rows says.
+
+    O(d) an operation, whatever the workers.
+    """
+
+    def __init__(self) -> None:
+        self._slots = 0
         self._free: list[int] = []
         # worker -> (slot, version), the last heard last. Not a dict: there the first key is found
         # by walking over every key that was ever taken out before it.
         self._heard: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
+    @abstractmethod
+    def _row(self, slot: int) -> Row:
+        """The row in a slot."""
+
+    @abstractmethod
+    def _fill(self, slot: int, row: Row) -> None:
+        """Copy a row into a slot, unless it is the row in that slot."""
+
+    @abstractmethod
+    def _grow(self) -> int:
+        """Make more slots; how many."""
+
     def __len__(self) -> int:
         return len(self._heard)
 
-    def get(self, worker: str) -> Vector | None:
+    def get(self, worker: str) -> Row | None:
         entry = self._heard.get(worker)
         return None if entry is None else self._row(entry[0])
 
-    def put(self, worker: str, row: Vector, version: int) -> None:
+    def put(self, worker: str, row: Row, version: int) -> None:
         entry = self._heard.get(worker)
         slot = self._new_slot() if entry is None else entry[0]
-        self._row(slot)[:] = row
+        self._fill(slot, row)
         self._heard[worker] = (slot, version)
         self._heard.move_to_end(worker)
 
@@ -76,15 +158,44 @@ class MemoryRows:
         """Every worker, and the version at which it was last heard; the last heard last."""
         return {worker: version for worker, (_, version) in self._heard.items()}
 
-    def pack(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    def _pack_heard(self) -> tuple[Arrays, Numbers]:
+        versions = np.array([version for _, version in self._heard.values()], np.int64)
+        return {"heard": versions}, {"workers": list(self._heard)}
+
+    def _new_slot(self) -> int:
+        if not self._free:
+            start = self._slots
+            self._slots += self._grow()
+            self._free = list(range(self._slots - 1, start - 1, -1))
+        return self._free.pop()
+
+
+class BlockRows(SlotRows):
+    """Rows in the dtype of the model, a matrix of them for each block."""
+
+    def __init__(self, like: Vector) -> None:
+        super().__init__()
+        self._like = zeros(like, (0,))  # for its kind and dtype
+        self._dim = len(like)
+        self._per_block = max(1, BLOCK_BYTES // max(1, self._dim * like.dtype.itemsize))
+
+    @abstractmethod
+    def _block(self, number: int) -> Matrix:
+        """A block of ``_per_block`` rows."""
+
+    @abstractmethod
+    def _another(self) -> BlockRows:
+        """Rows of the same kind, without any."""
+
+    def pack(self) -> tuple[Arrays, Numbers]:
         matrix = zeros(self._like, (len(self), self._dim))
         for index, (slot, _) in enumerate(self._heard.values()):
             matrix[index] = self._row(slot)
-        versions = np.array([version for _, version in self._heard.values()], np.int64)
-        return {"rows": on_host(matrix), "heard": versions}, {"workers": list(self._heard)}
+        arrays, numbers = self._pack_heard()
+        return {"rows": on_host(matrix), **arrays}, numbers
 
-    def unpack(self, arrays: dict[str, NDArray[Any]], numbers: dict[str, Any]) -> MemoryRows:
-        rows = MemoryRows(zeros(self._like, (self._dim,)))
+    def unpack(self, arrays: Arrays, numbers: Numbers) -> BlockRows:
+        rows = self._another()
         for worker, row, version in zip(
             numbers["workers"], arrays["rows"], arrays["heard"].tolist(), strict=True
         ):
@@ -93,12 +204,27 @@ class MemoryRows:
 
     def _row(self, slot: int) -> Vector:
         block, row = divmod(slot, self._per_block)
-        found: Vector = self._blocks[block][row]
+        found: Vector = self._block(block)[row]
         return found
 
-    def _new_slot(self) -> int:
-        if not self._free:
-            start = len(self._blocks) * self._per_block
-            self._blocks.append(zeros(self._like, (self._per_block, self._dim)))
-            self._free = list(range(start + self._per_block - 1, start - 1, -1))
-        return self._free.pop()
+    def _fill(self, slot: int, row: Row) -> None:
+        self._row(slot)[:] = row  # NumPy copies nothing onto itself
+
+
+@final
+class MemoryRows(BlockRows):
+    """Rows in memory, where the parameters lie."""
+
+    def __init__(self, like: Vector) -> None:
+        super().__init__(like)
+        self._blocks: list[Matrix] = []
+
+    def _block(self, number: int) -> Matrix:
+        return self._blocks[number]
+
+    def _another(self) -> MemoryRows:
+        return MemoryRows(zeros(self._like, (self._dim,)))
+
+    def _grow(self) -> int:
+        self._blocks.append(zeros(self._like, (self._per_block, self._dim)))
+        return self._per_block
