@@ -67,7 +67,7 @@ class Simulated:
 
     rows: list[Compared]
     day: dict[str, list[float]]  # hour, model, simulated: pushes a second
-    sweep: list[dict[str, float]]  # load, variability, model and simulated wait in places' time
+    sweep: list[dict[str, float]]  # load, variability, model and simulated wait
     staleness: dict[str, list[float]]  # tau, model, simulated: shares
     facts: dict[str, float]
 
