@@ -18,6 +18,7 @@ from anarchic.train.draws import Draws
 from anarchic.train.task import (
     Computed,
     Lanes,
+    Picks,
     Task,
     blank,
     column,
@@ -40,12 +41,16 @@ class Batched:
     def compute(self, task: Task, lanes: Lanes) -> Computed:
         results, threads = blank(task, lanes), task.threads
         programs = [
-            some for group in _groups(lanes) for some in _pieces(group, task.abreast, threads)
+            (group[some], {name: pick[some] for name, pick in picks.items()})
+            for group in _groups(lanes)
+            for picks in [_picks(task, lanes.take(group))]
+            for some in _pieces(len(group), task.abreast, threads)
         ]
 
         @np.errstate(over="ignore", invalid="ignore")  # a thread has its own; a divergence says so
-        def run(some: Integers) -> None:
-            _visits(task, lanes.take(some), results, some)
+        def run(program: tuple[Integers, Picks]) -> None:
+            some, picks = program
+            _visits(task, lanes.take(some), picks, results, some)
 
         spread = map if threads == 1 or len(programs) == 1 else _crew(threads, os.getpid()).map
         deque(spread(run, programs), maxlen=0)
@@ -61,15 +66,25 @@ def _groups(lanes: Lanes) -> list[Integers]:
     return [np.array(group) for group in members.values()]
 
 
-def _pieces(group: Integers, most: int | None, threads: int) -> list[Integers]:
-    """At most so many lanes each, and a piece for every thread; all with long and short visits.
+def _picks(task: Task, lanes: Lanes) -> Picks:
+    """Drawn for all at once: the arrays are so small that a piece would take as long."""
+    draws = Draws(lanes.seed, lanes.worker, lanes.visit, int(lanes.local_steps[0]))
+    return task.pick(draws, lanes.work[0].batch)
 
-    >>> [piece.tolist() for piece in _pieces(np.arange(5), 8, 2)]
+
+def _pieces(lanes: int, most: int | None, threads: int) -> list[slice]:
+    """At most so many lanes each, long and short visits in all; if several, some for every thread.
+
+    Lanes that fit into one piece stay in one: threads that hand the interpreter to each other after
+    every small product gain nothing.
+
+    >>> [list(range(5)[piece]) for piece in _pieces(5, 4, 2)]
     [[0, 2, 4], [1, 3]]
     """
-    count = 1 if most is None else -(-len(group) // most)
-    count = min(len(group), -(-count // threads) * threads)
-    return [group[first::count] for first in range(count)]
+    count = 1 if most is None else -(-lanes // most)
+    if count > 1:
+        count = min(lanes, -(-count // threads) * threads)
+    return [slice(first, None, count) for first in range(count)]
 
 
 @cache
@@ -84,9 +99,8 @@ def _alone() -> None:
         sys.modules["torch"].set_num_threads(1)
 
 
-def _visits(task: Task, lanes: Lanes, results: Computed, indices: Integers) -> None:
-    rule, batch, steps = lanes.work[0].rule, lanes.work[0].batch, lanes.local_steps
-    picks = task.pick(Draws(lanes.seed, lanes.worker, lanes.visit, int(steps[0])), batch)
+def _visits(task: Task, lanes: Lanes, picks: Picks, results: Computed, indices: Integers) -> None:
+    rule, steps = lanes.work[0].rule, lanes.local_steps
     held = held_at_start(task, lanes, rule)
     start = from_snapshots(task, lanes, [snapshot.params for snapshot in lanes.snapshots])
     x, total = copied(start), zeros(start)
