@@ -66,10 +66,10 @@ def times(array: Array, factor: float, like: Array) -> Array:
     return array.to(like.dtype) * factor
 
 
-def minus(array: Array, change: Array) -> Array:
-    """``array - change``, new, in the dtype of ``array``."""
+def minus(array: Array, change: Array, *, into: Array | None = None) -> Array:
+    """``array - change`` in the dtype of ``array``; new, or in the place of ``into``."""
     if isinstance(array, np.ndarray):
-        return np.subtract(array, change, dtype=array.dtype)
+        return np.subtract(array, change, out=into, dtype=array.dtype)
     return array - change.to(array.dtype)
 
 
@@ -215,6 +215,8 @@ def on_host(array: Array) -> NDArray[Any]:
 
 def dtype_of(array: Array) -> np.dtype[Any]:
     """Its dtype, in NumPy's words."""
+    if isinstance(array, np.ndarray):
+        return array.dtype
     return np.dtype(str(array.dtype).removeprefix("torch."))
 
 

@@ -71,16 +71,13 @@ def philox(
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(10):
-        # The products wrap around 64 bits with a sign; shifting and masking undoes that.
+        # Products wrap around 64 bits with a sign, and c1 and c3 keep their upper halves: none of
+        # it outlives the mask.
         p0, p1 = c0 * 0xD2511F53, c2 * 0xCD9E8D57
-        c0, c1, c2, c3 = (
-            ((p1 >> 32) & MASK) ^ c1 ^ k0,
-            p1 & MASK,
-            ((p0 >> 32) & MASK) ^ c3 ^ k1,
-            p0 & MASK,
-        )
+        c0, c1 = ((p1 >> 32) ^ c1 ^ k0) & MASK, p1
+        c2, c3 = ((p0 >> 32) ^ c3 ^ k1) & MASK, p0
         k0, k1 = (k0 + 0x9E3779B9) & MASK, (k1 + 0xBB67AE85) & MASK
-    return c0, c1, c2, c3
+    return c0, c1 & MASK, c2, c3 & MASK
 
 
 def _stack(words: tuple[Array, ...]) -> Array:
