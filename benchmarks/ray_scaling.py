@@ -6,8 +6,10 @@
 Three workloads: rounds of the CNN with five visits at a time (W3's: 28x28 colour images, batch 50,
 K = 5), the same where updates may be up to five versions late, so that more visits can be computed
 at once, and softmax regression (W1's), whose visits are so short that what a call costs shows.
-Images are random: the arithmetic is the same. Cluster and driver share this machine. Exits with 1
-if the parameters differ by more than rounding, or if a second actor does not speed the CNN up.
+Images are random: the arithmetic is the same. Cluster and driver share this machine, so two actors
+are held against two processes that each train a model of their own: what a second core is worth at
+the time. Exits with 1 if the parameters differ by more than rounding, or if two actors are below
+0.6 times these on the CNN; five visits, dealt as three and two, allow for 0.83.
 """
 
 from __future__ import annotations
@@ -15,7 +17,10 @@ from __future__ import annotations
 import re
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import cache
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -33,8 +38,8 @@ from anarchic.train.torch_task import TorchTask
 from benchmarks.record import RESULTS, Record, read, short
 
 REPEATS = 3
-LEAST_GAIN, MOST_DIFFERENCE = 1.2, 1e-4
-ONE, TWO = "ray, 1 actor", "ray, 2 actors"
+LEAST_SHARE, MOST_DIFFERENCE = 0.6, 1e-4
+APART, ONE, TWO = "batched, 2 processes", "ray, 1 actor", "ray, 2 actors"
 PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"
 BEGIN, END = "<!-- benchmarks.ray_scaling: begin -->", "<!-- benchmarks.ray_scaling: end -->"
 
@@ -75,24 +80,27 @@ def measure(record: Record, group: str, settings: Settings, backends: dict[str, 
         **{name: (1, backend) for name, backend in backends.items()},
     }
     steps = int(plain.timetable.local_steps.sum())
-    rates: dict[str, list[float]] = {name: [] for name in contestants}
+    rates: dict[str, list[float]] = {name: [] for name in (*contestants, APART)}
     ends: dict[str, Vector] = {}
-    for _ in range(REPEATS + 1):  # the first starts the actors and does not count
-        for name, (threads, backend) in contestants.items():
-            torch.set_num_threads(threads)
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        for _ in range(REPEATS + 1):  # the first starts actors and processes and does not count
+            for name, (threads, backend) in contestants.items():
+                torch.set_num_threads(threads)
+                start = time.perf_counter()
+                ends[name] = walk(replace(plain, backend=backend))
+                rates[name].append(steps / (time.perf_counter() - start))
             start = time.perf_counter()
-            ends[name] = walk(replace(plain, backend=backend))
-            rates[name].append(steps / (time.perf_counter() - start))
+            list(pool.map(walk_apart, [group] * 2))
+            rates[APART].append(2 * steps / (time.perf_counter() - start))
     medians = {
         name: record.measure(name, found[1:], unit="local steps/s", group=group)
         for name, found in rates.items()
     }
-    gain = medians[TWO] / medians[ONE]
-    record.ratio(f"{TWO} / 1 actor", gain, group=group)
+    record.ratio("2 actors / 1 actor", medians[TWO] / medians[ONE], group=group)
+    record.ratio("2 actors / 2 processes", medians[TWO] / medians[APART], group=group)
     if settings.model == "cnn":
-        record.bound(f"{group}: gain of the second actor", gain, least=LEAST_GAIN)
-    batched = max(rate for name, rate in medians.items() if name.startswith("batched"))
-    record.ratio(f"{TWO} / the faster batched", medians[TWO] / batched, group=group)
+        share = medians[TWO] / medians[APART]
+        record.bound(f"{group}: 2 actors / 2 processes", share, least=LEAST_SHARE)
     record.bound(
         f"{group}: relative difference of the parameters",
         difference(ends[TWO], ends["batched, 1 thread"]),
@@ -117,6 +125,17 @@ def walk(experiment: Experiment) -> Vector:
         walking.next_version()
     params: Vector = walking.state.params
     return params
+
+
+def walk_apart(group: str) -> None:
+    """In a process of its own, with one thread."""
+    torch.set_num_threads(1)
+    walk(_kept(group))
+
+
+@cache
+def _kept(group: str) -> Experiment:
+    return prepared(WORKLOADS[group])
 
 
 def difference(a: Vector, b: Vector) -> float:
