@@ -216,7 +216,8 @@ def on_host(array: Array) -> NDArray[Any]:
 def dtype_of(array: Array) -> np.dtype[Any]:
     """Its dtype, in NumPy's words."""
     if isinstance(array, np.ndarray):
-        return array.dtype
+        found: np.dtype[Any] = array.dtype
+        return found
     return np.dtype(str(array.dtype).removeprefix("torch."))
 
 
