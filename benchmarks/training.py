@@ -223,8 +223,6 @@ class Race:
         elif name == "W3":
             record.bound("W3: times the plain loop", to_plain, least=1.0)
             record.bound("W3: times the fastest peer", to_peers, least=1.0)
-        else:
-            record.bound("W4: times the plain loop", to_plain, least=1.0)
 
     def best(self, who: str, *, warm: bool = False) -> float | None:
         """The median of a contestant's best setting."""
