@@ -30,12 +30,12 @@ class Logistic(nn.Linear):
     def lane_metrics(self, params: Floats, x: Floats, y: Integers) -> list[dict[str, float]]:
         """Accuracy and mean cross-entropy of every lane's model on the same samples.
 
-        The samples are read once for all lanes, which is what a small model waits for, and
-        classes go before samples, so that every operation below runs along memory.
+        The samples are read once for all lanes, which is what a small model waits for. The
+        product is twice as fast with samples first, all that follows with classes first.
         """
         lanes, classes = len(params), self.out_features
         weights = params[:, classes:].reshape(lanes * classes, -1)
-        outputs = weights @ x.reshape(len(x), -1).T
+        outputs = np.ascontiguousarray((x.reshape(len(x), -1) @ weights.T).T)
         outputs += params[:, :classes].reshape(-1, 1)
         return [_metrics(each, y) for each in outputs.reshape(lanes, classes, -1)]
 
