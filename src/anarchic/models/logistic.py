@@ -31,7 +31,7 @@ class Logistic(nn.Linear):
         """Accuracy and mean cross-entropy of every lane's model on the same samples.
 
         The samples are read once for all lanes, which is what a small model waits for. The
-        product is twice as fast with samples first, all that follows with classes first.
+        product is faster with samples first, all that follows with classes first.
         """
         lanes, classes = len(params), self.out_features
         weights = params[:, classes:].reshape(lanes * classes, -1)
