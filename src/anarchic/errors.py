@@ -40,7 +40,7 @@ class DownloadError(DataError):
 
 
 class RunError(AnarchicError):
-    """A run directory or checkpoint cannot be used."""
+    """A run cannot go on: its directory, its checkpoint or the machines that compute it fail."""
 
 
 class UpdateRefused(AnarchicError):
