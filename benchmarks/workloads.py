@@ -55,7 +55,7 @@ W1 = Workload(
 W2 = replace(W1, name="W2", title="LR/MNIST, 100 workers, 20 a round", workers=100, m=20)
 W3 = Workload(
     "W3", "CNN/CIFAR-10 of 28x28, 10 workers, 5 a round", "cifar10", "cnn",
-    workers=10, m=5, steps=5, batch=50, lr=0.1, rounds=10, labels=5, least_gain=0.05,
+    workers=10, m=5, steps=5, batch=50, lr=0.1, rounds=10, labels=10, least_gain=0.05,
 )  # fmt: skip
 W4 = Workload(
     "W4", "LSTM/Shakespeare, 143 workers, 72 a round", "shakespeare", "lstm",
