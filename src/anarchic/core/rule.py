@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from anarchic.core.arrays import (
     copied,
     fits,
     is_floating,
+    norm_at_most,
     norms,
     norms_at_most,
     square_limit,
@@ -93,10 +94,9 @@ def vet(
     _check_form(update, params, extras)
     _check_numbers(update)
     _check_base(update, oldest, version)
-    limit = square_limit(params)
     for name, vector in (*update.extras.items(), ("direction", update.direction)):
-        if not _reach(update.local_lr, update.local_steps, norms_at_most(vector[None])[0]) < limit:
-            _check_length(update, name, vector, limit)
+        if not _reach(update, norm_at_most(vector)) < square_limit(params):
+            _check_length(update, name, vector, params)
 
 
 def _check_form(update: Update, params: Vector, extras: frozenset[str]) -> None:
@@ -110,9 +110,9 @@ def _check_form(update: Update, params: Vector, extras: frozenset[str]) -> None:
         _check_vector(f"{name} of worker {update.worker!r}", vector, params)
 
 
-def _check_length(update: Update, name: str, vector: Vector, limit: float) -> None:
+def _check_length(update: Update, name: str, vector: Vector, params: Vector) -> None:
     norm = float(norms(vector[None])[0])
-    if not _reach(update.local_lr, update.local_steps, norm) < limit:
+    if not _reach(update, norm) < square_limit(params):
         raise NotFinite(
             f"The {name} of worker {update.worker!r} is not finite or far too large (norm "
             f"{norm:g}, local_lr {update.local_lr:g}): lower its local learning rate or clip "
@@ -143,8 +143,10 @@ def check_block(
         | (block.base_versions < oldest)
         | (block.base_versions > versions)
     )
-    for matrix in (block.directions, *block.extras.values()):
-        suspect |= ~(_reach(block.local_lrs, block.local_steps, norms_at_most(matrix)) < limit)
+    with np.errstate(over="ignore", invalid="ignore"):
+        factors = np.maximum(block.local_lrs * block.local_steps, 1.0)
+        for matrix in (block.directions, *block.extras.values()):
+            suspect |= ~(factors * np.maximum(norms_at_most(matrix), 1.0) < limit)
     for row in np.flatnonzero(suspect).tolist():
         version, least = int(versions[row]), int(oldest[row])
         vet(block.row(row), params=params, version=version, oldest=least, extras=extras)
@@ -194,10 +196,9 @@ def _check_vector(what: str, vector: Vector, params: Vector) -> None:
         )
 
 
-def _reach(local_lr: Any, local_steps: Any, norm: Any) -> Any:
-    """The furthest that any rule moves along a vector, before the server's rate; floats or rows.
+def _reach(update: Update, norm: float) -> float:
+    """The furthest that any rule moves along a vector, before the server's rate.
 
     At least each of its factors: an endless rate of nothing would still be infinity times zero.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.maximum(local_lr * local_steps, 1.0) * np.maximum(norm, 1.0)
+    return max(float(update.local_lr) * int(update.local_steps), 1.0) * max(norm, 1.0)

@@ -129,7 +129,7 @@ class AfaCs:
         mean = divided(state.total, self.population or heard, state.params)
         # New parameters, not new values in the old ones: those were published.
         change = self.step.change(mean, self.server_lr, state.moments)
-        state.params = minus(state.params, change)
+        state.params = minus(state.params, change, into=mean)
         state.version += 1
         state.count = 0
         return state

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anarchic.core.arrays import like_that, on_host, times, zeros
-from anarchic.core.chunks import CHUNK, scratch, sweep
+from anarchic.core.chunks import scratch, sweep
 from anarchic.core.types import Matrix, Vector
 
 BLOCK_BYTES = 1 << 22  # rows are allocated by blocks of about this size, so growth never copies
@@ -77,11 +77,20 @@ def exchange(total: Vector, exchanges: Sequence[Exchange]) -> None:
         part = total[where]
         for row, known, direction, local_lr in exchanges:
             if known:
-                part -= row[where]
+                np.subtract(part, _wide(row[where], part), out=part)
             _write(row, where, direction, local_lr)
-            part += row[where]
+            np.add(part, _wide(row[where], part), out=part)
 
-    sweep(len(total), work, chunk=_SUMMED)
+    sweep(len(total), work)
+
+
+def _wide(row: Vector, like: Vector) -> Vector:
+    """``row`` in the dtype of ``like``: adding numbers of two kinds takes NumPy twice the time."""
+    if row.dtype == like.dtype:
+        return row
+    wide = scratch(len(row), like.dtype)
+    np.copyto(wide, row)
+    return wide
 
 
 def _write(row: Row, where: slice, direction: Vector, local_lr: float) -> None:
@@ -92,9 +101,6 @@ def _write(row: Row, where: slice, direction: Vector, local_lr: float) -> None:
         row[where] = scaled
 
 
-_SUMMED = CHUNK // 2  # numbers a piece: the sum, in float64, stays in a second-level cache
-
-
 def take_away(total: Vector, row: Row) -> None:
     """``total -= row``."""
     if not isinstance(total, np.ndarray):
@@ -103,7 +109,7 @@ def take_away(total: Vector, row: Row) -> None:
 
     def work(where: slice) -> None:
         part = total[where]
-        part -= row[where]
+        part -= _wide(row[where], part)
 
     sweep(len(total), work)
 
