@@ -108,9 +108,8 @@ def test_a_lane_does_not_depend_on_its_neighbours(backend):
         np.testing.assert_allclose(together[lane], alone[0], rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("model", ["logistic", "cnn"])
-def test_threads_share_the_lanes_and_do_not_show_in_what_they_give(model):
-    task, before = make_task(model), torch.get_num_threads()
+def test_threads_share_the_lanes_and_do_not_show_in_what_they_give():
+    task, before = make_task("cnn"), torch.get_num_threads()
     many = lanes(task, [1, 4, 2, 3, 3, 2, 1], LocalWork(batch=4))
     try:
         found = []

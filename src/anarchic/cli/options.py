@@ -130,7 +130,9 @@ OPTIONS: Mapping[str, Option] = {
     "dtype": _one_of(_RUN, "Precision of parameters", ("float32", "float64")),
     "precision": _one_of(_RUN, "How cuda multiplies matrices", ("ieee", "tf32", "bf16")),
     "graphs": Option(_RUN, "Let cuda replay local steps from a recording: fewer launches."),
-    "threads": Option(_RUN, "Threads that train.", None, "1 for lstm, else torch's choice"),
+    "threads": Option(
+        _RUN, "Threads that train.", None, "1 for logistic and lstm, else torch's choice"
+    ),
     "eval_every": Option(
         _RUN, "Rounds between evaluations; the last ten are evaluated.", None, "about 50 in all"
     ),

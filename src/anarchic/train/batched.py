@@ -44,7 +44,7 @@ class Batched:
             (group[some], {name: pick[some] for name, pick in picks.items()})
             for group in _groups(lanes)
             for picks in [_picks(task, lanes.take(group))]
-            for some in _pieces(len(group), task.abreast, threads)
+            for some in _pieces(len(group), task.abreast)
         ]
 
         @np.errstate(over="ignore", invalid="ignore")  # a thread has its own; a divergence says so
@@ -72,18 +72,13 @@ def _picks(task: Task, lanes: Lanes) -> Picks:
     return task.pick(draws, lanes.work[0].batch)
 
 
-def _pieces(lanes: int, most: int | None, threads: int) -> list[slice]:
-    """At most so many lanes each, long and short visits in all; if several, some for every thread.
+def _pieces(lanes: int, most: int | None) -> list[slice]:
+    """At most so many lanes each, with long and short visits in all.
 
-    Lanes that fit into one piece stay in one: threads that hand the interpreter to each other after
-    every small product gain nothing.
-
-    >>> [list(range(5)[piece]) for piece in _pieces(5, 4, 2)]
+    >>> [list(range(5)[piece]) for piece in _pieces(5, 4)]
     [[0, 2, 4], [1, 3]]
     """
     count = 1 if most is None else -(-lanes // most)
-    if count > 1:
-        count = min(lanes, -(-count // threads) * threads)
     return [slice(first, None, count) for first in range(count)]
 
 

@@ -102,12 +102,12 @@ class TorchTask:
 
     @property
     def fitting_threads(self) -> int:
-        """The tensors of a closed form are small: threads would wait for each other."""
-        return 1 if self._closed_form is not None and not self._uses_numpy else OWN_THREADS
+        """The arrays of a closed form are small: threads would wait for each other."""
+        return OWN_THREADS if self._closed_form is None else 1
 
     @property
     def threads(self) -> int:
-        return torch.get_num_threads() if self._by_lane or self._uses_numpy else 1
+        return torch.get_num_threads() if self._by_lane else 1
 
     def _deal(self, dealt: Integers) -> None:
         """Say which samples the workers hold, one worker after another."""
