@@ -6,10 +6,10 @@
 An update of a 16 MB model counts as 16 MB, and so does a copy of it; a fold reads and writes
 more than that. What is timed is ``receive``, with all its checks; the step that every m-th update
 makes is timed on its own. Updates take turns out of a pool larger than the caches, since a server
-gets every one of them from the network, and copies read that pool in the same order. Copies and
-folds alternate in turns of equal length, so that a busy machine slows all of them alike; the table
-has medians. On a machine that is not free, "of copy, CPU" is worth more than "of copy": it is the
-ratio of the processor times, in which waiting for a processor does not count.
+gets every one of them from the network. Copies and folds alternate, one update each, so that none
+finds in a cache what it left there itself; the table has medians. On a machine that is not free,
+"of copy, CPU" is worth more than "of copy": it is the ratio of the processor times, in which
+waiting for a processor does not count.
 
 Exits with 1 if AFA-CD folds at less than half the rate of the copy or AFA-CS at less than a
 quarter. The other kinds of rows are shown for comparison.
@@ -21,7 +21,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import cycle, pairwise
@@ -35,8 +35,8 @@ from anarchic.core.chunks import use_threads
 
 SIZES_MB = (1, 16, 128, 1024)
 POOL_MB = 256  # of updates that take turns
-TURN_S = 0.05  # at least, and at least one update
-TURNS = 15
+SECONDS = 15.0  # to be spent on a model, about
+FEWEST, MOST = 9, 300  # turns
 NEVER = 1 << 30  # updates a step, where the step is not what is timed
 WORKERS = 2  # of AFA-CS: its price does not depend on them
 BOUNDS = {"AFA-CD": 0.5, "AFA-CS": 0.25}
@@ -48,16 +48,14 @@ class Work:
     """Something that is done with one update after another, and how long it took."""
 
     do: Callable[[Update], object]
-    wall_s: list[float] = field(default_factory=list)  # an update, one entry a turn
+    wall_s: list[float] = field(default_factory=list)
     cpu_s: list[float] = field(default_factory=list)
 
-    def turn(self, updates: Iterator[Update], least_s: float) -> None:
-        done, wall, cpu = 0, time.perf_counter(), time.process_time()
-        while done == 0 or time.perf_counter() - wall < least_s:
-            self.do(next(updates))
-            done += 1
-        self.wall_s.append((time.perf_counter() - wall) / done)
-        self.cpu_s.append((time.process_time() - cpu) / done)
+    def turn(self, update: Update) -> None:
+        wall, cpu = time.perf_counter(), time.process_time()
+        self.do(update)
+        self.wall_s.append(time.perf_counter() - wall)
+        self.cpu_s.append(time.process_time() - cpu)
 
 
 class Fold:
@@ -119,7 +117,7 @@ def main() -> int:
 
 def fits(size_mb: int) -> bool:
     """Whether the arrays of a model of this size fit in memory."""
-    needed_mb = max(POOL_MB, 2 * size_mb) + (10 + 5 * WORKERS) * size_mb
+    needed_mb = max(POOL_MB, WORKERS * size_mb) + (10 + WORKERS) * size_mb
     free_mb = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
     if needed_mb > free_mb:
         print(f"{size_mb:>5} MB  skipped: needs {needed_mb} MB of memory, {free_mb} MB are free")
@@ -160,9 +158,12 @@ def alternate(works: Sequence[Work], pool: Sequence[Update]) -> None:
     for work in works:  # every worker has a row, every page of memory is there
         for _ in range(WORKERS + 1):
             work.do(next(updates))
-    for _ in range(TURNS):
+    until = time.perf_counter() + SECONDS
+    for turn in range(MOST):
+        if turn >= FEWEST and time.perf_counter() > until:
+            return
         for work in works:
-            work.turn(updates, TURN_S)
+            work.turn(next(updates))
 
 
 def updates(size_mb: int) -> list[Update]:
