@@ -23,6 +23,7 @@ def test_malformed_probabilities(text):
         (FedAvg, "by_samples=TRUE", {"by_samples": True}),
         (FedAvg, "by-samples=false", {"by_samples": False}),
         (AfaCs, "expire-after=4", {"expire_after": 4}),
+        (AfaCs, "rows=int8", {"rows": "int8"}),
         (AfaCd, "unknown=1", {"unknown": 1.0}),
         (None, "anything=1", {"anything": 1.0}),
     ],

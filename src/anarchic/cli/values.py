@@ -42,16 +42,22 @@ def _value(flag: str, name: str, text: str, hint: Any) -> Any:
     kinds = [hint]
     if get_origin(hint) in (Union, UnionType):
         kinds = [part for part in get_args(hint) if part is not type(None)]
-    readers: dict[Any, Callable[[str], Any]] = {bool: _truth, int: int, float: float}
-    if kinds[0] not in readers:
+    readers: dict[Any, Callable[[str], Any]] = {
+        bool: _truth,
+        int: int,
+        float: float,
+        str: str,
+    }
+    kind = next((kind for kind in kinds if kind in readers), None)
+    if kind is None:
         raise ConfigError(
-            f"{flag} {name}: only numbers and true or false can be given like this; "
+            f"{flag} {name}: only numbers, names and true or false can be given like this; "
             "a server step is chosen with --server-opt."
         )
     try:
-        return readers[kinds[0]](text)
+        return readers[kind](text)
     except ValueError as error:
-        wanted = {bool: "true or false", int: "a whole number", float: "a number"}[kinds[0]]
+        wanted = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
         raise ConfigError(f"{flag} {name} must be {wanted}, got {text!r}.") from error
 
 
