@@ -30,8 +30,8 @@ from anarchic.core.types import Layout
 from anarchic.errors import ConfigError
 
 try:
-    import triton  # type: ignore[import-not-found, import-untyped, unused-ignore]
-    import triton.language as tl  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    import triton
+    import triton.language as tl
 except ImportError as missing:
     raise ConfigError(
         "The CNN's GPU kernels need Triton, which comes with torch for CUDA and was not found: "

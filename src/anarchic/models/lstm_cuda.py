@@ -19,7 +19,7 @@ an open order, and repeats are equal to the last bit.
 """
 
 # Triton is on GPU hosts only, and describes kernels in a language that has no Python types.
-# mypy: disable-error-code="import-not-found, untyped-decorator, no-untyped-def, no-untyped-call"
+# mypy: disable-error-code="untyped-decorator, no-untyped-def, no-untyped-call"
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from anarchic.errors import ConfigError
 from anarchic.train.images import PAD
 
 try:
-    import triton  # type: ignore[import-not-found, import-untyped, unused-ignore]
-    import triton.language as tl  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    import triton
+    import triton.language as tl
 except ImportError as missing:
     raise ConfigError(
         "Crops on a GPU need Triton, which comes with torch for CUDA and was not found: install "
