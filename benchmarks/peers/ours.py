@@ -15,7 +15,7 @@ from anarchic.models import make
 from anarchic.participation import ConstantSteps, Sampler
 from anarchic.sim.engine import Walk
 from anarchic.study.machine import software
-from anarchic.train.torch_task import OWN_THREADS, TorchTask
+from anarchic.train.torch_task import TorchTask
 from benchmarks.peers.torch_work import import_lazily
 from benchmarks.workloads import Clock, Held, Workload, asked, held, report
 
@@ -33,10 +33,11 @@ def experiment(workload: Workload, dealt: Held) -> Experiment:
     data = Dataset(workload.data, dealt.x, dealt.y, dealt.x_test, dealt.y_test, classes)
     module = make(workload.model, data)
     module.load_state_dict({name: torch.from_numpy(value) for name, value in dealt.start.items()})
-    torch.set_num_threads(1 if hasattr(module, "lane_gradients") else OWN_THREADS)
     parts = np.split(np.arange(len(dealt.y)), dealt.ends[:-1])
+    task = TorchTask(module, data, parts)
+    torch.set_num_threads(task.fitting_threads)
     return Experiment(
-        task=TorchTask(module, data, parts),
+        task=task,
         rule=AfaCd(workload.m, server_lr=workload.steps),
         timetable=Sampler(workload.workers, workload.m, ConstantSteps(workload.steps)).timetable(
             0, workload.rounds
