@@ -28,33 +28,14 @@ from typing import overload
 import numpy as np
 
 from anarchic import AfaCd, Updates
-from anarchic.participation import (
-    Dropout,
-    Exponential,
-    Habits,
-    SpeedClasses,
-    Timetable,
-    UniformSteps,
-    Work,
-    make_timetable,
-)
+from anarchic.participation import Timetable
+from benchmarks.timetable import SEED, M, exponential
 
-SEED = 1
-M = 100  # updates a round
 DIM = 1_000
 BLOCK = 4_096  # updates
 LOCAL_LR = 0.1
 MOST_SECONDS, MOST_GIB = 60.0, 4.0
 MOST_FOLD_MIB = 64.0  # a block, buffers, and the code that is loaded on the way
-HABITS = Habits(
-    Exponential(600.0),
-    Work(
-        UniformSteps(5),
-        step_s=2.0,
-        speeds=SpeedClasses({"fast": (0.3, 0.5), "usual": (0.5, 1.0), "slow": (0.2, 4.0)}),
-    ),
-    Dropout(lost=0.1),
-)
 
 
 class Names(Sequence[str]):
@@ -95,7 +76,7 @@ class Result:
 
 def run(workers: int, updates: int) -> Result:
     start = time.perf_counter()
-    table = make_timetable(HABITS, workers=workers, m=M, rounds=updates // M, rng=SEED)
+    table = exponential(workers, updates // M)
     table_s = time.perf_counter() - start
     before_mib = most_mib = resident_mib()
     rule = AfaCd(m=M)
