@@ -31,7 +31,7 @@ def pair(lanes: int, width: int = 3, seed: int = 0):
 
 def test_a_replay_gives_what_the_function_gives():
     recorder = Recorder()
-    recorded = Recorded(times, recorder)
+    recorded = Recorded(times, lambda: recorder)
     for turn, lanes in enumerate((5, 3, 5, 8, 3, 40, 39, 5)):
         inputs = pair(lanes, seed=turn)
         assert torch.equal(recorded(inputs), times(inputs))
@@ -40,7 +40,7 @@ def test_a_replay_gives_what_the_function_gives():
 
 def test_another_batch_size_is_recorded_anew():
     recorder = Recorder()
-    recorded = Recorded(times, recorder)
+    recorded = Recorded(times, lambda: recorder)
     for width in (3, 4, 4):
         inputs = pair(6, width)
         assert torch.equal(recorded(inputs), times(inputs))
@@ -54,7 +54,7 @@ def test_rows_beyond_the_lanes_hold_what_can_be_computed():
         seen.append(inputs["index"].clone())
         return torch.arange(10.0)[inputs["index"]]
 
-    recorded = Recorded(look_up, lambda function, inputs: (lambda: None, function(inputs)))
+    recorded = Recorded(look_up, lambda: lambda function, inputs: (lambda: None, function(inputs)))
     recorded({"index": torch.full((33, 1), 7)})
     assert len(seen[0]) == 34
     assert set(seen[0].flatten().tolist()) == {7}

@@ -56,12 +56,20 @@ class Logistic(nn.Linear):
         off -= xp.amax(off, 1, keepdims=True)
         off = xp.exp(off, out=off)
         off /= off.sum(1, keepdims=True) * batch
-        off[xp.arange(lanes)[:, None], y, xp.arange(batch)] -= 1 / batch
+        of_lane, of_sample = (_count(n, params) for n in (lanes, batch))
+        off[of_lane[:, None], y, of_sample] -= 1 / batch
         gradients = xp.empty_like(params)
         gradients[:, : self.out_features] = off.sum(2)
         into = gradients[:, self.out_features :].reshape(lanes, self.out_features, -1)
         xp.matmul(off, x, out=into)
         return gradients
+
+
+def _count(n: int, like: Array) -> Array:
+    """0..n-1 where ``like`` lies: the recording of a GPU's work may not copy from the host."""
+    if isinstance(like, np.ndarray):
+        return np.arange(n)
+    return torch.arange(n, device=like.device)
 
 
 def _metrics(outputs: Floats, y: Integers) -> dict[str, float]:

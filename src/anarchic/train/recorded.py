@@ -7,8 +7,7 @@ run them for a few lanes. A CUDA graph starts them all at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -16,27 +15,33 @@ from torch import Tensor
 Tensors = dict[str, Tensor]
 Function = Callable[[Tensors], Tensor]
 Replay = Callable[[], None]
+Record = Callable[[Function, Tensors], tuple[Replay, Tensor]]
 
 STEPS = 16  # numbers of lanes that are told apart between one power of two and the next
 
 
-def record_on_cuda(function: Function, inputs: Tensors) -> tuple[Replay, Tensor]:
-    """``function(inputs)`` as a graph over these very tensors, and where its result will lie."""
-    aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    aside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(aside):  # compiles kernels, which a recording cannot
-        function(inputs)
-    torch.cuda.current_stream().wait_stream(aside)
-    graph = torch.cuda.CUDAGraph()
-    # One pool for all: a result is read before the next replay, which may write over it.
-    with torch.cuda.graph(graph, pool=_pool()):
-        output = function(inputs)
-    return graph.replay, output
+@final
+class OnCuda:
+    """Records CUDA graphs that share their memory: a replay may write over what another left.
 
+    A result itself is safe, since it is alive while the others are recorded. The memory is given
+    back with the last of the graphs, and only new graphs may then be recorded by a new recorder.
+    """
 
-@cache
-def _pool() -> Any:
-    return torch.cuda.graph_pool_handle()
+    def __init__(self) -> None:
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, function: Function, inputs: Tensors) -> tuple[Replay, Tensor]:
+        """``function(inputs)`` as a graph over these very tensors, and where its result lies."""
+        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):  # compiles kernels, which a recording cannot
+            function(inputs)
+        torch.cuda.current_stream().wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            output = function(inputs)
+        return graph.replay, output
 
 
 @final
@@ -50,16 +55,20 @@ class Recorded:
     def __init__(
         self,
         function: Function,
-        record: Callable[[Function, Tensors], tuple[Replay, Tensor]] = record_on_cuda,
+        recorder: Callable[[], Record] = OnCuda,
     ) -> None:
-        self._function, self._record = function, record
+        self._function, self._recorder = function, recorder
+        self._clear()
+
+    def _clear(self) -> None:
+        self._record = self._recorder()
         self._takes: dict[int, tuple[Tensors, Replay, Tensor]] = {}
         self._room: Tensors = {}
 
     def __call__(self, inputs: Mapping[str, Tensor]) -> Tensor:
         lanes = len(next(iter(inputs.values())))
         if not self._fits(inputs):
-            self._takes, self._room = {}, {}
+            self._clear()
         rounded = _rounded(lanes)
         if rounded not in self._takes:
             self._takes[rounded] = self._new(inputs, rounded)
