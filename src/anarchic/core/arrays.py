@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anarchic.core.chunks import CHUNK, SHARED, scratch, sweep
+from anarchic.core import loops
+from anarchic.core.chunks import CHUNK, SHARED, STRETCH, scratch, sweep
 
 Array = Any  # a NumPy array or a torch tensor
 
@@ -91,13 +92,24 @@ def add_scaled(total: Array, rows: Array, factors: NDArray[np.float64]) -> None:
             total += times(row, factor, total)
         return
     scales = factors.astype(total.dtype)
-    if len(rows) == 1:
+    if loops.suit(total, *rows):
+        sweep(
+            len(total),
+            lambda where: _loop_over(total[where], rows[:, where], scales),
+            chunk=STRETCH if len(rows) == 1 else CHUNK,
+        )
+    elif len(rows) == 1:
         # Of a large model only the scaled piece is used twice, so pieces may be longer.
         chunk = 2 * CHUNK if len(total) > SHARED else CHUNK
         row, scale = rows[0], scales[0]
         sweep(len(total), lambda where: _add_row(total[where], row[where], scale), chunk=chunk)
     else:
         sweep(len(total), lambda where: _add_rows(total[where], rows[:, where], scales))
+
+
+def _loop_over(total: NDArray[Any], rows: NDArray[Any], scales: NDArray[Any]) -> None:
+    for row, scale in zip(rows, scales, strict=True):
+        loops.add_scaled(total, row, scale)
 
 
 def _add_row(total: NDArray[Any], row: NDArray[Any], scale: Any) -> None:
@@ -145,7 +157,7 @@ def norms(matrix: Array) -> NDArray[np.float64]:
 
 
 def norms_at_most(matrix: Array) -> NDArray[np.float64]:
-    """A little more than the norm of every row, by BLAS, which takes half the time.
+    """A little more than the norm of every row, in half the time: by BLAS or a compiled loop.
 
     How much more may change with the machine: to be compared with, not to be computed with.
     NaN or infinity where a row has one.
@@ -166,23 +178,26 @@ def norm_at_most(vector: Array) -> float:
     if len(vector) <= _DOT:
         with np.errstate(over="ignore", invalid="ignore"):
             return math.sqrt(np.dot(vector, vector)) * (1 + _ROUGHLY)
-    sums = np.zeros(-(-len(vector) // _STRETCH))
+    sums = np.zeros(-(-len(vector) // STRETCH))
+    sum_of_squares = loops.sum_of_squares if loops.suit(vector) else _sum_of_squares
 
     def work(where: slice) -> None:
-        part = vector[where]
-        body = len(part) - len(part) % _DOT
-        with np.errstate(over="ignore", invalid="ignore"):
-            products = _row_products(part[:body].reshape(-1, _DOT))
-            rest = float(np.dot(part[body:], part[body:]))
-            sums[where.start // _STRETCH] = products.sum(dtype=np.float64) + rest
+        sums[where.start // STRETCH] = sum_of_squares(vector[where])
 
-    sweep(len(vector), work, chunk=_STRETCH)
+    sweep(len(vector), work, chunk=STRETCH)
     return math.sqrt(sums.sum()) * (1 + _ROUGHLY)
 
 
 _DOT = 1 << 13  # numbers a product: sums of so few are made by one thread, and float32 will do
-_STRETCH = 1 << 20  # numbers a piece: only read, and once, they need not stay in a cache
-_ROUGHLY = 1e-3  # 8192 roundings of 6e-8 in a sum, halved by the root
+_ROUGHLY = 1e-3  # 2^14 roundings of 6e-8 in a sum, STRETCH / loops.SUMS, halved by the root
+
+
+def _sum_of_squares(part: NDArray[Any]) -> float:
+    body = len(part) - len(part) % _DOT
+    with np.errstate(over="ignore", invalid="ignore"):
+        products = _row_products(part[:body].reshape(-1, _DOT))
+        rest = float(np.dot(part[body:], part[body:]))
+        return float(products.sum(dtype=np.float64) + rest)
 
 
 def _row_products(matrix: NDArray[Any]) -> NDArray[Any]:

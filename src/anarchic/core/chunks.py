@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from anarchic.errors import ConfigError
 
 CHUNK = 1 << 17  # numbers a piece: what is made of one stays in a second-level cache
+STRETCH = 1 << 20  # numbers of a piece that is gone through once: no cache need hold it
 SHARED = 1 << 20  # numbers above which threads save more than they cost
 MOST_THREADS = 4  # by default: more do not make a memory faster
 

@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
+from anarchic.core import loops
 from anarchic.core.arrays import (
     all_finite,
     copied,
@@ -161,6 +162,7 @@ def start(params: Vector) -> Vector:
         )
     if not all_finite(params):
         raise ConfigError("The first parameters are not all finite: initialise the model anew.")
+    loops.prepare(params)
     copy: Vector = copied(params)
     return copy
 

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple, Protocol, final
 import numpy as np
 from numpy.typing import NDArray
 
+from anarchic.core import loops
 from anarchic.core.arrays import like_that, on_host, times, zeros
-from anarchic.core.chunks import scratch, sweep
+from anarchic.core.chunks import CHUNK, STRETCH, scratch, sweep
 from anarchic.core.types import Matrix, Vector
 
 BLOCK_BYTES = 1 << 22  # rows are allocated by blocks of about this size, so growth never copies
@@ -73,15 +74,26 @@ def exchange(total: Vector, exchanges: Sequence[Exchange]) -> None:
             total += row
         return
 
-    def work(where: slice) -> None:
-        part = total[where]
-        for row, known, direction, local_lr in exchanges:
-            if known:
-                np.subtract(part, _wide(row[where], part), out=part)
-            _write(row, where, direction, local_lr)
-            np.add(part, _wide(row[where], part), out=part)
+    looped = all(loops.suit(total, each.row, each.direction) for each in exchanges)
+    one = _loop_over if looped else _exchange
 
-    sweep(len(total), work)
+    def work(where: slice) -> None:
+        for each in exchanges:
+            one(total[where], where, each)
+
+    sweep(len(total), work, chunk=STRETCH if looped and len(exchanges) == 1 else CHUNK)
+
+
+def _loop_over(total: Vector, where: slice, each: Exchange) -> None:
+    row, direction = each.row[where], each.direction[where]
+    loops.exchange(total, row, direction, each.local_lr, known=each.known)
+
+
+def _exchange(total: Vector, where: slice, each: Exchange) -> None:
+    if each.known:
+        np.subtract(total, _wide(each.row[where], total), out=total)
+    _write(each.row, where, each.direction, each.local_lr)
+    np.add(total, _wide(each.row[where], total), out=total)
 
 
 def _wide(row: Vector, like: Vector) -> Vector:
