@@ -4,6 +4,7 @@ import pytest
 from anarchic.errors import ConfigError
 from anarchic.participation import (
     ConstantSteps,
+    Dropout,
     Exponential,
     ExponentialSpread,
     Habits,
@@ -46,8 +47,34 @@ def test_fast_workers_come_more_often():
     assert slow.mean() == pytest.approx(1000 / 10, rel=0.02)
 
 
-@pytest.mark.parametrize(("workers", "horizon"), [(0, 1.0), (1, -1.0), (1, np.inf), (1, np.nan)])
-def test_impossible_requests_are_refused(workers, horizon):
+def test_a_course_goes_on_where_it_stopped():
+    """Two steps of 1 s and no idling: pulls at 0, 2, 4, ..."""
+    habits = Habits(Exponential(0.0), Work(ConstantSteps(2), 1.0))
+    course = habits.begin(np.random.default_rng(0), 1)
+    assert course.next_s == 0
+    assert course.until(3.0).push_s.tolist() == [2, 4]  # pulled before 3, whenever they push
+    assert course.next_s == 4
+    assert course.until(4.0).push_s.tolist() == []
+    assert course.until(8.5).pull_s.tolist() == [4, 6, 8]
+
+
+def test_nobody_comes_when_all_have_left():
+    habits = Habits(Exponential(1.0), Work(ConstantSteps(1), 1.0), Dropout(leave=0.9))
+    course = habits.begin(np.random.default_rng(0), 20)
+    visits = course.until(1e9)
+    assert set(visits.worker.tolist()) == set(range(20))
+    assert course.next_s == np.inf
+    assert len(course.until(np.inf)) == 0
+
+
+@pytest.mark.parametrize("horizon_s", [-1.0, np.inf, np.nan])
+def test_visits_have_a_horizon(horizon_s):
     habits = Habits(Exponential(1.0), Work(ConstantSteps(1), 1.0))
-    with pytest.raises(ConfigError, match="workers >= 1 and a finite horizon_s"):
-        habits.visits(np.random.default_rng(0), workers, horizon)
+    with pytest.raises(ConfigError, match="a finite horizon_s >= 0, got"):
+        habits.visits(np.random.default_rng(0), 1, horizon_s)
+
+
+def test_visits_have_workers():
+    habits = Habits(Exponential(1.0), Work(ConstantSteps(1), 1.0))
+    with pytest.raises(ConfigError, match="workers >= 1, got 0"):
+        habits.visits(np.random.default_rng(0), 0, 1.0)

@@ -1,5 +1,6 @@
 import time
-from dataclasses import dataclass
+import tracemalloc
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -7,15 +8,22 @@ import pytest
 from anarchic.errors import ConfigError
 from anarchic.participation import (
     ConstantSteps,
+    Course,
+    Diurnal,
     Dropout,
     Exponential,
+    ExponentialSpread,
     Habits,
+    Participation,
     Sampler,
     SpeedClasses,
+    Timetable,
     UniformSteps,
     Visits,
     Work,
+    horizon,
     make_timetable,
+    timetable_blocks,
 )
 
 HABITS = Habits(Exponential(1.0), Work(ConstantSteps(1), 1.0))
@@ -28,9 +36,27 @@ class Misjudged:
     pace_s: float
     horizons: list[float]
 
-    def visits(self, rng: np.random.Generator, workers: int, horizon_s: float) -> Visits:
+    def begin(self, rng: np.random.Generator, workers: int) -> Course:
+        return Noting(HABITS.begin(rng, workers), self.horizons)
+
+
+@dataclass
+class Noting:
+    """A course that notes the horizons it is asked for, and how many visits it told each time."""
+
+    course: Course
+    horizons: list[float] = field(default_factory=list)
+    told: list[int] = field(default_factory=list)
+
+    @property
+    def next_s(self) -> float:
+        return self.course.next_s
+
+    def until(self, horizon_s: float) -> Visits:
+        visits = self.course.until(horizon_s)
         self.horizons.append(horizon_s)
-        return HABITS.visits(rng, workers, horizon_s)
+        self.told.append(len(visits))
+        return visits
 
 
 @pytest.mark.parametrize("pace_s", [1e-4, 0.5, 20.0])
@@ -67,6 +93,105 @@ def test_impossible_requests_are_refused():
         make_timetable(HABITS, workers=20, m=0, rounds=1, rng=0)
     with pytest.raises(ConfigError, match="rounds >= 0, got -1"):
         make_timetable(HABITS, workers=20, m=1, rounds=-1, rng=0)
+
+
+@dataclass
+class Watched:
+    """A process whose last course can be looked at."""
+
+    habits: Habits
+    course: Noting | None = None
+
+    @property
+    def pace_s(self) -> float:
+        return self.habits.pace_s
+
+    def begin(self, rng: np.random.Generator, workers: int) -> Course:
+        self.course = Noting(self.habits.begin(rng, workers))
+        return self.course
+
+
+def blocks(process: Participation, rounds: int, size: int) -> list[Timetable]:
+    return list(timetable_blocks(process, workers=20, m=4, rounds=rounds, rng=3, size=size))
+
+
+@pytest.mark.parametrize("stretch", [1, 60, 1 << 18])
+@pytest.mark.parametrize("size", [4, 47, 300, 10_000])
+def test_blocks_are_the_table(monkeypatch, stretch, size):
+    monkeypatch.setattr(horizon, "_STRETCH", stretch)
+    whole = make_timetable(HABITS, workers=20, m=4, rounds=150, rng=3)
+    whole.check()
+    parts = blocks(HABITS, 150, size)
+    assert Timetable.join(parts) == whole
+    most = size // 4
+    full, left = divmod(150, most)
+    assert [part.rounds for part in parts] == [most] * full + [left] * (left > 0)
+    assert [part.before for part in parts] == list(range(0, 150, most))
+    assert np.array_equal(np.concatenate([part.staleness for part in parts]), whole.staleness)
+    assert np.array_equal(np.concatenate([part.version_s for part in parts]), whole.version_s)
+    for part in parts:
+        part.check()
+
+
+def test_a_table_in_stretches_is_as_good_as_one_at_once(monkeypatch):
+    """Nothing is drawn at random here but who is slow: stretches must not show in the table."""
+    speeds = SpeedClasses({"fast": (0.5, 1.0), "slow": (0.5, 7.3)})
+    clockwork = Habits(Exponential(0.0), Work(ConstantSteps(1), 1.0, speeds))
+    once = make_timetable(clockwork, workers=20, m=3, rounds=400, rng=0)
+    monkeypatch.setattr(horizon, "_STRETCH", 50)
+    assert make_timetable(clockwork, workers=20, m=3, rounds=400, rng=0) == once
+
+
+def test_a_morning_after_a_quiet_night_does_not_flood_the_memory(monkeypatch):
+    """All wake at nine: once a morning was seen, stretches are as long as suits a morning."""
+    monkeypatch.setattr(horizon, "_STRETCH", 100)
+    diurnal = Diurnal(600.0, awake_h=2.0, asleep=0.05, wakes_h=(9, 9))
+    watched = Watched(Habits(diurnal, Work(ConstantSteps(1), 1.0)))
+    table = make_timetable(watched, workers=50, m=10, rounds=300, rng=0)
+    assert table.version_s[-1] > 3 * 86_400
+    told, day_s = np.array(watched.course.told), np.array(watched.course.horizons) / 86_400
+    assert told.max() < 12 * 100  # a morning is at most 24 h / 2 h as busy as the mean
+    assert 75 < told[day_s > 2].max() < 150
+
+
+def test_the_memory_of_blocks_does_not_grow_with_the_rounds(monkeypatch):
+    monkeypatch.setattr(horizon, "_STRETCH", 2000)
+
+    def peak_bytes(rounds: int) -> int:
+        tracemalloc.start()
+        for _ in timetable_blocks(HABITS, workers=500, m=10, rounds=rounds, rng=0, size=1000):
+            pass
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak
+
+    assert peak_bytes(4000) < 1.2 * peak_bytes(1000)
+
+
+def test_workers_that_leave_before_the_last_block_cannot_fill_a_table(monkeypatch):
+    monkeypatch.setattr(horizon, "_STRETCH", 10)
+    habits = Habits(Exponential(1.0), Work(ConstantSteps(1), 1.0), Dropout(leave=0.05))
+    with pytest.raises(ConfigError, match=r"but 3000 are wanted\. Ask for fewer rounds") as refusal:
+        make_timetable(habits, workers=20, m=3, rounds=1000, rng=0)
+    made = int(str(refusal.value).split()[3])
+    assert made > 100
+    # The last visits are folded too; the unfinished round is left out.
+    assert len(make_timetable(habits, workers=20, m=3, rounds=made // 3, rng=0)) == made
+
+
+def test_a_block_holds_a_round():
+    with pytest.raises(ConfigError, match="at least a round of m=4 updates, got size=3"):
+        blocks(HABITS, 10, 3)
+    assert blocks(HABITS, 0, 4) == []
+
+
+def test_tables_that_runs_were_trained_on_are_drawn_as_ever():
+    """Ten workers that keep hours: the first horizon is too short, and all is drawn afresh."""
+    work = Work(UniformSteps(5), 360.0, spread=ExponentialSpread())
+    habits = Habits(Diurnal(1.0, awake_h=12.0), work)
+    table = make_timetable(habits, workers=10, m=5, rounds=500, rng=0)
+    assert table.worker[:10].tolist() == [2, 6, 5, 6, 7, 5, 2, 6, 5, 5]
+    assert table.local_steps[:10].tolist() == [4, 2, 1, 2, 8, 7, 7, 7, 8, 1]
 
 
 @pytest.mark.slow

@@ -15,10 +15,14 @@ from anarchic.participation import (
     LogNormal,
     LogNormalSpread,
     SpeedClasses,
+    Timetable,
     UniformSteps,
+    Visits,
     Work,
     from_visits,
+    horizon,
     make_timetable,
+    timetable_blocks,
 )
 
 WORKERS = 400
@@ -135,3 +139,29 @@ def test_so_many_rounds_as_asked_for(process):
     table.check()
     assert (len(table), table.rounds, table.m, table.workers) == (1000, 100, 10, WORKERS)
     assert make_timetable(process, workers=WORKERS, m=10, rounds=100, rng=5) == table
+
+
+@pytest.mark.parametrize("stretch", [97, 5000])
+def test_blocks_are_the_timetable(process, monkeypatch, stretch):
+    monkeypatch.setattr(horizon, "_STRETCH", stretch)
+    asked = {"workers": WORKERS, "m": 10, "rounds": 250, "rng": 5}
+    table = make_timetable(process, **asked)
+    table.check()
+    assert table.rounds == 250
+    for size in (10, 333, 2000):
+        assert Timetable.join(list(timetable_blocks(process, **asked, size=size))) == table
+
+
+def test_a_course_in_pieces_tells_possible_visits(process):
+    course = process.begin(np.random.default_rng(6), WORKERS)
+    parts = [course.until(horizon_s) for horizon_s in (0.0, 1.0, 90.0, 90.0, 1000.0, HORIZON_S)]
+    since = 0.0
+    for part, horizon_s in zip(parts, (0.0, 1.0, 90.0, 90.0, 1000.0, HORIZON_S), strict=True):
+        assert ((since <= part.pull_s) & (part.pull_s < horizon_s)).all()
+        since = horizon_s
+    assert course.next_s >= HORIZON_S
+    together = Visits.join(parts)
+    together.check(WORKERS)
+    at_once = process.visits(np.random.default_rng(6), WORKERS, HORIZON_S)
+    found, expected = together.until(HORIZON_S).pushes, at_once.pushes
+    assert abs(found - expected) < 6 * np.sqrt(expected)  # other draws, the same process

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from anarchic.errors import ConfigError
 from anarchic.participation import Timetable, Visits, from_visits
+from anarchic.participation.folding import Folding
 from anarchic.participation.timetable import running_numbers
 
 
@@ -237,6 +238,46 @@ def test_the_order_between_workers_does_not_matter(world, random):
     random.shuffle(by_worker)
     shuffled = [row for own in by_worker for row in own]
     assert from_visits(visits(*shuffled), m, 4) == from_visits(visits(*rows), m, 4)
+
+
+@settings(max_examples=200, deadline=None)
+@given(worlds(), st.lists(st.integers(0, 30), max_size=4))
+def test_visits_told_stretch_by_stretch_make_the_same_table(world, horizons):
+    rows, m = world
+    folding, since, parts = Folding(m, 4), 0.0, []
+    for horizon_s in (*sorted(horizons), np.inf):
+        told = [row for row in rows if since <= row[1] < horizon_s]
+        parts.append(folding.fold(visits(*told), horizon_s))
+        since = horizon_s
+    for part in parts:
+        part.check()
+    assert Timetable.join(parts) == from_visits(visits(*rows), m, 4)
+
+
+def test_a_push_at_the_horizon_waits_for_those_who_may_yet_come_before_it():
+    folding = Folding(1, 2)
+    assert len(folding.fold(visits((1, 0, 5, 1)), 5.0)) == 0
+    table = folding.fold(visits((0, 5, 5, 1)), np.inf)  # the lower number, in no time at all
+    assert table.worker.tolist() == [0, 1]
+    assert table.base_version.tolist() == [0, 0]
+
+
+def test_a_block_goes_on_from_the_rounds_before_it():
+    table = three_workers()
+    block = table.block(1, 2)
+    block.check()
+    assert (len(block), block.rounds, block.before) == (2, 1, 1)
+    assert block.visit.tolist() == [1, 0]
+    assert block.version.tolist() == [1, 1]
+    assert block.staleness.tolist() == [1, 1]
+    assert block.version_s.tolist() == [5]
+    assert Timetable.join([table.block(0, 1), block]) == table.cut(2)
+    assert Timetable.from_arrays(*block.to_arrays()) == block
+    assert block.digest() != replace(block, before=2).digest()
+    with pytest.raises(ConfigError, match=r"Row 0 .* base_version=2"):
+        replace(block, base_version=np.array([2, 0], np.int32)).check()
+    with pytest.raises(ConfigError, match=r"Row 1 .* visit=-1"):
+        replace(block, visit=np.array([1, -1], np.int32)).check()
 
 
 @given(st.lists(st.integers(0, 5), max_size=40))

@@ -4,7 +4,8 @@ No worker's timing depends on the server, so all of it can be drawn as arrays be
 The result is a `Timetable`. It comes from
 
 - the paper's `Sampler` (m of M workers a round, without a clock),
-- a process in continuous time, such as `Habits`, through `make_timetable`,
+- a process in continuous time, such as `Habits`, through `make_timetable` or, block by block and
+  in the memory of a block, `timetable_blocks`,
 - recorded `Visits`, through `from_visits`,
 - for comparison, `Synchronous` or `Racing` rounds.
 """
@@ -13,15 +14,16 @@ from anarchic.participation.availability import Availability, read_availability
 from anarchic.participation.battery import Battery
 from anarchic.participation.diurnal import Diurnal
 from anarchic.participation.dropout import Dropout
+from anarchic.participation.folding import from_visits
 from anarchic.participation.habits import Habits
-from anarchic.participation.horizon import make_timetable
+from anarchic.participation.horizon import make_timetable, timetable_blocks
 from anarchic.participation.idle import Exponential, Idle, LogNormal
 from anarchic.participation.racing import Racing
 from anarchic.participation.sampler import Sampler
 from anarchic.participation.steps import ConstantSteps, StepPolicy, UniformSteps
 from anarchic.participation.synchronous import Synchronous
-from anarchic.participation.timetable import Timetable, from_visits
-from anarchic.participation.visits import Participation, Visits
+from anarchic.participation.timetable import Timetable
+from anarchic.participation.visits import Course, Participation, Visits
 from anarchic.participation.work import (
     ExponentialSpread,
     LogNormalSpread,
@@ -35,6 +37,7 @@ __all__ = [
     "Availability",
     "Battery",
     "ConstantSteps",
+    "Course",
     "Diurnal",
     "Dropout",
     "Exponential",
@@ -58,4 +61,5 @@ __all__ = [
     "from_visits",
     "make_timetable",
     "read_availability",
+    "timetable_blocks",
 ]

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
 from numpy.random import Generator
 
 from anarchic.errors import ConfigError
-from anarchic.participation.arrays import Bools, Floats, Ints
+from anarchic.participation.arrays import Floats, Ints, Rows
 from anarchic.participation.availability import Availability
 from anarchic.participation.battery import Battery
 from anarchic.participation.dropout import Dropout
 from anarchic.participation.idle import Idle
-from anarchic.participation.visits import Visits
+from anarchic.participation.visits import Course, Visits
 from anarchic.participation.work import Work
 
 
@@ -48,85 +48,91 @@ class Habits:
         return pace if self.availability is None else pace / self.availability.share
 
     def visits(self, rng: Generator, workers: int, horizon_s: float) -> Visits:
-        """All pushes up to the horizon, in waves: the k-th visits of all who still come."""
-        if workers < 1 or not 0 <= horizon_s < np.inf:
-            raise ConfigError(
-                f"Visits need workers >= 1 and a finite horizon_s >= 0, got {workers} and "
-                f"{horizon_s}."
-            )
+        """All pushes up to the horizon."""
+        if not 0 <= horizon_s < np.inf:
+            raise ConfigError(f"Visits need a finite horizon_s >= 0, got {horizon_s}.")
+        return self.begin(rng, workers).until(horizon_s).until(horizon_s)
+
+    def begin(self, rng: Generator, workers: int) -> Course:
+        """Everybody at time 0."""
+        if workers < 1:
+            raise ConfigError(f"Visits need workers >= 1, got {workers}.")
         if self.availability is not None:
             self.availability.check(workers)
-        crew = self._gather(rng, workers)
+        return _Crew(self, rng, workers)
+
+
+class _Crew:
+    """All workers under way: a few numbers each, however many visits they have made.
+
+    Time goes on in waves, one visit of everyone who pulls before the horizon and has not yet
+    passed it.
+    """
+
+    def __init__(self, habits: Habits, rng: Generator, workers: int) -> None:
+        self._habits = habits
+        self._rng = rng
+        self._factor = habits.work.speeds.draw(rng, workers)
+        self._traits = habits.idle.traits(rng, workers)
+        self._pull_s = np.empty(workers)  # of the next visit; inf for those who come no more
+        self._until_s = np.empty(0 if habits.availability is None else workers)  # end of its window
+        if habits.battery is not None:
+            self._charge = np.full(workers, float(habits.battery.capacity))  # at _paid_s
+            self._paid_s = np.zeros(workers)
+        self._idle(np.arange(workers), np.zeros(workers))
+
+    @property
+    def next_s(self) -> float:
+        return float(self._pull_s.min())
+
+    def until(self, horizon_s: float) -> Visits:
         waves = []
-        while len(crew.worker):
-            crew, wave = self._wave(rng, crew, horizon_s)
+        rows = np.flatnonzero(self._pull_s < horizon_s)
+        while len(rows):
+            wave, rows = self._wave(rows)
             waves.append(wave)
+            rows = rows[self._pull_s[rows] < horizon_s]
         return Visits.join(waves)
 
-    def _gather(self, rng: Generator, workers: int) -> _Crew:
-        charge = np.zeros(0) if self.battery is None else np.full(workers, self.battery.capacity)
-        return _Crew(
-            worker=np.arange(workers, dtype=np.int32),
-            free_s=np.zeros(workers),
-            factor=self.work.speeds.draw(rng, workers),
-            traits=self.idle.traits(rng, workers),
-            charge=charge,
-            paid_s=np.zeros(len(charge)),
-        )
-
-    def _wave(self, rng: Generator, crew: _Crew, horizon_s: float) -> tuple[_Crew, Visits]:
-        """One visit of everyone who pulls before the horizon, and the crew after it."""
-        pull, until = self._pulls(rng, crew)
-        come = pull < horizon_s
-        if not come.all():
-            crew, pull, until = crew[come], pull[come], until[come]
-        steps = self.work.draw_steps(rng, crew.factor)
-        if self.battery is not None:
-            steps = crew.pay(self.battery, pull, steps)
-        seconds = self.work.draw_seconds(rng, steps, crew.factor)
-        lost = self.dropout.loses(rng, seconds)
+    def _wave(self, rows: Rows) -> tuple[Visits, Rows]:
+        """One visit of each of these workers, and those of them who stay."""
+        habits, rng = self._habits, self._rng
+        pull, factor = self._pull_s[rows], self._factor[rows]
+        steps = habits.work.draw_steps(rng, factor)
+        if habits.battery is not None:
+            steps = self._pay(habits.battery, rows, steps)
+        seconds = habits.work.draw_seconds(rng, steps, factor)
+        lost = habits.dropout.loses(rng, seconds)
         end = pull + seconds
-        if self.availability is not None:
+        if habits.availability is not None:
+            until = self._until_s[rows]
             lost |= end > until
             end = np.minimum(end, until)
-        wave = Visits(crew.worker, pull, np.where(lost, np.inf, end), steps)
-        if self.battery is not None:
+        wave = Visits(rows.astype(np.int32), pull, np.where(lost, np.inf, end), steps)
+        if habits.battery is not None:
             wave = wave[steps > 0]
-        crew = crew.free_at(end)
-        if self.dropout.leave:
-            crew = crew[(steps == 0) | self.dropout.stays(rng, len(steps))]
-        return crew, wave.until(horizon_s)
+        if habits.dropout.leave:
+            stays = (steps == 0) | habits.dropout.stays(rng, len(steps))
+            self._pull_s[rows[~stays]] = np.inf
+            rows, end = rows[stays], end[stays]
+        self._idle(rows, end)
+        return wave, rows
 
-    def _pulls(self, rng: Generator, crew: _Crew) -> tuple[Floats, Floats]:
-        """When each worker pulls next, and when it must have pushed."""
-        pull = self.idle.pulls(rng, crew.traits, crew.free_s)
-        if self.availability is None:
-            return pull, np.full(len(pull), np.inf)
-        return self.availability.after(crew.worker, crew.free_s, pull - crew.free_s)
+    def _idle(self, rows: Rows, free_s: Floats) -> None:
+        """These workers are free since ``free_s``: when they pull next, and must have pushed."""
+        pull = self._habits.idle.pulls(self._rng, self._traits[rows], free_s)
+        if self._habits.availability is not None:
+            worker = rows.astype(np.int32)
+            pull, self._until_s[rows] = self._habits.availability.after(
+                worker, free_s, pull - free_s
+            )
+        self._pull_s[rows] = pull
 
-
-@dataclass
-class _Crew:
-    """The workers that still come, as arrays of one length (battery columns may be empty)."""
-
-    worker: Ints
-    free_s: Floats  # since when it idles
-    factor: Floats
-    traits: Floats
-    charge: Floats  # at paid_s
-    paid_s: Floats
-
-    def __getitem__(self, rows: Bools) -> _Crew:
-        columns = [getattr(self, column.name) for column in fields(self)]
-        return _Crew(*(column[rows] if len(column) else column for column in columns))
-
-    def free_at(self, end: Floats) -> _Crew:
-        return _Crew(self.worker, end, self.factor, self.traits, self.charge, self.paid_s)
-
-    def pay(self, battery: Battery, pull: Floats, steps: Ints) -> Ints:
+    def _pay(self, battery: Battery, rows: Rows, steps: Ints) -> Ints:
         """Charge the batteries up to now, pay, and return the local steps paid for."""
-        self.charge = battery.charged(self.charge, pull - self.paid_s)
-        self.paid_s = pull
-        steps = battery.affordable(self.charge, steps)
-        self.charge -= steps * battery.step_cost
+        now = self._pull_s[rows]
+        charge = battery.charged(self._charge[rows], now - self._paid_s[rows])
+        steps = battery.affordable(charge, steps)
+        self._charge[rows] = charge - steps * battery.step_cost
+        self._paid_s[rows] = now
         return steps

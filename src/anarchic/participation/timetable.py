@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from anarchic.errors import ConfigError
 from anarchic.participation.arrays import Bools, Floats, Ints
-from anarchic.participation.visits import Visits
 
 _INTS = ("worker", "visit", "base_version", "local_steps")
 _TIMES = ("pull_s", "push_s")
@@ -23,7 +22,8 @@ class Timetable:
     """Updates in the order in which they are folded, without their values.
 
     Rows ``[t*m, (t+1)*m)`` make version ``t+1``; rows after the last full round make none.
-    ``visit`` counts a worker's rows from 0, so that ``(worker, visit)`` names one row.
+    ``visit`` counts a worker's rows from 0, so that ``(worker, visit)`` names one row. A block of a
+    longer table says how many rounds stand ``before`` it; its versions and visits go on from there.
     Times are virtual seconds, or None where the process has no clock (the paper's sampler).
 
     Symbols: ``workers`` is M, ``base_version`` is mu, ``local_steps`` is K, ``staleness`` is tau.
@@ -37,6 +37,7 @@ class Timetable:
     local_steps: Ints  # (n,)
     pull_s: Floats | None = None  # (n,)
     push_s: Floats | None = None  # (n,)
+    before: int = 0
 
     def __len__(self) -> int:
         return len(self.worker)
@@ -59,7 +60,7 @@ class Timetable:
     @property
     def version(self) -> Ints:
         """The version from which the step of each row's round starts."""
-        return (np.arange(len(self)) // self.m).astype(np.int32)
+        return (self.before + np.arange(len(self)) // self.m).astype(np.int32)
 
     @property
     def staleness(self) -> Ints:
@@ -68,7 +69,7 @@ class Timetable:
 
     @property
     def version_s(self) -> Floats | None:
-        """When versions 1, 2, ... appear: at the last push of their round."""
+        """When the versions that it makes appear: at the last push of their round."""
         if self.push_s is None:
             return None
         return self.push_s[self.m - 1 :: self.m]
@@ -79,11 +80,24 @@ class Timetable:
             raise ConfigError(
                 f"Cannot cut a timetable of {self.rounds} rounds to {rounds}; make a longer one."
             )
-        rows = slice(rounds * self.m)
+        return self.block(0, rounds)
+
+    def block(self, first: int, end: int) -> Timetable:
+        """Its rounds from ``first`` up to ``end``."""
+        rows = slice(first * self.m, end * self.m)
         arrays, _ = self.to_arrays()
         # Copies: a view would keep the whole table alive.
         kept: dict[str, Any] = {name: column[rows].copy() for name, column in arrays.items()}
-        return replace(self, **kept)
+        return replace(self, before=self.before + first, **kept)
+
+    @staticmethod
+    def join(blocks: Sequence[Timetable]) -> Timetable:
+        """Blocks that follow each other, as one; there is at least one."""
+        columns = [block.to_arrays()[0] for block in blocks]
+        joined: dict[str, Any] = {
+            name: np.concatenate([column[name] for column in columns]) for name in columns[0]
+        }
+        return replace(blocks[0], **joined)
 
     def check(self) -> None:
         """Raise ConfigError for a table that no run could have produced."""
@@ -97,8 +111,9 @@ class Timetable:
             "worker",
             f"workers are numbered 0..{self.workers - 1}",
         )
+        numbers = running_numbers(self.worker)
         self._refuse(
-            self.visit != running_numbers(self.worker),
+            self.visit < numbers if self.before else self.visit != numbers,
             "visit",
             "a worker's visits are numbered 0, 1, 2, ... in the order of its rows",
         )
@@ -115,7 +130,8 @@ class Timetable:
         arrays: dict[str, NDArray[Any]] = {name: getattr(self, name) for name in _INTS}
         if self.pull_s is not None and self.push_s is not None:
             arrays |= {"pull_s": self.pull_s, "push_s": self.push_s}
-        return arrays, {"workers": self.workers, "m": self.m}
+        meta = {"workers": self.workers, "m": self.m}
+        return arrays, meta | ({"before": self.before} if self.before else {})
 
     @staticmethod
     def from_arrays(arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, int]) -> Timetable:
@@ -133,6 +149,7 @@ class Timetable:
             local_steps=arrays["local_steps"],
             pull_s=arrays.get("pull_s"),
             push_s=arrays.get("push_s"),
+            before=int(meta.get("before", 0)),
         )
         table.check()
         return table
@@ -169,7 +186,7 @@ class Timetable:
         self._refuse(self.push_s < earlier, "push_s", "rows stand in the order of their pushes")
         appeared = np.concatenate(([-np.inf], self.version_s))
         self._refuse(
-            self.pull_s < appeared[self.base_version],
+            self.pull_s < appeared[np.maximum(self.base_version - self.before, 0)],
             "pull_s",
             "a worker cannot pull its base version before it appears",
         )
@@ -180,36 +197,6 @@ class Timetable:
             raise ConfigError(
                 f"Row {row} of the timetable has {name}={getattr(self, name)[row]}; {reason}."
             )
-
-
-def from_visits(visits: Visits, m: int, workers: int) -> Timetable:
-    """The timetable of a server that steps at every ``m``-th push.
-
-    Pushes at the same time are folded in the order of worker numbers. A worker pulls after the
-    pushes of that very moment have been folded, except that no update can start from a version
-    that it helps to make. Visits that never push are left out.
-    """
-    if m < 1:
-        raise ConfigError(f"A server steps at every m-th push, m >= 1, got m={m}.")
-    visits.check(workers)
-    lost = visits.lost
-    pushed = visits[~lost] if lost.any() else visits
-    order = _fold_order(pushed)
-    push_s, pull_s = pushed.push_s[order], pushed.pull_s[order]
-    version_s = push_s[m - 1 :: m]
-    base = np.searchsorted(version_s, pull_s, side="right")
-    np.minimum(base, np.arange(len(base)) // m, out=base)
-    worker = pushed.worker[order].astype(np.int32, copy=False)
-    return Timetable(
-        workers=workers,
-        m=m,
-        worker=worker,
-        visit=running_numbers(worker),
-        base_version=base.astype(np.int32),
-        local_steps=pushed.local_steps[order].astype(np.int32, copy=False),
-        pull_s=pull_s,
-        push_s=push_s,
-    )
 
 
 def check_rounds(rounds: int) -> None:
@@ -232,16 +219,3 @@ def running_numbers(worker: Ints) -> Ints:
     visit = np.empty(n, np.int32)
     visit[rows] = numbers
     return visit
-
-
-def _fold_order(visits: Visits) -> NDArray[np.int64]:
-    order = np.argsort(visits.push_s, kind="stable")
-    push_s = visits.push_s[order]
-    same = push_s[1:] == push_s[:-1]
-    if not same.any():
-        return order
-    # Ties are few as a rule: only they pay for the second key.
-    tied = np.concatenate((same, [False])) | np.concatenate(([False], same))
-    rows = order[tied]
-    order[tied] = rows[np.lexsort((visits.worker[rows], visits.push_s[rows]))]
-    return order

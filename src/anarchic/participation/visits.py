@@ -86,6 +86,19 @@ class Visits:
         )
 
 
+class Course(Protocol):
+    """Workers under way: what a process has made so far is behind it, and only they are kept."""
+
+    @property
+    def next_s(self) -> float:
+        """When the next visit pulls, inf if nobody comes again."""
+        ...
+
+    def until(self, horizon_s: float) -> Visits:
+        """All visits that pull before the horizon, whenever they push, less those told before."""
+        ...
+
+
 class Participation(Protocol):
     """A process in continuous time that knows workers and nothing of models or servers."""
 
@@ -94,6 +107,6 @@ class Participation(Protocol):
         """Roughly the time from one push of a worker to its next: a first guess for horizons."""
         ...
 
-    def visits(self, rng: Generator, workers: int, horizon_s: float) -> Visits:
-        """All pushes up to the horizon, however many a worker makes; no push lies beyond it."""
+    def begin(self, rng: Generator, workers: int) -> Course:
+        """Everybody at time 0."""
         ...
