@@ -1,9 +1,14 @@
 """The server steps against Reddi et al., Algorithm 2, transcribed."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from anarchic import AdamStep, AfaCd, MomentumStep, SgdStep, YogiStep
+from anarchic.core.chunks import CHUNK
+from anarchic.core.rules.buffer import BufferState
+from anarchic.core.steps import stepped
 from anarchic.errors import ConfigError
 
 from .make import update, vector
@@ -96,3 +101,31 @@ def test_decays_lie_between_0_and_1(value):
 def test_epsilon_is_positive(step):
     with pytest.raises(ConfigError, match="epsilon"):
         step(epsilon=0.0)
+
+
+@pytest.mark.parametrize("step", [SgdStep(), MomentumStep(), AdamStep(), YogiStep()])
+def test_a_large_model_steps_piece_by_piece_to_the_same_numbers(step):
+    dim = CHUNK + 3
+    total = np.random.default_rng(0).standard_normal(dim, np.float32)
+    params = np.ones(dim, np.float32)
+    state = BufferState(params, 0, total.copy(), 4.0, 4, step.init(params))
+    moments = step.init(params)
+    for _ in range(2):
+        found = stepped(state, 4.0, step, 0.1)
+        expected = params - step.change(total / np.float32(4), 0.1, moments)
+        assert found.tobytes() == expected.tobytes()
+    assert all(moments[name].tobytes() == state.moments[name].tobytes() for name in moments)
+    assert (params == 1).all()
+
+
+def test_a_step_makes_nothing_large_but_the_new_parameters():
+    dim = 1 << 21
+    rule = AfaCd(m=2, step=AdamStep())
+    state = rule.receive(rule.init(np.ones(dim)), update(np.ones(dim)))
+    tracemalloc.start()
+    try:
+        rule.flush(state)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.5 * 8 * dim, f"{peak} bytes for a model of {8 * dim}"

@@ -48,30 +48,11 @@ def stack(vectors: Sequence[Array]) -> Array:
     return matrix
 
 
-def divided(array: Array, by: float, like: Array) -> Array:
-    """``array / by``, new, computed in its own dtype and given in that of ``like``."""
-    if not isinstance(array, np.ndarray):
-        return (array / by).to(like.dtype)
-    found = np.empty(array.shape, like.dtype)
-    sweep(
-        len(array),
-        lambda where: np.divide(array[where], by, out=found[where], casting="same_kind"),
-    )
-    return found
-
-
 def times(array: Array, factor: float, like: Array) -> Array:
     """``factor * array`` in the dtype of ``like``, however narrow or wide the two are."""
     if isinstance(array, np.ndarray):
         return np.multiply(array, factor, dtype=like.dtype)
     return array.to(like.dtype) * factor
-
-
-def minus(array: Array, change: Array, *, into: Array | None = None) -> Array:
-    """``array - change`` in the dtype of ``array``; new, or in the place of ``into``."""
-    if isinstance(array, np.ndarray):
-        return np.subtract(array, change, out=into, dtype=array.dtype)
-    return array - change.to(array.dtype)
 
 
 def sqrt(array: Array) -> Array:

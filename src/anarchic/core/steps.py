@@ -13,19 +13,51 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, final
 
+import numpy as np
+
 from anarchic.core.arrays import sign, sqrt, zeros
+from anarchic.core.chunks import sweep
 from anarchic.core.types import Vector
 from anarchic.errors import ConfigError
 
 
 class Step(Protocol):
-    """Turns a mean direction into what is subtracted from the parameters."""
+    """Turns a mean direction into what is subtracted from the parameters.
+
+    Number by number: of a large model it is given a piece at a time.
+    """
 
     def init(self, params: Vector) -> dict[str, Vector]:
         """The moments before the first step."""
 
     def change(self, mean: Vector, server_lr: float, moments: dict[str, Vector]) -> Vector:
         """What to subtract; brings ``moments`` up to date in place."""
+
+
+class Summed(Protocol):
+    """What a rule's state has between steps."""
+
+    params: Vector
+    total: Vector  # of what has arrived
+    moments: dict[str, Vector]
+
+
+def stepped(state: Summed, by: float, step: Step, server_lr: float) -> Vector:
+    """The parameters after a step along ``total / by``: new ones, for the old were published."""
+    params, total, moments = state.params, state.total, state.moments
+    if not isinstance(params, np.ndarray):
+        mean = (total / by).to(params.dtype)
+        return params - step.change(mean, server_lr, moments).to(params.dtype)
+    found = np.empty_like(params)
+
+    def work(where: slice) -> None:
+        mean = found[where]
+        np.divide(total[where], by, out=mean, casting="same_kind")
+        change = step.change(mean, server_lr, {name: m[where] for name, m in moments.items()})
+        np.subtract(params[where], change, out=mean, dtype=params.dtype)
+
+    sweep(len(params), work)
+    return found
 
 
 @final

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
-from anarchic.core.arrays import divided, minus, zeros
+from anarchic.core.arrays import zeros
 from anarchic.core.rule import check_block, start, versions_met, vet
 from anarchic.core.rules.buffer import check_settings
 from anarchic.core.rules.coded_rows import ByteRows, HalfRows
 from anarchic.core.rules.mapped_rows import MappedRows
 from anarchic.core.rules.rows import Exchange, MemoryRows, Rows, exchange, take_away
-from anarchic.core.steps import SgdStep, Step
+from anarchic.core.steps import SgdStep, Step, stepped
 from anarchic.core.types import EMPTY, Update, Updates, Vector
 from anarchic.errors import ConfigError, UpdateRefused
 
@@ -126,10 +126,7 @@ class AfaCs:
             return state
         self._expire(state)
         heard = max(1, len(state.rows))
-        mean = divided(state.total, self.population or heard, state.params)
-        # New parameters, not new values in the old ones: those were published.
-        change = self.step.change(mean, self.server_lr, state.moments)
-        state.params = minus(state.params, change, into=mean)
+        state.params = stepped(state, self.population or heard, self.step, self.server_lr)
         state.version += 1
         state.count = 0
         return state

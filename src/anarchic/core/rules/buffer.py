@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from anarchic.core.arrays import add_scaled, minus, zeros
+from anarchic.core.arrays import add_scaled, zeros
 from anarchic.core.rule import check_block, start, versions_met, vet
-from anarchic.core.steps import SgdStep, Step
+from anarchic.core.steps import SgdStep, Step, stepped
 from anarchic.core.types import EMPTY, Integers, Matrix, Update, Updates, Vector
 from anarchic.errors import ConfigError
 
@@ -104,11 +104,7 @@ class BufferedRule(ABC):
     def flush(self, state: BufferState) -> BufferState:
         if state.count == 0:
             return state
-        mean = state.total
-        mean /= state.mass
-        # New parameters, not new values in the old ones: those were published.
-        change = self.step.change(mean, self.server_lr, state.moments)
-        state.params = minus(state.params, change)
+        state.params = stepped(state, state.mass, self.step, self.server_lr)
         state.version += 1
         state.total[:] = 0
         state.mass, state.count = 0.0, 0
