@@ -7,12 +7,12 @@ An update of a 16 MB model counts as 16 MB, and so does a copy of it; a fold rea
 more than that. What is timed is ``receive``, with all its checks; the step that every m-th update
 makes is timed on its own. Updates take turns out of a pool larger than the caches, since a server
 gets every one of them from the network. Copies and folds alternate, one update each, so that none
-finds in a cache what it left there itself; the table has medians. On a machine that is not free,
-"of copy, CPU" is worth more than "of copy": it is the ratio of the processor times, in which
-waiting for a processor does not count.
+finds in a cache what it left there itself. On a machine that is not free, "of copy, CPU" is worth
+more than "of copy": it is the ratio of the processor times, in which waiting for a processor does
+not count.
 
-Exits with 1 if AFA-CD folds at less than half the rate of the copy or AFA-CS at less than a
-quarter. The other kinds of rows are shown for comparison.
+Exits with 1 if, at any size and with any threads, AFA-CD folds at less than half the rate of the
+copy or AFA-CS at less than a quarter. The other kinds of rows are shown for comparison.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import cycle, pairwise
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -32,11 +33,13 @@ import numpy as np
 
 from anarchic import AfaCd, AfaCs, Update
 from anarchic.core.chunks import use_threads
+from benchmarks.record import RESULTS, Record
 
 SIZES_MB = (1, 16, 128, 1024)
 POOL_MB = 256  # of updates that take turns
 SECONDS = 15.0  # to be spent on a model, about
 FEWEST, MOST = 9, 300  # turns
+REPEATS = 3  # stretches of turns, with a median each
 NEVER = 1 << 30  # updates a step, where the step is not what is timed
 WORKERS = 2  # of AFA-CS: its price does not depend on them
 BOUNDS = {"AFA-CD": 0.5, "AFA-CS": 0.25}
@@ -57,6 +60,11 @@ class Work:
         self.wall_s.append(time.perf_counter() - wall)
         self.cpu_s.append(time.process_time() - cpu)
 
+    def rates(self, size: int) -> list[float]:
+        """GB/s in each stretch of turns, an update having ``size`` bytes."""
+        stretches = np.array_split(self.wall_s, REPEATS)
+        return [size / 1e9 / median(stretch.tolist()) for stretch in stretches]
+
 
 class Fold:
     """One rule at work on one state."""
@@ -67,15 +75,15 @@ class Fold:
     def receive(self, update: Update) -> None:
         self._state = self._rule.receive(self._state, update)
 
-    def step_s(self, update: Update) -> float:
-        """The median of a few steps; the first may have to ask the system for memory."""
+    def steps_ms(self, update: Update) -> list[float]:
+        """How long a few steps take; the first may have to ask the system for memory."""
         times = []
         for _ in range(5):
             self.receive(update)
             start = time.perf_counter()
             self._state = self._rule.flush(self._state)
-            times.append(time.perf_counter() - start)
-        return median(times)
+            times.append(1e3 * (time.perf_counter() - start))
+        return times
 
 
 class Copies:
@@ -101,31 +109,30 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES_MB, help="MB a model")
     parser.add_argument("--threads", type=int, nargs="+", default=(1, 2))
+    parser.add_argument("--out", type=Path, default=RESULTS)
     settings = parser.parse_args()
-    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    heads = f"{'GB/s':>8}{'of copy':>9}{'of copy, CPU':>14}{'bound':>7}"
-    print(f"{'model':>8}{'threads':>8}  {'what':<16}{heads}")
-    met = [
-        measure(size, threads)
-        for size in settings.sizes
-        for threads in settings.threads
-        if fits(size)
-    ]
-    print("within bounds" if all(met) else "OUT OF BOUNDS")
-    return 0 if all(met) else 1
+    record = Record("w7", "W7: aggregation alone, beside a copy of the same bytes")
+    for size in settings.sizes:
+        if why_not := too_large(size):
+            record.absent[f"{size} MB"] = why_not
+            continue
+        for threads in settings.threads:
+            measure(record, size, threads)
+    for name, least in BOUNDS.items():
+        ratios = [r.value for r in record.ratios if r.name == f"{name} / copy" and r.value]
+        record.bound(f"{name} / copy, the least", min(ratios, default=None), least=least)
+    return record.finish(settings.out)
 
 
-def fits(size_mb: int) -> bool:
-    """Whether the arrays of a model of this size fit in memory."""
+def too_large(size_mb: int) -> str:
+    """Why the arrays of a model of this size do not fit in memory, if they do not."""
     needed_mb = max(POOL_MB, WORKERS * size_mb) + (10 + WORKERS) * size_mb
     free_mb = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
-    if needed_mb > free_mb:
-        print(f"{size_mb:>5} MB  skipped: needs {needed_mb} MB of memory, {free_mb} MB are free")
-    return needed_mb <= free_mb
+    return f"needs {needed_mb} MB, {free_mb} MB are free" if needed_mb > free_mb else ""
 
 
-def measure(size_mb: int, threads: int) -> bool:
-    """Print the rows of one model; whether they keep the bounds."""
+def measure(record: Record, size_mb: int, threads: int) -> None:
+    """Fold updates of one model, and note how fast that was."""
     use_threads(threads)
     pool = updates(size_mb)
     model = np.zeros_like(pool[0].direction)
@@ -136,20 +143,22 @@ def measure(size_mb: int, threads: int) -> bool:
     works = {"copy": Work(Copies(model, threads).copy)}
     works |= {name: Work(fold.receive) for name, fold in folds.items()}
     alternate(list(works.values()), pool)
-    copy, met = works["copy"], True
+    group = f"{size_mb} MB, {threads} thread{'s' if threads > 1 else ''}"
+    note(record, group, works, model.nbytes)
+    for name in BOUNDS:
+        steps = folds[name].steps_ms(pool[0])
+        record.measure(f"a step of {name}", steps, unit="ms", better="lower", group=group)
+
+
+def note(record: Record, group: str, works: dict[str, Work], size: int) -> None:
+    copy = works["copy"]
     for name, work in works.items():
         ratio = median(copy.wall_s) / median(work.wall_s)
-        bound = BOUNDS.get(name)
-        met = met and (bound is None or ratio >= bound)
-        rate = model.nbytes / 1e9 / median(work.wall_s)
-        print(
-            f"{size_mb:>5} MB{threads:>8}  {name:<16}{rate:>8.2f}"
-            f"{ratio:>9.2f}{median(copy.cpu_s) / median(work.cpu_s):>14.2f}"
-            f"{'' if bound is None else format(bound, '.2f'):>7}"
-        )
-    steps = ", ".join(f"{name} {folds[name].step_s(pool[0]) * 1e3:.1f} ms" for name in BOUNDS)
-    print(f"{'':>16}  a step: {steps}; a copy: {median(copy.wall_s) * 1e3:.1f} ms", flush=True)
-    return met
+        facts = {"of copy": ratio, "of copy, CPU": median(copy.cpu_s) / median(work.cpu_s)}
+        rate = record.measure(name, work.rates(size), unit="GB/s", group=group, facts=facts)
+        if name in BOUNDS:
+            record.ratio(f"{name} / copy", ratio, group=group)
+        print(f"{group} {name}: {rate:.2f} GB/s, {ratio:.2f} of copy", flush=True)
 
 
 def alternate(works: Sequence[Work], pool: Sequence[Update]) -> None:

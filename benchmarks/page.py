@@ -1,4 +1,4 @@
-"""Put the results of W1 to W4 into ``docs/performance.md``: ``python -m benchmarks.page``.
+"""Put the results of the workloads into ``docs/performance.md``: ``python -m benchmarks.page``.
 
 Only what stands between the two markers is written; the rest of the page is somebody's prose.
 """
@@ -15,7 +15,7 @@ from benchmarks.record import RESULTS, Measure, Record, read, said, short
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 CHART = "performance.svg"
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
-NAMES = ("w1", "w2", "w3", "w4")
+NAMES = ("w1", "w2", "w3", "w4", "w7")
 RATE = "local steps/s"
 OURS = "anarchic"
 
@@ -24,11 +24,11 @@ def main() -> int:
     paths = [RESULTS / f"{name}.json" for name in NAMES]
     records = [read(path) for path in paths if path.exists()]
     if not records:
-        print("There are no results of W1 to W4: make bench.")
+        print("There are no results: make bench.")
         return 1
     text = PAGE.read_text(encoding="utf-8")
     PAGE.write_text(filled(text, section(records)), encoding="utf-8")
-    draw(records, PAGE.with_name(CHART))
+    draw([record for record in records if rates_of(record)], PAGE.with_name(CHART))
     return 0
 
 
@@ -43,7 +43,8 @@ def filled(text: str, between: str) -> str:
 def section(records: list[Record]) -> str:
     blocks = [f"![Local steps a second, as a multiple of the plain loop]({CHART})"]
     for record in records:
-        blocks += [f"### {record.title}", table(record), notes(record)]
+        shown = table(record) if rates_of(record) else grid(record)
+        blocks += [f"### {record.title}", shown, notes(record)]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
@@ -65,8 +66,22 @@ def table(record: Record) -> str:
     return "\n".join(lines)
 
 
+def grid(record: Record) -> str:
+    """A line for each group, a column for all that was measured in it, and for its ratios."""
+    cells: dict[str, dict[str, float | None]] = {}
+    for m in record.measures:
+        cells.setdefault(m.group, {})[f"{m.name}, {m.unit}"] = m.median
+    for ratio in record.ratios:
+        cells.setdefault(ratio.group, {})[ratio.name] = ratio.value
+    columns = list(dict.fromkeys(name for line in cells.values() for name in line))
+    lines = [f"| | {' | '.join(columns)} |", f"| --- |{' ---: |' * len(columns)}"]
+    for group, line in cells.items():
+        lines.append(f"| {group} | {' | '.join(short(line.get(name)) for name in columns)} |")
+    return "\n".join(lines)
+
+
 def notes(record: Record) -> str:
-    others = [m for m in record.measures if m.unit != RATE]
+    others = [m for m in record.measures if m.unit != RATE] if rates_of(record) else []
     lines = [
         f"- {m.name}: {short(m.median)} {m.unit} ({short(m.lowest)} to {short(m.highest)})."
         for m in others
