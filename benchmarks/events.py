@@ -1,26 +1,25 @@
 """W5, the event rate: a million workers, ten million updates, through timetable and aggregator.
 
-    python -m benchmarks.events               # under 60 s and 4 GiB
-    python -m benchmarks.events --workers 100000 --updates 1000000
+    python -m benchmarks.events               # under 60 s and 4 GiB; a minute or two in all
+    python -m benchmarks.events --workers 10000 --updates 1000000 --repeats 1 --out elsewhere
 
 A timetable says who reports when and how late; AFA-CD folds updates of d = 1,000 numbers in its
-order, block by block. Directions are made a block at a time, as a backend would hand them over:
-a window onto random numbers, no two of them alike within a block. Making them is part of the time.
+order. Both come in blocks: the timetable from workers under way, the directions as a backend would
+hand them over, a window onto random numbers, no two of them alike within a block. Making them is
+part of the time.
 
-Every size runs in a process of its own, so that its peak memory is its own. A timetable has a
-row an update (32 bytes); what the aggregator needs on top of it is the most that was resident
-while it folded, less what was resident before, and must not grow with the updates. Exits with 1 if
-a bound is missed.
+Every run is a process of its own, so that its peak memory is its own. Memory goes with workers and
+buffers, not with updates: a quarter and a half of the updates are run too, and all of it with a
+tenth of the workers. Exits with 1 if a bound is missed.
 """
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing
-import resource
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import overload
@@ -29,13 +28,15 @@ import numpy as np
 
 from anarchic import AfaCd, Updates
 from anarchic.participation import Timetable
-from benchmarks.timetable import SEED, M, exponential
+from benchmarks.record import RESULTS, Record
+from benchmarks.timetable import SEED, M, exponential_blocks, peak_mib
 
 DIM = 1_000
-BLOCK = 4_096  # updates
+BLOCK = 4_000  # updates
 LOCAL_LR = 0.1
+REPEATS = 3
 MOST_SECONDS, MOST_GIB = 60.0, 4.0
-MOST_FOLD_MIB = 64.0  # a block, buffers, and the code that is loaded on the way
+MOST_GROWTH_MIB = 16.0  # from a quarter of the updates to all: held, they would take 229
 
 
 class Names(Sequence[str]):
@@ -61,123 +62,116 @@ class Names(Sequence[str]):
 class Result:
     """What one process measured."""
 
+    workers: int
     updates: int
-    versions: int
     mean_staleness: float
     seconds: dict[str, float]  # by part
-    table_mib: float  # the columns of the timetable
-    fold_mib: float  # what folding added to what was resident
-    peak_gib: float
+    peak_mib: float
 
     @property
     def total_s(self) -> float:
         return sum(self.seconds.values())
 
 
+class Watch:
+    """Adds up the time of the parts of a loop."""
+
+    def __init__(self, *parts: str) -> None:
+        self.seconds = dict.fromkeys(parts, 0.0)
+        self._since = time.perf_counter()
+
+    def passed(self, part: str) -> None:
+        """What has passed since the last call went to this part."""
+        now = time.perf_counter()
+        self.seconds[part] += now - self._since
+        self._since = now
+
+
 def run(workers: int, updates: int) -> Result:
-    start = time.perf_counter()
-    table = exponential(workers, updates // M)
-    table_s = time.perf_counter() - start
-    before_mib = most_mib = resident_mib()
+    watch = Watch("timetable", "directions", "aggregator")
     rule = AfaCd(m=M)
     state = rule.init(np.zeros(DIM, np.float32))
-    made_s, folded_s = 0.0, 0.0
+    make = Directions()
     late, folded = 0, 0
-    blocks = make_blocks(table)
-    while True:
-        start = time.perf_counter()
-        block = next(blocks, None)
-        made_s += time.perf_counter() - start
-        if block is None:
-            break
-        start = time.perf_counter()
-        late += lateness(block, folded)
+    for table in exponential_blocks(workers, updates // M, BLOCK):
+        watch.passed("timetable")
+        block = make.updates(table)
+        watch.passed("directions")
+        assert table.before == state.version
         state = rule.receive_many(state, block)
+        late += int(table.staleness.sum(dtype=np.int64))
         folded += len(block)
-        folded_s += time.perf_counter() - start
-        most_mib = max(most_mib, resident_mib())
-    assert state.version == table.rounds == updates // M
-    assert late == int(table.staleness.sum(dtype=np.int64))
+        watch.passed("aggregator")
+    assert state.version == updates // M
     assert np.isfinite(state.params).all()
     assert state.params.any()
-    seconds = {"timetable": table_s, "directions": made_s, "aggregator": folded_s}
-    return Result(
-        updates=folded,
-        versions=state.version,
-        mean_staleness=late / folded,
-        seconds=seconds,
-        table_mib=sum(column.nbytes for column in table.to_arrays()[0].values()) / 2**20,
-        fold_mib=most_mib - before_mib,
-        peak_gib=peak_gib(),
-    )
+    return Result(workers, folded, late / folded, watch.seconds, peak_mib())
 
 
-def make_blocks(table: Timetable) -> Iterator[Updates]:
-    """The updates of a timetable, with directions that cost little to make."""
-    noise = np.random.default_rng(SEED).standard_normal(DIM + BLOCK, dtype=np.float32)
-    windows = np.lib.stride_tricks.sliding_window_view(noise, DIM)
-    room = np.empty((BLOCK, DIM), np.float32)
-    rates, none = np.full(BLOCK, LOCAL_LR), np.zeros(BLOCK, np.int64)
-    for first in range(0, len(table), BLOCK):
-        rows = slice(first, min(first + BLOCK, len(table)))
-        count = rows.stop - first
-        np.copyto(room[:count], windows[:count])
-        yield Updates(
-            Names(table.worker[rows]),
-            table.base_version[rows],
-            table.local_steps[rows],
-            rates[:count],
-            room[:count],
-            none[:count],
+class Directions:
+    """Makes the updates of a block, with directions that cost little to make."""
+
+    def __init__(self) -> None:
+        noise = np.random.default_rng(SEED).standard_normal(DIM + BLOCK, dtype=np.float32)
+        self._windows = np.lib.stride_tricks.sliding_window_view(noise, DIM)
+        self._room = np.empty((BLOCK, DIM), np.float32)
+
+    def updates(self, table: Timetable) -> Updates:
+        count = len(table)
+        np.copyto(self._room[:count], self._windows[:count])
+        return Updates(
+            Names(table.worker),
+            table.base_version,
+            table.local_steps,
+            np.full(count, LOCAL_LR),
+            self._room[:count],
+            np.zeros(count, np.int64),
         )
-
-
-def lateness(block: Updates, folded: int) -> int:
-    """The staleness of a block in all, ``folded`` updates having been folded before it."""
-    met = (folded + np.arange(len(block))) // M
-    return int((met - block.base_versions).sum())
-
-
-def resident_mib() -> float:
-    """What is in memory now; where the system does not tell, the most that ever was."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except OSError:
-        return peak_gib() * 1024
-    return pages * resource.getpagesize() / 2**20
-
-
-def peak_gib() -> float:
-    unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, Linux KiB
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workers", type=int, default=1_000_000)
     parser.add_argument("--updates", type=int, default=10_000_000)
+    parser.add_argument("--repeats", type=int, default=REPEATS, help="of all updates")
+    parser.add_argument("--out", type=Path, default=RESULTS)
     settings = parser.parse_args()
-    print(f"{settings.workers:,} workers, d = {DIM:,}, m = {M}, blocks of {BLOCK:,}, seed {SEED}")
-    met = True
-    for updates in (settings.updates // 10, settings.updates):
-        with multiprocessing.get_context("spawn").Pool(1) as alone:
-            found = alone.apply(run, (settings.workers, updates))
-        show(found)
-        met = met and found.fold_mib < MOST_FOLD_MIB
-    met = met and found.total_s < MOST_SECONDS and found.peak_gib < MOST_GIB
-    print("within bounds" if met else "OUT OF BOUNDS")
-    return 0 if met else 1
+    record = Record("w5", f"W5: {settings.updates:,} updates of d = {DIM:,}, m = {M}")
+    shares = (4, 2, *[1] * settings.repeats)
+    for workers in (settings.workers, settings.workers // 10):
+        keep(record, [alone(workers, settings.updates // share) for share in shares])
+    return record.finish(settings.out)
 
 
-def show(found: Result) -> None:
-    parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in found.seconds.items())
-    print(f"{found.updates:,} updates, {found.versions:,} versions")
-    print(f"  mean staleness   {found.mean_staleness:10.1f}")
-    print(f"  seconds          {found.total_s:10.1f}  (limit {MOST_SECONDS:.0f}; {parts})")
-    print(f"  updates a second {found.updates / found.total_s:10,.0f}")
-    print(f"  peak GiB         {found.peak_gib:10.2f}  (limit {MOST_GIB:.0f})")
-    print(f"  timetable MiB    {found.table_mib:10.1f}")
-    print(f"  aggregator MiB   {found.fold_mib:10.1f}  (limit {MOST_FOLD_MIB:.0f})")
+def alone(workers: int, updates: int) -> Result:
+    with multiprocessing.get_context("spawn").Pool(1) as process:
+        return process.apply(run, (workers, updates))
+
+
+def keep(record: Record, found: Sequence[Result]) -> None:
+    """What one number of workers gave, with different numbers of updates."""
+    group = f"{found[0].workers:,} workers"
+    peaks: dict[int, list[float]] = {}
+    for result in found:
+        peaks.setdefault(result.updates, []).append(result.peak_mib)
+    fewest, most = min(peaks), max(peaks)
+    whole = [result for result in found if result.updates == most]
+    facts = {f"{part}_s": seconds for part, seconds in whole[0].seconds.items()}
+    facts["staleness"] = whole[0].mean_staleness
+    rates = [result.updates / result.total_s for result in whole]
+    record.measure("folded", rates, unit="updates/s", group=group, facts=facts)
+    for updates, values in peaks.items():
+        name = f"peak, {updates:,} updates"
+        record.measure(name, values, unit="MiB", better="lower", group=group)
+    slowest = max(result.total_s for result in whole)
+    growth = max(peaks[most]) - min(peaks[fewest])
+    record.bound(f"{group}: seconds", slowest, most=MOST_SECONDS)
+    record.bound(f"{group}: peak, GiB", max(peaks[most]) / 1024, most=MOST_GIB)
+    record.bound(
+        f"{group}: MiB more for {most / fewest:.0f} times the updates",
+        growth,
+        most=MOST_GROWTH_MIB,
+    )
 
 
 if __name__ == "__main__":
