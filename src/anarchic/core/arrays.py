@@ -159,14 +159,14 @@ def norm_at_most(vector: Array) -> float:
     if len(vector) <= _DOT:
         with np.errstate(over="ignore", invalid="ignore"):
             return math.sqrt(np.dot(vector, vector)) * (1 + _ROUGHLY)
-    sums = np.zeros(-(-len(vector) // STRETCH))
+    sums = [0.0] * -(-len(vector) // STRETCH)
     sum_of_squares = loops.sum_of_squares if loops.suit(vector) else _sum_of_squares
 
     def work(where: slice) -> None:
         sums[where.start // STRETCH] = sum_of_squares(vector[where])
 
     sweep(len(vector), work, chunk=STRETCH)
-    return math.sqrt(sums.sum()) * (1 + _ROUGHLY)
+    return math.sqrt(sum(sums)) * (1 + _ROUGHLY)
 
 
 _DOT = 1 << 13  # numbers a product: sums of so few are made by one thread, and float32 will do
@@ -202,7 +202,8 @@ def is_floating(array: Array) -> bool:
 def fits(array: Array, like: Array) -> bool:
     """Whether the dtype of ``array`` holds nothing that the dtype of ``like`` cannot."""
     if isinstance(array, np.ndarray) and isinstance(like, np.ndarray):
-        return is_floating(array) and np.can_cast(array.dtype, like.dtype)
+        same = array.dtype == like.dtype
+        return same or (is_floating(array) and np.can_cast(array.dtype, like.dtype))
     return not isinstance(array, np.ndarray) and array.dtype == like.dtype
 
 

@@ -16,7 +16,7 @@ from anarchic.core.chunks import CHUNK
 from anarchic.core.compiled import CAN_COMPILE, compiled
 
 SUMS = 64  # that are made side by side: one alone would wait for each addition to end
-_DTYPES = (np.float32, np.float64)
+_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 def suit(*vectors: Any) -> bool:
