@@ -50,6 +50,14 @@ def test_torch_draws_what_numpy_draws():
     assert (ours.bits("augment", 7) == theirs.bits("augment", 7).numpy()).all()
 
 
+def test_the_compiled_loop_draws_what_numpy_draws():
+    pytest.importorskip("numba")
+    for seed in (7, 2**40 + 1, np.array([3, 2**33 + 5])):
+        slow, fast = (draws([1, 2], [0, 1], seed=seed, fast=fast) for fast in (False, True))
+        assert (fast.bits("augment", 7) == slow.bits("augment", 7)).all()
+        assert fast.bits("samples", 8).dtype == slow.bits("samples", 8).dtype
+
+
 def test_every_key_matters():
     reference = draws([1], [1]).bits("samples", 8)
     for other in (draws([2], [1]), draws([1], [2]), draws([1], [1], seed=8)):
