@@ -12,10 +12,11 @@ from typing import final
 import numpy as np
 
 from anarchic.core.arrays import copied, zeros
-from anarchic.core.local import LocalRule
+from anarchic.core.local import Held, LocalRule, Sgd
 from anarchic.core.types import Integers
 from anarchic.train.draws import Draws
 from anarchic.train.task import (
+    Array,
     Computed,
     Lanes,
     Picks,
@@ -35,7 +36,8 @@ class Batched:
     Lanes are sorted by their number of steps, most first, so that step k runs on a leading slice:
     nobody computes what nobody asked for. Lanes share a program where local rule and batch size
     agree; others run in a program of their own. Programs are spread over the task's threads, the
-    longest first; what a lane gives does not depend on who computed it.
+    longest first; what a lane gives does not depend on who computed it. A task may bring
+    ``lane_visits``, which carries visits of plain SGD out at once instead of step by step.
     """
 
     def compute(self, task: Task, lanes: Lanes) -> Computed:
@@ -43,7 +45,7 @@ class Batched:
         programs = [
             (group[some], {name: pick[some] for name, pick in picks.items()})
             for group in _groups(lanes)
-            for picks in [_picks(task, lanes.take(group))]
+            for picks in [_picks(task, lanes, group)]
             for some in _pieces(len(group), task.abreast)
         ]
 
@@ -66,10 +68,12 @@ def _groups(lanes: Lanes) -> list[Integers]:
     return [np.array(group) for group in members.values()]
 
 
-def _picks(task: Task, lanes: Lanes) -> Picks:
+def _picks(task: Task, lanes: Lanes, group: Integers) -> Picks:
     """Drawn for all at once: the arrays are so small that a piece would take as long."""
-    draws = Draws(lanes.seed, lanes.worker, lanes.visit, int(lanes.local_steps[0]))
-    return task.pick(draws, lanes.work[0].batch)
+    seed = lanes.seed if isinstance(lanes.seed, int) else lanes.seed[group]
+    steps = int(lanes.local_steps[group[0]])
+    draws = Draws(seed, lanes.worker[group], lanes.visit[group], steps)
+    return task.pick(draws, lanes.work[group[0]].batch)
 
 
 def _pieces(lanes: int, most: int | None) -> list[slice]:
@@ -95,11 +99,24 @@ def _alone() -> None:
 
 
 def _visits(task: Task, lanes: Lanes, picks: Picks, results: Computed, indices: Integers) -> None:
-    rule, steps = lanes.work[0].rule, lanes.local_steps
+    rule = lanes.work[0].rule
     held = held_at_start(task, lanes, rule)
     start = from_snapshots(task, lanes, [snapshot.params for snapshot in lanes.snapshots])
-    x, total = copied(start), zeros(start)
     rates = column(task, lanes, [work.lr for work in lanes.work])
+    at_once = getattr(task, "lane_visits", None) if isinstance(rule, Sgd) else None
+    if at_once is None:
+        mean = _mean_direction(task, lanes, picks, held, start, rates)
+    else:
+        mean = at_once(start, rates, lanes.local_steps, picks)
+    fill(results, indices, task, mean, rule.finish(mean, held))
+
+
+def _mean_direction(
+    task: Task, lanes: Lanes, picks: Picks, held: Held, start: Array, rates: Array
+) -> Array:
+    """G_i of every lane, step by step."""
+    rule, steps = lanes.work[0].rule, lanes.local_steps
+    x, total = copied(start), zeros(start)
     # How many lanes still have a step k to do.
     active = (steps[:, None] > np.arange(steps[0])).sum(axis=0).tolist()
     for k, n in enumerate(active):
@@ -111,5 +128,4 @@ def _visits(task: Task, lanes: Lanes, picks: Picks, results: Computed, indices: 
             held[name][:n] = holding[name]
         x[:n] -= rates[:n] * direction
         total[:n] += direction
-    mean = total / column(task, lanes, steps)  # G_i
-    fill(results, indices, task, mean, rule.finish(mean, held))
+    return total / column(task, lanes, steps)
