@@ -180,8 +180,10 @@ def test_workers_that_leave_before_the_last_block_cannot_fill_a_table(monkeypatc
 
 
 def test_a_block_holds_a_round():
-    with pytest.raises(ConfigError, match="at least a round of m=4 updates, got size=3"):
+    with pytest.raises(ConfigError, match="at least a round, 1 <= m <= size, got 4 and 3"):
         blocks(HABITS, 10, 3)
+    with pytest.raises(ConfigError, match="got 0 and 3"):
+        next(timetable_blocks(HABITS, workers=20, m=0, rounds=1, rng=0, size=3))
     assert blocks(HABITS, 0, 4) == []
 
 

@@ -31,8 +31,8 @@ def timetable_blocks(
     Memory grows with the workers and with ``size``, not with the rounds: made in blocks, a
     timetable may be longer than what fits into memory.
     """
-    if size < m:
-        raise ConfigError(f"A block holds at least a round of m={m} updates, got size={size}.")
+    if not 1 <= m <= size:
+        raise ConfigError(f"A block holds at least a round, 1 <= m <= size, got {m} and {size}.")
     most = size // m
     parts: list[Timetable] = []
     for stretch in _stretches(process, workers, m, rounds, rng):
