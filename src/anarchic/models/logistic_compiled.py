@@ -28,7 +28,7 @@ except ImportError as missing:
         "anarchic[fast]."
     ) from missing
 
-_AHEAD = 3  # samples; their entries are called from memory so long before they are needed
+_AHEAD = 4  # samples; their entries are called from memory so long before they are needed
 _LINE = 64  # bytes of a cache line
 _TILE = 16  # inputs that are transposed at a time: their rows stay in the cache
 
@@ -36,20 +36,17 @@ _TILE = 16  # inputs that are transposed at a time: their rows stay in the cache
 @compiled
 def visits(data, start, rates, local_steps, sample, mean):
     """``Sparse.visits``, into ``mean``."""
-    batch, inputs = sample.shape[2], data.inputs
-    classes = start.shape[1] // (inputs + 1)
-    # The bias is the last row, after those of the inputs.
-    weight, gradient, total = (
-        _rows(inputs + 1, start),
-        _rows(inputs + 1, start),
-        _rows(inputs + 1, start),
-    )
+    lanes, most, batch = sample.shape
+    rows = data.inputs + 1  # the bias is the last of them
+    classes = start.shape[1] // rows
+    weight, gradient, total = _rows(rows, start), _rows(rows, start), _rows(rows, start)
     off = _rows(batch, start)
-    for lane in range(len(start)):
+    for lane in range(lanes):
         _to_rows(start[lane], weight, classes)
         total[:] = 0
         for step in range(local_steps[lane]):
-            _differences(data, sample[lane, step], weight, classes, off)
+            coming = sample.reshape(-1)[(lane * most + step) * batch + _AHEAD :]
+            _differences(data, sample[lane, step], coming, weight, classes, off)
             _add_gradient(data, sample[lane, step], off, gradient)
             _descend(data.background, weight, gradient, total, rates[lane])
         total /= start.dtype.type(local_steps[lane])
@@ -65,13 +62,13 @@ def _rows(count, like):
 
 
 @register_jitable
-def _differences(data, sample, weight, classes, off):
+def _differences(data, sample, coming, weight, classes, off):
     """(P - Y) / batch, into ``off``."""
     share = weight.dtype.type(1) / weight.dtype.type(len(sample))
     everywhere = _at_background(data, weight)
     for i in range(len(sample)):
-        if i + _AHEAD < len(sample):
-            _call(data, sample[i + _AHEAD])
+        if i < len(coming):
+            _call(data, coming[i])
         store(off, i, _outputs(data, sample[i], weight, everywhere))
         _softmax(off[i, :classes], share)
         off[i, classes:] = 0
