@@ -30,7 +30,6 @@ except ImportError as missing:
 
 _AHEAD = 4  # samples; their entries are called from memory so long before they are needed
 _LINE = 64  # bytes of a cache line
-_TILE = 16  # inputs that are transposed at a time: their rows stay in the cache
 
 
 @compiled
@@ -140,10 +139,9 @@ def _to_rows(vector, weight, classes):
     inputs = len(weight) - 1
     weight[inputs, :classes] = vector[:classes]
     by_class = vector[classes:].reshape(classes, inputs)
-    for tile in range(0, inputs, _TILE):
+    for j in range(inputs):
         for c in range(classes):
-            for j in range(tile, min(tile + _TILE, inputs)):
-                weight[j, c] = by_class[c, j]
+            weight[j, c] = by_class[c, j]
 
 
 @register_jitable
@@ -151,10 +149,9 @@ def _from_rows(total, vector, classes):
     inputs = len(total) - 1
     vector[:classes] = total[inputs, :classes]
     by_class = vector[classes:].reshape(classes, inputs)
-    for tile in range(0, inputs, _TILE):
+    for j in range(inputs):
         for c in range(classes):
-            for j in range(tile, min(tile + _TILE, inputs)):
-                by_class[c, j] = total[j, c]
+            by_class[c, j] = total[j, c]
 
 
 @register_jitable
