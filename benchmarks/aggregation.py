@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from itertools import cycle, pairwise
 from pathlib import Path
 from statistics import median
@@ -33,6 +34,7 @@ import numpy as np
 
 from anarchic import AfaCd, AfaCs, Update
 from anarchic.core.chunks import use_threads
+from anarchic.core.compiled import CAN_COMPILE
 from benchmarks.record import RESULTS, Record
 
 SIZES_MB = (1, 16, 128, 1024)
@@ -112,6 +114,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=RESULTS)
     settings = parser.parse_args()
     record = Record("w7", "W7: aggregation alone, beside a copy of the same bytes")
+    record.versions["numba"] = version("numba") if CAN_COMPILE else "none"
     for size in settings.sizes:
         if why_not := too_large(size):
             record.absent[f"{size} MB"] = why_not
