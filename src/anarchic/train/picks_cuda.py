@@ -1,0 +1,107 @@
+"""What lanes draw, as Triton kernels: the numbers of ``Draws`` to the bit.
+
+Written with torch's operators, Philox is a hundred launches, and a GPU is done with the numbers of
+a round before its host has started half of them.
+"""
+
+# Triton is untyped, and kernels are Python only in form.
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from anarchic.core.types import Integers
+from anarchic.errors import ConfigError
+from anarchic.train.draws import _STREAM_BITS, MASK, STREAMS, Draws
+from anarchic.train.images import PAD
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError as missing:
+    raise ConfigError(
+        "Picks on a GPU need Triton, which comes with torch for CUDA and was not found: install "
+        "that, or draw with Draws."
+    ) from missing
+
+BLOCK = 128  # counters a program; each gives four numbers
+
+
+def lane_numbers(draws: Draws, held: Integers, first: Integers) -> Integers:
+    """(lanes, 6): what the kernels have to know of every lane, for one trip to the device."""
+    seeds = np.broadcast_to(np.asarray(draws.seed, np.int64), len(draws.worker))
+    columns = (seeds & MASK, (seeds >> 32) & MASK, draws.visit, draws.worker, held, first)
+    return np.stack(columns, axis=1).astype(np.int64)
+
+
+def pick_samples(lanes: Tensor, dealt: Tensor, steps: int, batch: int) -> Tensor:
+    """(lanes, steps, batch) samples, each one of those dealt to the lane's worker."""
+    picked = dealt.new_empty((len(lanes), steps, batch))
+    _launch(_samples, lanes, steps, batch, dealt, picked, STREAMS["samples"] << _STREAM_BITS)
+    return picked
+
+
+def pick_crops(lanes: Tensor, steps: int, batch: int) -> Tensor:
+    """(lanes, steps, batch, 3): row, column and flip of every sample."""
+    picked = lanes.new_empty((len(lanes), steps, batch, 3))
+    stream = STREAMS["augment"] << _STREAM_BITS
+    _launch(_crops, lanes, steps, 3 * batch, picked, 2 * PAD + 1, stream)
+    return picked
+
+
+def _launch(kernel: Any, lanes: Tensor, steps: int, count: int, *arguments: Any) -> None:
+    grid = (len(lanes), steps, triton.cdiv(count, 4 * BLOCK))
+    kernel[grid](lanes, *arguments, steps, count, BLOCK)
+
+
+@triton.jit
+def _samples(lanes, dealt, out, stream, steps, count, BLOCK: tl.constexpr):
+    """lanes (., 6), dealt (.,) -> out (., steps, count)."""
+    words = _words(lanes, stream, BLOCK)
+    held = tl.load(lanes + 6 * tl.program_id(0) + 4).to(tl.uint32)
+    first = tl.load(lanes + 6 * tl.program_id(0) + 5)
+    for word in tl.static_range(4):
+        position = 4 * _blocks(BLOCK) + word
+        index = first + tl.umulhi(words[word], held).to(tl.int64)
+        inside = position < count
+        sample = tl.load(dealt + index, mask=inside, other=0)
+        tl.store(_place(out, steps, count) + position, sample, mask=inside)
+
+
+@triton.jit
+def _crops(lanes, out, ways, stream, steps, count, BLOCK: tl.constexpr):
+    """lanes (., 6) -> out (., steps, count / 3, 3): below ways, below ways, below 2."""
+    words = _words(lanes, stream, BLOCK)
+    for word in tl.static_range(4):
+        position = 4 * _blocks(BLOCK) + word
+        bound = tl.where(position % 3 == 2, 2, ways).to(tl.uint32)
+        value = tl.umulhi(words[word], bound).to(tl.int64)
+        tl.store(_place(out, steps, count) + position, value, mask=position < count)
+
+
+@triton.jit
+def _words(lanes, stream, BLOCK: tl.constexpr):
+    """Philox4x32-10 at the counters of this program."""
+    lane = lanes + 6 * tl.program_id(0)
+    zero = tl.zeros((BLOCK,), tl.uint32)
+    key0, key1 = tl.load(lane).to(tl.uint32), tl.load(lane + 1).to(tl.uint32)
+    visit, worker = tl.load(lane + 2).to(tl.uint32), tl.load(lane + 3).to(tl.uint32)
+    step = (tl.program_id(1) | stream).to(tl.uint32)
+    return tl.philox_impl(
+        _blocks(BLOCK).to(tl.uint32), zero + step, zero + visit, zero + worker, key0, key1, 10
+    )
+
+
+@triton.jit
+def _blocks(BLOCK: tl.constexpr):
+    return tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
+
+
+@triton.jit
+def _place(out, steps, count):
+    """Where the numbers of this lane and step begin."""
+    return out + (tl.program_id(0).to(tl.int64) * steps + tl.program_id(1)) * count
