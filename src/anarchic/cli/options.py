@@ -129,7 +129,9 @@ OPTIONS: Mapping[str, Option] = {
     "device": _one_of(_RUN, "Where training is computed", ("cpu", "cuda")),
     "dtype": _one_of(_RUN, "Precision of parameters", ("float32", "float64")),
     "precision": _one_of(_RUN, "How cuda multiplies matrices", ("ieee", "tf32", "bf16")),
-    "graphs": Option(_RUN, "Let cuda replay local steps from a recording: fewer launches."),
+    "graphs": Option(
+        _RUN, "Let cuda replay local steps from a recording.", stands_for="it does, on cuda"
+    ),
     "threads": Option(
         _RUN, "Threads that train.", None, "1 for logistic and lstm, else torch's choice"
     ),

@@ -27,7 +27,9 @@ def reproduce(
     smoke: Annotated[bool, typer.Option("--smoke", help=HELP["smoke"])] = False,
     device: Annotated[str, typer.Option(help=HELP["device"])] = "cpu",
     precision: Annotated[str, typer.Option(help=HELP["precision"])] = "ieee",
-    graphs: Annotated[bool, typer.Option("--graphs", help=HELP["graphs"])] = False,
+    graphs: Annotated[
+        bool | None, typer.Option("--graphs/--no-graphs", help=HELP["graphs"])
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help=HELP["resume"])] = False,
     out: Annotated[Path | None, typer.Option(help=HELP["out"], metavar="DIR")] = None,
     stop_after: Annotated[

@@ -24,6 +24,11 @@ def is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) or hasattr(value, "new_zeros")
 
 
+def readable(array: Array) -> bool:
+    """Whether its numbers can be read without waiting for a GPU."""
+    return isinstance(array, np.ndarray) or not array.is_cuda
+
+
 def copied(array: Array) -> Array:
     return array.copy() if isinstance(array, np.ndarray) else array.clone()
 

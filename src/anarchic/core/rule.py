@@ -16,6 +16,7 @@ from anarchic.core.arrays import (
     norm_at_most,
     norms,
     norms_at_most,
+    readable,
     square_limit,
 )
 from anarchic.core.types import Integers, Update, Updates, Vector
@@ -129,8 +130,11 @@ def check_block(
     oldest: Integers,
     extras: frozenset[str] = frozenset(),
 ) -> None:
-    """The checks of ``vet`` for every update of a block, before any of them is folded."""
+    """The checks of ``vet`` for every update of a block, before any of them is folded.
 
+    But for the numbers on a GPU: the host would wait for them. A simulation, and nobody else has
+    them there, looks at the parameters that come of them.
+    """
     if len(block):  # names, shapes and dtypes are common to the block: one row answers for all
         _check_form(block.row(0), params, extras)
     # Beyond this the square, as in the Adam step, could overflow the model's dtype.
@@ -146,7 +150,7 @@ def check_block(
     )
     with np.errstate(over="ignore", invalid="ignore"):
         factors = np.maximum(block.local_lrs * block.local_steps, 1.0)
-        for matrix in (block.directions, *block.extras.values()):
+        for matrix in filter(readable, (block.directions, *block.extras.values())):
             suspect |= ~(factors * np.maximum(norms_at_most(matrix), 1.0) < limit)
     for row in np.flatnonzero(suspect).tolist():
         version, least = int(versions[row]), int(oldest[row])

@@ -120,7 +120,7 @@ class Settings:
     device: str = "cpu"
     dtype: Literal["float32", "float64"] = "float32"
     precision: Literal["ieee", "tf32", "bf16"] = "ieee"  # of products on a GPU
-    graphs: bool = False  # a GPU replays its local steps from a recording
+    graphs: bool | None = None  # a GPU replays its local steps from a recording; None: it does
     threads: int | None = None
     eval_every: int | None = None
     target_accuracy: float | None = None

@@ -85,7 +85,7 @@ class Job:
     seed: int
     device: str = "cpu"
     precision: str = "ieee"
-    graphs: bool = False
+    graphs: bool | None = None
     smoke: bool = False
     out: Path | None = None  # for files of a measurement's own; it may not exist yet
 

@@ -19,7 +19,7 @@ HELP = {
     "smoke": "A tiny version on embedded data, in seconds; nothing is written but in --out.",
     "device": "Where training is computed: cpu or cuda.",
     "precision": "How cuda multiplies matrices: ieee, tf32 or bf16.",
-    "graphs": "Let cuda replay local steps from a recording: worth it with few runs at once.",
+    "graphs": "Let cuda replay local steps from a recording. By default it does.",
     "resume": "Go on: keep the results that there are, and runs in --out from their checkpoints.",
     "out": "Directory of runs and checkpoints. By default runs/reproduce/NAME.",
     "stop_after": "Checkpoint and end after so many seconds; --resume goes on.",
@@ -38,7 +38,7 @@ class Flags:
     smoke: bool = False
     device: str = "cpu"
     precision: str = "ieee"
-    graphs: bool = False
+    graphs: bool | None = None
     resume: bool = False
     out: Path | None = None
     stop_after: float | None = None
@@ -92,6 +92,9 @@ def parser(study: Study) -> argparse.ArgumentParser:
     for known in fields(Flags):
         if isinstance(known.default, bool):
             made.add_argument(flag(known.name), action="store_true", help=HELP[known.name])
+        elif known.name == "graphs":
+            yes_or_no = argparse.BooleanOptionalAction
+            made.add_argument(flag(known.name), action=yes_or_no, help=HELP[known.name])
         else:
             kind = kinds.get(known.name, str)
             made.add_argument(

@@ -37,7 +37,7 @@ class QuadraticTask:
     def init(self) -> Floats:
         return self._start.copy()
 
-    def home(self, vector: Floats) -> Floats:
+    def home(self, vector: Floats | Integers) -> NDArray[Any]:
         return vector
 
     def put(self, array: NDArray[Any]) -> NDArray[Any]:

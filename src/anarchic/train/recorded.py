@@ -12,6 +12,8 @@ from typing import final
 import torch
 from torch import Tensor
 
+from anarchic.errors import ConfigError
+
 Tensors = dict[str, Tensor]
 Function = Callable[[Tensors], Tensor]
 Replay = Callable[[], None]
@@ -39,8 +41,14 @@ class OnCuda:
             function(inputs)
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
-            output = function(inputs)
+        try:
+            with torch.cuda.graph(graph, pool=self._pool):
+                output = function(inputs)
+        except RuntimeError as error:
+            raise ConfigError(
+                f"A local step of this model cannot be recorded as a CUDA graph ({error}): perhaps "
+                "it waits for the host. Set graphs=False (--no-graphs)."
+            ) from error
         return graph.replay, output
 
 

@@ -45,7 +45,7 @@ class Task(Protocol):
     def init(self) -> Vector:
         """The parameters at version 0."""
 
-    def home(self, vector: Vector) -> Array:
+    def home(self, vector: Vector | Integers) -> Array:
         """``vector`` where versions, directions and the server's state are held.
 
         That is main memory, as it came; or the device, where the task computes on one, so that a
@@ -161,12 +161,13 @@ def fill(
     results: Computed, lanes: Integers, task: Task, mean: Array, finished: tuple[Held, Held]
 ) -> None:
     """Put the results of some lanes in their places."""
-    results.directions[lanes] = task.get(mean)
+    rows = task.home(lanes)
+    results.directions[rows] = task.get(mean)
     kept, extras = finished
     for name, matrix in kept.items():
-        results.kept[name][lanes] = task.get(matrix)
+        results.kept[name][rows] = task.get(matrix)
     for name, matrix in extras.items():
-        results.extras[name][lanes] = task.get(matrix)
+        results.extras[name][rows] = task.get(matrix)
 
 
 def held_at_start(task: Task, lanes: Lanes, rule: LocalRule) -> Held:

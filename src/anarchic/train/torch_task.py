@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Hashable, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from importlib.util import find_spec
 from threading import local
 from typing import Any, Literal, final
@@ -21,6 +21,8 @@ from torch.func import functional_call, grad, vmap
 from anarchic.core.types import Integers, Layout, Vector
 from anarchic.data.dataset import Dataset
 from anarchic.errors import ConfigError
+from anarchic.models.logistic import Logistic
+from anarchic.models.logistic_sparse import Sparse, sparse
 from anarchic.train.draws import Draws
 from anarchic.train.images import crop_and_flip, padded, pick_crops
 from anarchic.train.recorded import Recorded
@@ -48,7 +50,8 @@ class TorchTask:
     module may bring ``lane_gradients(params, x, y) -> gradients``, the closed form of the gradient
     of ``cross_entropy`` over lanes, which then replaces autograd; on a CPU it is given NumPy
     arrays, whose small products are several times as fast as torch's. On a GPU ``precision`` says
-    how matrices are multiplied, and ``graphs`` records a local step once and replays it.
+    how matrices are multiplied, and a local step is recorded once and replayed unless ``graphs`` is
+    False, for a module whose operators wait for the host.
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class TorchTask:
         dtype: Literal["float32", "float64"] = "float32",
         augment: bool | None = None,
         precision: Precision = "ieee",
-        graphs: bool = False,
+        graphs: bool | None = None,
     ) -> None:
         _check_module(module)
         self.device, self.dtype = _device(device), getattr(torch, dtype)
@@ -82,8 +85,8 @@ class TorchTask:
         if not on_cpu:  # for the process: torch has no narrower switch
             torch.backends.cuda.matmul.allow_tf32 = precision != "ieee"
             torch.backends.cudnn.allow_tf32 = precision != "ieee"
-        self._crops_by_kernel = not on_cpu and find_spec("triton") is not None
-        self._recorded = Recorded(self._gradients) if graphs and not on_cpu else None
+        self._kernels = not on_cpu and find_spec("triton") is not None
+        self._recorded = None if on_cpu or graphs is False else Recorded(self._gradients)
 
         # Over lanes with weights of their own, vmap makes grouped convolutions, slow on a CPU.
         self._by_lane = on_cpu and self._closed_form is None and _has_convolutions(module)
@@ -97,8 +100,10 @@ class TorchTask:
         self._data = _resident(data, self.device, self.dtype, self._crops)
         self._x: Any = self._data.x
         self._y: Any = self._data.y
+        self._sparse = None
         if self._uses_numpy:
             self._x, self._y = self._x.numpy(), self._y.numpy()
+            self._sparse = _sparse(module, self._data)
 
     @property
     def fitting_threads(self) -> int:
@@ -140,27 +145,44 @@ class TorchTask:
         trained = dict(self.module.named_parameters())
         return self.layout.join({n: _numpy(trained[n]) for n in self.layout.names})
 
-    def home(self, vector: Vector) -> Array:
-        return vector if self.device.type == "cpu" else torch.tensor(vector, device=self.device)
+    def home(self, vector: Vector | Integers) -> Array:
+        return vector if self.device.type == "cpu" else self.put(vector)
 
     def put(self, array: Array) -> Array:
         if self._uses_numpy:
             return array.copy()
         if isinstance(array, Tensor):
             return array.clone()
-        return torch.tensor(array, device=self.device)
+        if self.device.type == "cpu":
+            return torch.tensor(array)
+        # From pinned memory, so that the host need not wait until the device comes to it.
+        tensor = torch.from_numpy(np.ascontiguousarray(array)).pin_memory()
+        return tensor.to(self.device, non_blocking=True)
 
     def get(self, array: Array) -> Array:
         return _numpy(array) if self.device.type == "cpu" else array
 
     def pick(self, draws: Draws, batch: int) -> Picks:
+        if self._kernels:
+            return self._pick_by_kernel(draws, batch)
         lanes = (len(draws.worker), 1, 1)
         held = self.put(self.samples[draws.worker].reshape(lanes))
         first = self.put(self._first[draws.worker].reshape(lanes))
-        draws = replace(draws, worker=self._worker[draws.worker], put=self.put)
+        worker, fast = self._worker[draws.worker], self._sparse is not None
+        draws = replace(draws, worker=worker, put=self.put, fast=fast)
         picks = {"sample": self._dealt[first + draws.below(held, "samples", batch)]}
         if self._crops:
             picks["crop"] = pick_crops(torch.as_tensor(draws.bits("augment", 3 * batch)))
+        return picks
+
+    def _pick_by_kernel(self, draws: Draws, batch: int) -> Picks:
+        from anarchic.train.picks_cuda import lane_numbers, pick_crops, pick_samples
+
+        of_lane, known = draws.worker, replace(draws, worker=self._worker[draws.worker])
+        lanes = self.put(lane_numbers(known, self.samples[of_lane], self._first[of_lane]))
+        picks = {"sample": pick_samples(lanes, self._dealt, draws.steps, batch)}
+        if self._crops:
+            picks["crop"] = pick_crops(lanes, draws.steps, batch)
         return picks
 
     def gradient(self, params: Array, worker: int, picks: Picks) -> Array:
@@ -178,6 +200,14 @@ class TorchTask:
     def lane_gradients(self, params: Array, workers: Integers, picks: Picks) -> Array:
         inputs = {"params": params, **picks}
         return self._gradients(inputs) if self._recorded is None else self._recorded(inputs)
+
+    @property
+    def lane_visits(self) -> Callable[[Array, Array, Integers, Picks], Array] | None:
+        """The mean gradients of whole visits of plain SGD, where there is a loop for them."""
+        if self._sparse is None:
+            return None
+        visits = self._sparse.visits
+        return lambda start, rates, steps, picks: visits(start, rates, steps, picks["sample"])
 
     def _gradients(self, inputs: Picks) -> Array:
         picks = dict(inputs)
@@ -242,7 +272,7 @@ class TorchTask:
         return x.view(*sample.shape, *x.shape[1:]), self._y.index_select(0, flat).view(sample.shape)
 
     def _crop(self, index: Tensor, crops: Tensor) -> Tensor:
-        if not self._crops_by_kernel:
+        if not self._kernels:
             return crop_and_flip(self._x, index, crops)
         from anarchic.train.crops_cuda import crop_and_flip as by_kernel
 
@@ -263,6 +293,10 @@ class _Resident:
     y: Tensor
     x_test: Tensor
     y_test: Tensor
+
+    @cached_property
+    def sparse(self) -> Sparse | None:
+        return sparse(self.x.flatten(1).numpy(), self.y.numpy())
 
 
 _RESIDENTS: WeakKeyDictionary[Dataset, dict[Hashable, _Resident]] = WeakKeyDictionary()
@@ -307,6 +341,14 @@ def _closed_form(
     if kernels is not None and fits:
         return partial(kernels, precision=precision)
     return getattr(module, "lane_gradients", None)
+
+
+def _sparse(module: nn.Module, data: _Resident) -> Sparse | None:
+    """The data as the compiled loop of softmax regression takes it, where that loop pays."""
+    if not isinstance(module, Logistic):
+        return None
+    found = data.sparse
+    return found if found is not None and found.suits(module.out_features) else None
 
 
 _of_thread = local()
