@@ -28,7 +28,7 @@ class Walk:
 
     def __init__(self, experiment: Experiment) -> None:
         table, works = experiment.timetable, experiment.works
-        self._works = works
+        self._works, self._evaluated = works, experiment.evaluated
         self.experiment = experiment
         self.state = experiment.rule.init(experiment.task.home(experiment.task.init()))
         self.row = 0  # the next update to be folded
@@ -97,7 +97,8 @@ class Walk:
             self._check_finite()
 
     def _check_finite(self) -> None:
-        if self.version % LOOK_EVERY and not readable(self.state.params):
+        look = self.version % LOOK_EVERY == 0 or self.version in self._evaluated
+        if not look and not readable(self.state.params):
             return  # what is not finite stays so
         if not isfinite(self.state.params @ self.state.params):
             raise Diverged(
