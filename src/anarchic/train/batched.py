@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import final
@@ -46,13 +47,15 @@ class Batched:
             (group[some], {name: pick[some] for name, pick in picks.items()})
             for group in _groups(lanes)
             for picks in [_picks(task, lanes, group)]
-            for some in _pieces(len(group), task.abreast)
+            for at_once in [_at_once(task, lanes.work[group[0]].rule)]
+            for some in _pieces(len(group), task.abreast if at_once is None else None)
         ]
 
         @np.errstate(over="ignore", invalid="ignore")  # a thread has its own; a divergence says so
         def run(program: tuple[Integers, Picks]) -> None:
             some, picks = program
-            _visits(task, lanes.take(some), picks, results, some)
+            whole = len(some) == len(lanes) and bool((some[:-1] < some[1:]).all())
+            _visits(task, lanes if whole else lanes.take(some), picks, results, some)
 
         spread = map if threads == 1 or len(programs) == 1 else _crew(threads, os.getpid()).map
         deque(spread(run, programs), maxlen=0)
@@ -103,12 +106,16 @@ def _visits(task: Task, lanes: Lanes, picks: Picks, results: Computed, indices: 
     held = held_at_start(task, lanes, rule)
     start = from_snapshots(task, lanes, [snapshot.params for snapshot in lanes.snapshots])
     rates = column(task, lanes, [work.lr for work in lanes.work])
-    at_once = getattr(task, "lane_visits", None) if isinstance(rule, Sgd) else None
+    at_once = _at_once(task, rule)
     if at_once is None:
         mean = _mean_direction(task, lanes, picks, held, start, rates)
     else:
         mean = at_once(start, rates, lanes.local_steps, picks)
     fill(results, indices, task, mean, rule.finish(mean, held))
+
+
+def _at_once(task: Task, rule: LocalRule) -> Callable[..., Array] | None:
+    return getattr(task, "lane_visits", None) if isinstance(rule, Sgd) else None
 
 
 def _mean_direction(
