@@ -2,8 +2,9 @@
 
     python -m benchmarks.cuda    # with PYTHONPATH=src on a GPU host where nothing is installed
 
-Agreement is required in float64 to 1e-10 and in float32 (without TF32) to 1e-4, for every model and
-local rule. Times are of whole rounds, transfer and aggregation included, after warming up.
+Agreement is required in float64 to 1e-10 and in float32 (without TF32) to 1e-4: of single visits
+for every model and local rule, and of the parameters after some rounds of several runs at once,
+fresh and late. Times are of whole rounds, transfer and aggregation included, after warming up.
 """
 
 from __future__ import annotations
@@ -29,12 +30,14 @@ from anarchic import (
     Sgd,
     Snapshot,
 )
+from anarchic.core.around import Carry
 from anarchic.core.arrays import on_host
 from anarchic.core.types import Matrix
 from anarchic.data import Dataset, iid
 from anarchic.models import make
-from anarchic.participation import ConstantSteps, Sampler
+from anarchic.participation import ConstantSteps, Sampler, UniformSteps
 from anarchic.sim.engine import Walk
+from anarchic.sim.many import simulate_many
 from anarchic.train.batched import Batched
 from anarchic.train.loop import Loop
 from anarchic.train.task import Lanes
@@ -80,7 +83,44 @@ def agreement() -> bool:
                 good &= worst < limit
                 how = "replayed" if graphs else "plain"
                 print(f"{model:<10}{dtype:<10}{how:<10}{worst:>10.1e}  limit {limit:.0e}")
+    for model, data in (("mlp", images(200)), ("cnn", images(200))):
+        for dtype, limit in LIMITS.items():
+            for name, far in run_differences(model, data, dtype).items():
+                good &= far < limit
+                print(f"{model:<10}{dtype:<10}{name:<24}{far:>10.1e}  limit {limit:.0e}")
     return good
+
+
+def run_differences(model: str, data: Dataset, dtype: Any) -> dict[str, float]:
+    """Of what runs at once have learnt in a few rounds: on CUDA against the CPU."""
+    cpu, cuda = (simulate_many(short_runs(model, data, dtype, d)) for d in ("cpu", "cuda"))
+    start = make(model, data)
+    first = TorchTask(start, data, iid(data.y_train, 10, 0), dtype=dtype).init()
+    return {
+        name: float(np.linalg.norm(there.params - run.params) / np.linalg.norm(run.params - first))
+        for name, run in cpu.items()
+        for there in [cuda[name]]
+    }
+
+
+def short_runs(model: str, data: Dataset, dtype: Any, device: str) -> dict[str, Experiment]:
+    """Every local rule, with fresh updates of constant length and late ones of any."""
+    parts = iid(data.y_train, 10, 0)
+    task = TorchTask(make(model, data), data, parts, device=device, dtype=dtype)
+    tables = {
+        "fresh": Sampler(10, 5, ConstantSteps(3)).timetable(0, 6),
+        "late": Sampler(10, 5, UniformSteps(3), versions_back=3).timetable(0, 6),
+    }
+    return {
+        f"{type(rule).__name__} {age}": Experiment(
+            task,
+            Carry(AfaCd(5), rule.shares, 10) if rule.shares else AfaCd(5),
+            table,
+            LocalWork(rule, lr=0.05, batch=8),
+        )
+        for rule in LOCAL_RULES
+        for age, table in tables.items()
+    }
 
 
 def difference(model: str, data: Dataset, rule: LocalRule, dtype: Any, graphs: bool) -> float:
