@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from anarchic import LocalWork, Prox, Sgd
+from anarchic.core.chunks import threads_in_use, use_threads
 from anarchic.data import Dataset, iid
 from anarchic.models import logistic_sparse, make
 from anarchic.train.batched import Batched
@@ -24,6 +25,13 @@ def data(monkeypatch):
     x = np.where(rng.random((60, 1, 8, 8)) < 0.2, rng.random((60, 1, 8, 8)), -0.5)
     y = rng.integers(0, 10, 60)
     return Dataset("strokes", x[:50].astype(np.float32), y[:50], x[50:], y[50:], 10)
+
+
+@pytest.fixture(autouse=True)
+def same_threads_afterwards():
+    threads = threads_in_use()
+    yield
+    use_threads(threads)
 
 
 def task_on(data, model="logistic", dtype="float64", seed=0):
@@ -49,6 +57,17 @@ def test_lanes_do_not_depend_on_their_neighbours(data):
     for lane in range(10):
         alone = Batched().compute(task, many.take(np.array([lane]))).directions
         np.testing.assert_array_equal(together[lane], alone[0])
+
+
+def test_threads_do_not_show(data):
+    task = task_on(data, dtype="float32")
+    many = lanes(task, [9, 4, 20, 3, 8], LocalWork(batch=4))
+    found = []
+    for threads in (1, 2, 3):
+        use_threads(threads)
+        found.append(Batched().compute(task, many).directions)
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
 
 
 def test_tasks_on_one_data_set_share_its_entries(data):

@@ -67,13 +67,18 @@ def sweep(dim: int, work: Callable[[slice], object], *, chunk: int = CHUNK) -> N
     pieces = -(-dim // chunk)
     threads = min(threads_in_use(), pieces) if dim > SHARED else 1
 
-    def share(number: int) -> None:
+    def part(number: int) -> None:
         for piece in range(pieces * number // threads, pieces * (number + 1) // threads):
             work(slice(piece * chunk, min((piece + 1) * chunk, dim)))
 
-    others = [_pool().submit(share, number) for number in range(1, threads)]
+    share(threads, part)
+
+
+def share(threads: int, part: Callable[[int], object]) -> None:
+    """Call ``part`` with 0, 1, ... below ``threads``, each in a thread of its own: 0 in this."""
+    others = [_pool().submit(part, number) for number in range(1, threads)]
     try:
-        share(0)
+        part(0)
     finally:
         for other in others:
             other.result()

@@ -33,14 +33,14 @@ _LINE = 64  # bytes of a cache line
 
 
 @compiled
-def visits(data, start, rates, local_steps, sample, mean):
-    """``Sparse.visits``, into ``mean``."""
+def visits(data, start, rates, local_steps, sample, mean, first, every):
+    """``Sparse.visits``, into ``mean``: of the lanes ``first``, ``first + every`` and so on."""
     lanes, most, batch = sample.shape
     rows = data.inputs + 1  # the bias is the last of them
     classes = start.shape[1] // rows
     weight, gradient, total = _rows(rows, start), _rows(rows, start), _rows(rows, start)
     off = _rows(batch, start)
-    for lane in range(lanes):
+    for lane in range(first, lanes, every):
         _to_rows(start[lane], weight, classes)
         total[:] = 0
         for step in range(local_steps[lane]):

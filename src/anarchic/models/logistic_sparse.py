@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from anarchic.core.chunks import share, threads_in_use
 from anarchic.core.compiled import CAN_COMPILE, compiled
 from anarchic.core.types import Integers
 
@@ -21,6 +22,7 @@ TOGETHER = 4  # entries of a sample come in multiples of it: as many sums are un
 
 _ENOUGH = 10_000_000  # numbers; loading the compiler takes as long as thousands of local steps
 _MOST = 0.3  # share of numbers that are not background; dense products are faster with more
+_WORTH_A_THREAD = 8  # local steps; waking a thread takes as long as a few of them
 _LOOKED_AT = 100_000  # numbers, to find the background
 
 
@@ -43,13 +45,17 @@ class Sparse(NamedTuple):  # which compiled loops take as it is
         """The mean gradient of every visit of plain SGD, (lanes, dim), from where it starts.
 
         ``rates`` and ``local_steps`` have a number for every lane, ``sample`` is
-        (lanes, steps, batch). What a lane gives does not depend on the others.
+        (lanes, steps, batch). What a lane gives does not depend on the others, nor on the threads
+        that share them.
         """
         from anarchic.models.logistic_compiled import visits
 
         mean = np.empty_like(start)
         steps, sample = local_steps.astype(np.int64), np.ascontiguousarray(sample)
-        visits(self, start, rates.reshape(-1), steps, sample, mean)
+        work = (self, start, rates.reshape(-1), steps, sample, mean)
+        worth = int(steps.sum()) // _WORTH_A_THREAD
+        threads = max(1, min(threads_in_use(), len(start), worth))
+        share(threads, lambda first: visits(*work, first, threads))
         return mean
 
 
