@@ -4,7 +4,7 @@
 
 Gradients are checked against autograd in float32. Then every kernel is timed with a few tiles at
 80 lanes x batch 500 x 32x32, and the whole step with the best of them at 5, 20 and 80 lanes. The
-lines that end each precision belong into ``TILES`` of ``anarchic.models.cnn_cuda``. Times are
+lines that end each precision belong into ``TILES`` of ``anarchic.models.tiles_cuda``. Times are
 medians between CUDA events. The same convolutions of one lane by cuDNN, and ``vmap(grad)`` of the
 module, stand beside them.
 """
@@ -24,9 +24,11 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import conv2d, cross_entropy
 
-from anarchic.models import cnn_cuda
 from anarchic.models.cnn import Cnn
-from anarchic.models.cnn_cuda import SPLITS, TILES, Sizes, Step, Tile
+from anarchic.models.cnn_cuda import Sizes, Step, lane_gradients
+from anarchic.models.conv_cuda import Conv, input_gradients, pack_images
+from anarchic.models.dense_cuda import loss_gradients
+from anarchic.models.tiles_cuda import SPLITS, TILES, Tile
 from anarchic.train import crops_cuda
 from anarchic.train.images import PAD
 
@@ -108,12 +110,12 @@ class Bench:
         self.x = torch.randn(lanes, batch, 3, 32, 32, device="cuda").to(self.dtype)
         self.y = torch.randint(10, (lanes, batch), device="cuda")
 
-        def noise(conv: cnn_cuda.Conv) -> tuple[Tensor, Tensor]:
+        def noise(conv: Conv) -> tuple[Tensor, Tensor]:
             shape = (lanes, batch, conv.pooled, conv.pooled, conv.outputs)
             code = torch.randint(5, shape, device="cuda", dtype=torch.uint8)
             return torch.randn(shape, device="cuda", dtype=self.dtype), code
 
-        self.images = cnn_cuda.pack_images(self.x, one, self.dtype)
+        self.images = pack_images(self.x, one, self.dtype)
         (self.seen1, self.code1), (self.seen2, self.code2) = noise(one), noise(two)
         self.step = Step(SIZES, self.precision, self.params)
         self.spread1, self.spread2 = self.step.spread("conv1", one), self.step.spread("conv2", two)
@@ -126,9 +128,7 @@ class Bench:
         elif name == "conv2":
             self.step.convolve(self.seen1, self.spread2, name, two)
         elif name == "inputs2":
-            cnn_cuda.input_gradients(
-                self.seen2, self.code2, self.spread2, two, tile, self.precision
-            )
+            input_gradients(self.seen2, self.code2, self.spread2, two, tile, self.precision)
         elif name == "weights1":
             self.step.weights(self.images, self.seen1, self.code1, "conv1", one)
         elif name == "weights2":
@@ -137,7 +137,7 @@ class Bench:
             self.step.dense_layers(self.seen2.flatten(2), self.y)
 
     def whole(self) -> None:
-        cnn_cuda.lane_gradients(self.params, self.x, self.y, precision=self.precision)
+        lane_gradients(self.params, self.x, self.y, precision=self.precision)
 
 
 def agrees(precision: Any) -> bool:
@@ -159,8 +159,8 @@ def agrees(precision: Any) -> bool:
         parts = torch.autograd.grad(loss, [tensors[name] for name in names])
         want.append(torch.cat([part.flatten() for part in parts]))
     try:
-        got = cnn_cuda.lane_gradients(params, bench.x, bench.y, precision=precision)
-        again = cnn_cuda.lane_gradients(params, bench.x, bench.y, precision=precision)
+        got = lane_gradients(params, bench.x, bench.y, precision=precision)
+        again = lane_gradients(params, bench.x, bench.y, precision=precision)
     except Exception as problem:  # report it and go on timing what does compile
         print(f"{precision}: {first_line(problem)}", flush=True)
         return False
@@ -233,12 +233,12 @@ def pieces(precision: str, *, lanes: int) -> None:
     two = SIZES.conv2
     small: dict[str, Callable[[], object]] = {
         "crops": lambda: crops_cuda.crop_and_flip(data, index, crops, bench.dtype),
-        "pack": lambda: cnn_cuda.pack_images(bench.x, SIZES.conv1, bench.dtype),
+        "pack": lambda: pack_images(bench.x, SIZES.conv1, bench.dtype),
         "spread2": lambda: bench.step.spread("conv2", two),
         "dense1 weights": lambda: weights.transpose(2, 3).to(
             bench.dtype, memory_format=torch.contiguous_format
         ),
-        "loss": lambda: cnn_cuda.loss_gradients(outputs, bench.y, bench.dtype),
+        "loss": lambda: loss_gradients(outputs, bench.y, bench.dtype),
     }
     shown = [f"{name} {1e3 * milliseconds(run) / lanes:.2f}" for name, run in small.items()]
     print(f"\n{precision}, {lanes} lanes, us a lane: {', '.join(shown)}")

@@ -44,21 +44,6 @@ def test_bfloat16_gradients_are_near_those_of_autograd() -> None:
     assert away(got, want) < 5e-2  # now and then a value close to zero changes sides
 
 
-def test_the_code_says_which_of_four_was_the_largest() -> None:
-    conv = cnn_cuda.Conv(size=6, channels=4, given=1, outputs=16)
-    weight = torch.zeros(16, 1, 5, 5)
-    weight[:, 0, 0, 0] = 1.0  # an output is the pixel at its corner
-    images = torch.zeros(4, 1, 6, 6)
-    for image, (y, x) in enumerate([(0, 0), (0, 1), (1, 0)]):
-        images[image, 0, y, x] = 1.0 + image
-    packed = cnn_cuda.pack_images(images[None], conv, torch.float32)
-    spread = cnn_cuda.spread_weights(weight.reshape(1, -1), conv, torch.float32)
-    tile = cnn_cuda.Tile(16, 16)
-    out, code = cnn_cuda.conv_pool(packed, spread, torch.zeros(1, 16), conv, tile, "ieee")
-    assert out[0, :, 0, 0, 5].tolist() == [1.0, 2.0, 3.0, 0.0]
-    assert code[0, :, 0, 0, 5].tolist() == [0, 1, 2, 4]  # nothing left of a black image
-
-
 def test_a_vector_that_fits_no_network_is_refused() -> None:
     with pytest.raises(ConfigError, match="has 1000 parameters"):
         cnn_cuda.lane_gradients(
