@@ -1,6 +1,6 @@
 """The GPU path: its results against the CPU's reference loop, and the time of a round.
 
-    python -m benchmarks.cuda    # with PYTHONPATH=src on a GPU host where nothing is installed
+    python -m benchmarks.cuda --out elsewhere    # PYTHONPATH=src:. where nothing is installed
 
 Agreement is required in float64 to 1e-10 and in float32 (without TF32) to 1e-4: of single visits
 for every model and local rule, and of the parameters after some rounds of several runs at once,
@@ -9,11 +9,14 @@ fresh and late. Times are of whole rounds, transfer and aggregation included, af
 
 from __future__ import annotations
 
+import argparse
+import os
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,35 +41,53 @@ from anarchic.models import make
 from anarchic.participation import ConstantSteps, Sampler, UniformSteps
 from anarchic.sim.engine import Walk
 from anarchic.sim.many import simulate_many
+from anarchic.study.machine import hardware
 from anarchic.train.batched import Batched
 from anarchic.train.loop import Loop
 from anarchic.train.task import Lanes
 from anarchic.train.torch_task import Precision, TorchTask
+from benchmarks.kernels_lstm import cudnn_loop, lanes_of, milliseconds
+from benchmarks.record import RESULTS, Record
 
 LOCAL_RULES: tuple[LocalRule, ...] = (Sgd(), Prox(0.1), Momentum(0.9), Scaffold())
-PLANS: tuple[tuple[Precision, bool], ...] = (
-    ("ieee", False),
-    ("tf32", False),
-    ("tf32", True),
-    ("bf16", False),
-    ("bf16", True),
-)
+PRECISIONS: tuple[Precision, ...] = ("tf32", "bf16")
+REPEATS = 3
+MOST_CNN_MS = {"tf32": 14.0, "bf16": 10.0}
+MOST_LSTM_MS, LEAST_TIMES_CUDNN = 6.0, 40.0
 LIMITS = {"float64": 1e-10, "float32": 1e-4}
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description="The GPU path.")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="where the result is kept")
+    folder = parser.parse_args().out
     if not torch.cuda.is_available():
         print("no GPU here")
         return 0
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
     good = agreement()
-    for precision, graphs in PLANS:
-        print(f"products in {precision}" + (", local steps replayed" if graphs else ""))
-        time_of = partial(round_time, precision=precision, graphs=graphs)
-        time_of("cnn", images(5_000), workers=10, m=5, steps=5, batch=500, rounds=30)
-        time_of("lstm", text(20_000), workers=143, m=72, steps=50, batch=10, rounds=2)
-        time_of("logistic", images(5_000), workers=10, m=5, steps=5, batch=64, rounds=100)
-    return 0 if good else 1
+    return timed().finish(folder) or int(not good)
+
+
+def timed() -> Record:
+    """W3 with batches of 500 and W4 as in table 1, each precision with and without recordings."""
+    record = Record("cuda", "W3 and W4 on a GPU: CNN, batch 500, 32x32; LSTM, 72 workers")
+    record.machine |= {**hardware("cuda"), "cores": os.cpu_count()}
+    for precision in PRECISIONS:
+        for graphs in (False, True):
+            time_of = partial(round_time, precision=precision, graphs=graphs)
+            group = f"{precision}{', replayed' if graphs else ''}"
+            cnn = [time_of("cnn", images(5_000), 10, 5, 5, 500, 50) for _ in range(REPEATS)]
+            lstm = [time_of("lstm", text(20_000), 143, 72, 50, 10, 2) / 50 for _ in range(REPEATS)]
+            options: dict[str, Any] = {"unit": "ms", "better": "lower", "group": group}
+            of_cnn = record.measure("CNN, a round", cnn, **options)
+            of_lstm = record.measure("LSTM, a local step of all", lstm, **options)
+        record.bound(f"CNN, a round in {precision}, ms", of_cnn, most=MOST_CNN_MS[precision])
+    record.bound("LSTM, a local step of all in bf16, ms", of_lstm, most=MOST_LSTM_MS)
+    loop = milliseconds(cudnn_loop(lanes_of(72), 72), repeats=REPEATS)
+    record.measure("a loop over workers with cuDNN", [loop], unit="ms", better="lower")
+    record.ratio("LSTM: times the loop over cuDNN", loop / of_lstm, least=LEAST_TIMES_CUDNN)
+    return record
 
 
 def agreement() -> bool:
@@ -164,15 +185,16 @@ def at_home(lanes: Lanes, task: TorchTask) -> Lanes:
 def round_time(
     model: str,
     data: Dataset,
-    *,
-    precision: Precision,
-    graphs: bool,
     workers: int,
     m: int,
     steps: int,
     batch: int,
     rounds: int,
-) -> None:
+    *,
+    precision: Precision,
+    graphs: bool,
+) -> float:
+    """Milliseconds."""
     parts = iid(data.y_train, workers, 0)
     task = TorchTask(
         make(model, data), data, parts, device="cuda", precision=precision, graphs=graphs
@@ -186,11 +208,7 @@ def round_time(
     for _ in range(rounds):
         walk.next_version()
     torch.cuda.synchronize()
-    seconds = (time.perf_counter() - start) / rounds
-    print(
-        f"{model:<10}{m} workers x {steps} steps x batch {batch}: {1e3 * seconds:.1f} ms a round, "
-        f"{1e3 * seconds / steps:.1f} ms a local step of all, {m * steps / seconds:,.0f} steps/s"
-    )
+    return 1e3 * (time.perf_counter() - start) / rounds
 
 
 def images(count: int) -> Dataset:
