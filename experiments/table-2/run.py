@@ -1,9 +1,9 @@
 """Table 2: FedProx and SCAFFOLD at the workers, alone and under anarchy."""
 
+from dataclasses import replace
 from pathlib import Path
 
-from anarchic.sim.settings import Settings
-from anarchic.study import Cell, Claim, Findings, Study, main
+from anarchic.study import Cell, Claim, Findings, Study, main, sibling
 
 # Yang, Zhang, Khanduri, Liu, "Anarchic Federated Learning", ICML 2022, arXiv:2108.09875, table
 # "Test Accuracy of FedProx and SCAFFOLD". p labels a worker, m of M workers a round, K local steps;
@@ -29,19 +29,15 @@ PAPER = {
         (None, 72, 143, 50, 0.4690, 0.4794, 0.4550, 0.4515),
     ],
 }
-AFL = {"versions_back": 5, "dynamic_steps": True}  # one of the last five versions; K from 1..2c
-SETTINGS = {
-    "fedprox": {"local_rule": "prox", "mu": 0.1},
-    "scaffold": {"local_rule": "scaffold"},
-    "afl-fedprox": {"local_rule": "prox", "mu": 0.1, **AFL},
-    "afl-scaffold": {"local_rule": "scaffold", **AFL},
+# The cells of table 1, by their place in it: its tasks, rates and rounds are those of this table.
+BASE = {(cell.task, *cell.columns.values()): cell for cell in sibling(__file__, "table-1").cells}
+PROX, SCAFFOLD = {"local_rule": "prox", "mu": 0.1}, {"local_rule": "scaffold"}
+SETTINGS = {  # a setting of table 1, and the local rule under it
+    "fedprox": ("sync-constant", PROX),
+    "scaffold": ("sync-constant", SCAFFOLD),
+    "afl-fedprox": ("async-dynamic", PROX),
+    "afl-scaffold": ("async-dynamic", SCAFFOLD),
 }
-TASKS = {
-    "lr": {"data": "mnist", "model": "logistic", "batch": 64, "rounds": 150},
-    "cnn": {"data": "cifar10", "model": "cnn", "batch": 500, "rounds": 10_000},
-    "rnn": {"data": "shakespeare", "model": "lstm", "batch": 10, "rounds": 300, "eval_every": 5},
-}
-RATES = {"lr": (1.0, 0.1), "cnn": (1.0, 0.1), "rnn": (50.0, 0.8)}  # eta, eta_L
 SEEDS = {"lr": 5, "cnn": 1, "rnn": 3, "lr-by-c": 5}
 AT_ONCE = {"lr": 32, "cnn": 8, "rnn": 12, "lr-by-c": 16}  # runs trained as lanes of one batch
 FIRST = (1, None, 10)  # p of the cells that are run before the others
@@ -89,48 +85,29 @@ test.
 """
 
 
-def step(task: str, c: int) -> dict:
-    """The rule: AFA-CD, or what divides every sum of gradients by c.
-
-    The latter is FedBuff without a discount: it steps by server_lr * mean(x_start - x_end), where
-    x_start - x_end is K * eta_L * G.
-    """
-    eta, eta_l = RATES[task.removesuffix("-by-c")]
-    if not task.endswith("-by-c"):
-        return {"rule": "afa-cd", "server_lr": eta, "local_lr": eta_l}
-    by_c = {"rule": "fedbuff", "rule_options": {"power": 0.0}}
-    return {**by_c, "server_lr": eta / c, "local_lr": eta_l}
-
-
-def cell(task: str, row: tuple, setting: str, paper: float) -> Cell:
-    p, m, M, K = row
-    return Cell(
-        name=f"{'' if p is None else f'p{p}-'}m{m}-M{M}-K{K}-{setting}",
-        task=task,
-        settings=Settings(
-            workers=M,
-            labels_per_worker=p,
-            m=m,
-            local_steps=K,
-            **TASKS[task.removesuffix("-by-c")],
-            **step(task, K),
-            **SETTINGS[setting],
-        ),
-        columns={"p": p, "m": m, "M": M, "local_steps": K, "setting": setting},
+def cell(task: str, row: list, setting: str, paper: float) -> Cell:
+    """A cell of table 1 with another local rule."""
+    under, local_rule = SETTINGS[setting]
+    base = BASE[task, *row, under]
+    return replace(
+        base,
+        name=base.name.replace(under, setting),
+        settings=replace(base.settings, **local_rule),
+        columns={**base.columns, "setting": setting},
         paper=paper,
-        turn=0 if p in FIRST else 1,
+        turn=0 if base.columns["p"] in FIRST else 1,
     )
 
 
 def cells() -> list[Cell]:
     table = [
-        cell(task, tuple(row), setting, paper)
+        cell(task, row, setting, paper)
         for task, rows in PAPER.items()
         for *row, a, b, c, d in rows
         for setting, paper in zip(SETTINGS, (a, b, c, d), strict=True)
     ]
     by_c = [
-        cell("lr-by-c", tuple(row), setting, paper)
+        cell("lr-by-c", row, setting, paper)
         for *row, _, _, c, d in PAPER["lr"]
         for setting, paper in (("afl-fedprox", c), ("afl-scaffold", d))
     ]
