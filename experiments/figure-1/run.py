@@ -4,9 +4,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from anarchic.report.figure import new_figure, style
 from anarchic.study import Cell, Claim, Findings, Picture, Study, main, sibling
-from anarchic.study.draw import draw_lines
+from anarchic.study.draw import draw_panels
 
 # Yang, Zhang, Khanduri, Liu, "Anarchic Federated Learning", ICML 2022, arXiv:2108.09875, figure 1,
 # whose images give no numbers; those of the baseline are the first column of table 1.
@@ -102,15 +101,14 @@ def draw(found: Findings, *, task: str):
     if not found.where(task=task).run.lines:
         return None
     of = {"baseline": "lr", "fedavg": "lr", "afa-cd": task, "afa-cs": task}
-    figure = new_figure(10.4, 6.8)
-    for index, p in enumerate(P):
-        axes = figure.add_subplot(2, 2, index + 1)
-        lines = [(text, found.one(task=of[a], p=p, algorithm=a)) for a, text in ALGORITHMS.items()]
-        draw_lines(axes, lines)
-        style(axes, title=f"LR on MNIST, p = {p}", x="round", y="test accuracy")
-        if index == 0:
-            axes.legend(loc="lower right", frameon=False, fontsize=9)
-    return figure
+    return draw_panels(
+        {
+            f"LR on MNIST, p = {p}": [
+                (label, found.one(task=of[a], p=p, algorithm=a)) for a, label in ALGORITHMS.items()
+            ]
+            for p in P
+        }
+    )
 
 
 STUDY = Study(

@@ -3,9 +3,8 @@
 from functools import partial
 from pathlib import Path
 
-from anarchic.report.figure import new_figure, style
 from anarchic.study import Findings, Picture, Study, main, sibling
-from anarchic.study.draw import draw_lines
+from anarchic.study.draw import draw_panels
 
 TABLE = sibling(__file__, "table-1")  # whose runs are drawn
 SETTINGS = ("sync-constant", "sync-dynamic", "async-constant", "async-dynamic")
@@ -38,16 +37,15 @@ def draw(found: Findings, *, caption: str, shown: dict, panels: tuple):
     chosen = found.where(**shown)
     if not chosen.run.lines:
         return None
-    columns = min(2, len(panels))
-    figure = new_figure(5.2 * columns, 3.4 * -(-len(panels) // columns))
-    for index, p in enumerate(panels):
-        axes = figure.add_subplot(-(-len(panels) // columns), columns, index + 1)
-        draw_lines(axes, [(setting, chosen.one(p=p, setting=setting)) for setting in SETTINGS])
-        title = caption if p is None else f"{caption.split(',')[0]}, p = {p}"
-        style(axes, title=title, x="round", y="test accuracy")
-        if axes.lines and index == 0:
-            axes.legend(loc="lower right", frameon=False, fontsize=9)
-    return figure
+    name = caption.split(",")[0]
+    return draw_panels(
+        {
+            caption if p is None else f"{name}, p = {p}": [
+                (setting, chosen.one(p=p, setting=setting)) for setting in SETTINGS
+            ]
+            for p in panels
+        }
+    )
 
 
 STUDY = Study(

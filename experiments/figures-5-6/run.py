@@ -5,11 +5,10 @@ from functools import partial
 from pathlib import Path
 
 from anarchic.core.rules import AfaCs
-from anarchic.report.figure import new_figure, style
 from anarchic.sim.experiment import Experiment
 from anarchic.sim.settings import Settings, build
 from anarchic.study import Cell, Claim, Findings, Job, Picture, Study, main, sibling, tiny
-from anarchic.study.draw import draw_lines
+from anarchic.study.draw import draw_panels
 
 # Yang, Zhang, Khanduri, Liu, "Anarchic Federated Learning", ICML 2022, arXiv:2108.09875, appendix,
 # figures "Test accuracy ... with asynchrony and dynamic local steps". Their images give no numbers;
@@ -146,15 +145,14 @@ def draw(found: Findings, *, task: str, name: str):
     chosen = found.where(task=task)
     if not chosen.where(arrivals=("biased", "biased-afa-cs")).run.lines:
         return None
-    figure = new_figure(10.4, 6.8)
-    for index, p in enumerate(P):
-        axes = figure.add_subplot(2, 2, index + 1)
-        lines = [(label, chosen.one(p=p, arrivals=a)) for a, label in ARRIVALS.items()]
-        draw_lines(axes, lines)
-        style(axes, title=f"{name}, p = {p}", x="round", y="test accuracy")
-        if index == 0:
-            axes.legend(loc="lower right", frameon=False, fontsize=9)
-    return figure
+    return draw_panels(
+        {
+            f"{name}, p = {p}": [
+                (label, chosen.one(p=p, arrivals=a)) for a, label in ARRIVALS.items()
+            ]
+            for p in P
+        }
+    )
 
 
 def compare(text: str, *, task: str, of: str, over: str, **bound) -> Claim:
