@@ -6,8 +6,8 @@ from pathlib import Path
 
 from anarchic.core.rules import AfaCs
 from anarchic.sim.experiment import Experiment
-from anarchic.sim.settings import Settings, build
-from anarchic.study import Cell, Claim, Findings, Job, Picture, Study, main, sibling, tiny
+from anarchic.sim.settings import build
+from anarchic.study import Cell, Claim, Findings, Job, Picture, Study, main, sibling
 from anarchic.study.draw import draw_panels
 
 # Yang, Zhang, Khanduri, Liu, "Anarchic Federated Learning", ICML 2022, arXiv:2108.09875, appendix,
@@ -95,9 +95,7 @@ def train_divided_by_c(job: Job) -> Experiment:
     """AFA-CS by the cell's settings, with ``DividedByC`` around it."""
     asked = dict(job.cell.settings)
     c = asked.pop("divided_by")
-    settings = Settings.from_record({name: v for name, v in asked.items() if name != "smoke"})
-    settings = tiny(settings) if job.smoke else settings
-    made = build(replace(settings, seed=job.seed, device=job.device, precision=job.precision))
+    made = build(job.settings_of(asked))
     return replace(made, rule=DividedByC(made.rule, c), about={**made.about, "divided_by": c})
 
 

@@ -12,7 +12,7 @@ from anarchic.report.figure import line_style, new_figure, style
 from anarchic.sim.experiment import Experiment
 from anarchic.sim.run import Run
 from anarchic.sim.settings import Settings, build, make_table
-from anarchic.study import Cell, Claim, Findings, Job, Picture, Study, accuracies, main, tiny
+from anarchic.study import Cell, Claim, Findings, Job, Picture, Study, accuracies, main
 from anarchic.study.tables import fixed
 
 M, N, K = 5, 10, 5  # updates a step, workers, local steps
@@ -73,11 +73,9 @@ def one_by_one(table: Timetable) -> Timetable:
 
 def train_fedasync(job: Job) -> Experiment:
     """FedAsync on the timetable that the other rules meet."""
-    asked = {name: value for name, value in job.cell.settings.items() if name != "smoke"}
+    asked = {**job.cell.settings, "rule": "afa-cd", "m": M}
     mixing = asked.pop("mixing")
-    settings = replace(Settings.from_record(asked), rule="afa-cd", m=M)
-    settings = tiny(settings) if job.smoke else settings
-    settings = replace(settings, seed=job.seed, device=job.device, precision=job.precision)
+    settings = job.settings_of(asked)
     table = one_by_one(make_table(settings, N))
     return replace(
         build(settings),

@@ -21,7 +21,7 @@ from anarchic.report.figure import line_style, new_figure, style
 from anarchic.sim.experiment import Experiment
 from anarchic.sim.run import Run
 from anarchic.sim.settings import Settings, build
-from anarchic.study import Cell, Claim, Findings, Job, Picture, Study, accuracies, main, tiny
+from anarchic.study import Cell, Claim, Findings, Job, Picture, Study, accuracies, main
 from anarchic.study.tables import fixed, markdown
 
 # Yang, Zhang, Khanduri, Liu, "Anarchic Federated Learning", ICML 2022, arXiv:2108.09875, appendix:
@@ -132,9 +132,9 @@ def timetable(workers: str, who: str | None, seed: int, rounds: int) -> Timetabl
 
 def train(job: Job) -> Experiment:
     asked = job.cell.settings
-    settings = replace(COMMON, rule=asked["rule"], server_lr=asked["server_lr"], seed=job.seed)
-    settings = tiny(settings) if job.smoke else settings
-    made = build(replace(settings, device=job.device, precision=job.precision))
+    settings = replace(COMMON, rule=asked["rule"], server_lr=asked["server_lr"])
+    settings = job.settings_of(settings)
+    made = build(settings)
     table = timetable(asked["habits"], asked["who"], job.seed, settings.rounds)
     return replace(made, timetable=table, about={**made.about, **asked})
 

@@ -9,7 +9,7 @@ import numpy as np
 from anarchic.core.around import Reweighted
 from anarchic.sim.engine import Walk
 from anarchic.sim.settings import Settings, build, dealt
-from anarchic.study import Cell, Claim, Findings, Job, Study, main, tiny
+from anarchic.study import Cell, Claim, Findings, Job, Study, main
 from anarchic.study.tables import markdown
 
 # Yang, Zhang, Khanduri, Liu, "Anarchic Federated Learning", ICML 2022, arXiv:2108.09875, table
@@ -235,9 +235,7 @@ class Lengths(Reweighted):
 
 def measure_norms(job: Job) -> dict:
     """How long updates are in the last rounds of a short run."""
-    asked = {name: value for name, value in job.cell.settings.items() if name != "smoke"}
-    settings = Settings(**asked, device=job.device, precision=job.precision, seed=job.seed)
-    experiment = build(tiny(settings) if job.smoke else settings)
+    experiment = build(job.settings_of(job.cell.settings))
     rule = Lengths(experiment.rule)
     walk = Walk(replace(experiment, rule=rule))
     while walk.version < experiment.timetable.rounds:
@@ -265,9 +263,7 @@ def data_cells() -> list[Cell]:
 
 def measure_data(job: Job) -> dict:
     """How many samples there are, and how many a worker has to train with."""
-    asked = {name: value for name, value in job.cell.settings.items() if name != "smoke"}
-    settings = Settings(**asked, seed=job.seed)
-    data, parts = dealt(tiny(settings) if job.smoke else settings)
+    data, parts = dealt(job.settings_of(job.cell.settings))
     return {"classes": data.classes, **samples(len(data.y_train), len(data.y_test), parts)}
 
 

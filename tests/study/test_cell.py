@@ -52,6 +52,14 @@ def test_a_job_puts_seed_and_device_into_the_settings():
     assert (settings.rounds, settings.seed, settings.device) == (7, 4, "cuda")
 
 
+def test_a_job_makes_settings_of_a_mapping_and_tiny_ones_in_a_smoke_run():
+    asked = {"data": "mnist", "rounds": 7, "workers": 2, "arrival_probs": [0.9, 0.1]}
+    full = Job(cell(), seed=4).settings_of(asked)
+    assert (full.data, full.rounds, full.arrival_probs, full.seed) == ("mnist", 7, (0.9, 0.1), 4)
+    smoke = Job(cell(), seed=4, smoke=True).settings_of({**asked, "smoke": True})
+    assert (smoke.data, smoke.rounds, smoke.workers, smoke.seed) == ("digits", 3, 2, 4)
+
+
 def test_what_cannot_be_a_cell_is_refused():
     with pytest.raises(ConfigError, match="named as its files"):
         replace(trained(), name="p/1")

@@ -61,8 +61,9 @@ Begin with the usual ones: ``read=lambda run: {**accuracies(run), "rounds_to_85"
 of metrics, one an evaluation, are ``run.metrics``. ``Study.show`` lists more numbers for tables,
 and ``Study.tables`` has the functions of ``Findings`` that give a task's table another form. Cells
 run in the order of the table but for ``turn``: those of a lower one come first.
-In a smoke run ``Settings`` become ``tiny``, on the embedded digits; your ``train`` and ``measure``
-look at ``job.smoke`` themselves, and find ``job.cell.settings`` with ``smoke=True`` added.
+In a smoke run ``Settings`` become tiny, on the embedded digits; your ``train`` and ``measure`` look
+at ``job.smoke`` themselves, and find ``job.cell.settings`` with ``smoke=True`` added. Where these
+name settings of a run, ``job.settings_of`` makes ``Settings`` of them, tiny ones in a smoke run.
 
 Findings. Claims, pictures and ``Study.notes`` (more Markdown) are functions of ``Findings``, a line
 for each cell: ``found.where(task="lr", p=(2, 5)).one(setting="biased").ours``, ``.spread``,
@@ -79,7 +80,7 @@ Everything here runs with NumPy, PyTorch and safetensors alone, from ``src``; Ri
 are used where they are installed.
 """
 
-from anarchic.study.cell import Cell, Job, tiny
+from anarchic.study.cell import Cell, Job
 from anarchic.study.find import sibling
 from anarchic.study.findings import Findings, Line
 from anarchic.study.flags import Flags, main
@@ -100,5 +101,4 @@ __all__ = [
     "curve_of",
     "main",
     "sibling",
-    "tiny",
 ]

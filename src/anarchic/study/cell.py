@@ -98,12 +98,18 @@ class Job:
         """The cell's settings for this seed and device."""
         if not isinstance(self.cell.settings, Settings):
             raise ConfigError(f"Cell {self.cell.name!r} has no Settings; see job.cell.settings.")
+        return self.settings_of(self.cell.settings)
+
+    def settings_of(self, asked: Settings | Mapping[str, Any]) -> Settings:
+        """What ``train`` or ``measure`` asks for, for this seed and device; tiny in a smoke run."""
+        if not isinstance(asked, Settings):
+            asked = Settings.from_record({n: v for n, v in asked.items() if n != "smoke"})
         where: dict[str, Any] = {
             "device": self.device,
             "precision": self.precision,
             "graphs": self.graphs,
         }
-        return replace(self.cell.settings, seed=self.seed, **where)
+        return replace(tiny(asked) if self.smoke else asked, seed=self.seed, **where)
 
 
 def tiny(settings: Settings) -> Settings:
