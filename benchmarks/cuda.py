@@ -49,7 +49,7 @@ from anarchic.train.torch_task import Precision, TorchTask
 from benchmarks.kernels_lstm import cudnn_loop, lanes_of, milliseconds
 from benchmarks.record import RESULTS, Record
 
-LOCAL_RULES: tuple[LocalRule, ...] = (Sgd(), Prox(0.1), Momentum(0.9), Scaffold())
+LOCAL_RULES: tuple[LocalRule, ...] = (Sgd(), Prox(0.1), Momentum(0.9), Scaffold(), Scaffold(1))
 PRECISIONS: tuple[Precision, ...] = ("tf32", "bf16")
 REPEATS = 3
 MOST_CNN_MS = {"tf32": 14.0, "bf16": 10.0}
@@ -108,7 +108,7 @@ def agreement() -> bool:
         for dtype, limit in LIMITS.items():
             for name, far in run_differences(model, data, dtype).items():
                 good &= far < limit
-                print(f"{model:<10}{dtype:<10}{name:<24}{far:>10.1e}  limit {limit:.0e}")
+                print(f"{model:<10}{dtype:<10}{name:<32}{far:>10.1e}  limit {limit:.0e}")
     return good
 
 
@@ -133,7 +133,7 @@ def short_runs(model: str, data: Dataset, dtype: Any, device: str) -> dict[str, 
         "late": Sampler(10, 5, UniformSteps(3), versions_back=3).timetable(0, 6),
     }
     return {
-        f"{type(rule).__name__} {age}": Experiment(
+        f"{rule} {age}": Experiment(
             task,
             Carry(AfaCd(5), rule.shares, 10) if rule.shares else AfaCd(5),
             table,

@@ -27,7 +27,7 @@ from anarchic.train.task import Lanes
 from tests.train.conftest import WORKERS, make_task
 
 MODELS = ["quadratic", "logistic", "logistic-crops", "mlp", "cnn", "lstm"]
-RULES = [Sgd(), Prox(0.1), Momentum(0.9), Scaffold()]
+RULES = [Sgd(), Prox(0.1), Momentum(0.9), Scaffold(), Scaffold(option=1)]
 
 
 def walked(task, work, rounds, backend):

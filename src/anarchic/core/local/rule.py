@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Protocol
 
-Array = Any  # a NumPy array or a torch tensor, (dim,) or (lanes, dim); only + - * / are used
+Array = Any  # a NumPy array or a torch tensor, (dim,) or (lanes, dim)
 Held = dict[str, Array]
 
 
