@@ -132,6 +132,9 @@ OPTIONS: Mapping[str, Option] = {
     "graphs": Option(
         _RUN, "Let cuda replay local steps from a recording.", stands_for="it does, on cuda"
     ),
+    "compiled": Option(
+        _RUN, "Use loops compiled by Numba, if there are any.", stands_for="in a long run"
+    ),
     "threads": Option(
         _RUN, "Threads that train.", None, "1 for logistic and lstm, else torch's choice"
     ),

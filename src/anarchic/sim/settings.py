@@ -59,6 +59,7 @@ SPREADS: dict[str, Callable[[], Any]] = {
     "exponential": ExponentialSpread,
     "lognormal": lambda: LogNormalSpread(1.0),
 }
+LONG = 25_000  # local steps; in fewer, what Numba takes to load is not won back
 WORKERS = 10  # where neither the settings nor the roles of the data say how many
 CLOCKLESS = ("versions_back", "replace", "arrival_probs")  # what only the sampler has
 CLOCKED = (
@@ -121,6 +122,7 @@ class Settings:
     dtype: Literal["float32", "float64"] = "float32"
     precision: Literal["ieee", "tf32", "bf16"] = "ieee"  # of products on a GPU
     graphs: bool | None = None  # a GPU replays its local steps from a recording; None: it does
+    compiled: bool | None = None  # loops by Numba, where there are any; None: in a long run
     threads: int | None = None
     eval_every: int | None = None
     target_accuracy: float | None = None
@@ -192,7 +194,7 @@ def build(settings: Settings) -> Experiment:
     data, parts = dealt(settings)
     timetable = make_table(settings, len(parts))
     return Experiment(
-        task=_task(settings, data, parts),
+        task=_task(settings, data, parts, int(timetable.local_steps.sum())),
         rule=make_rule(settings, len(parts), staleness=int(timetable.staleness.max())),
         timetable=timetable,
         work=LocalWork(_local_rule(settings), settings.local_lr, settings.batch),
@@ -321,7 +323,7 @@ def _local_rule(settings: Settings) -> LocalRule:
     return local
 
 
-def _task(settings: Settings, data: Dataset, parts: Parts) -> Task:
+def _task(settings: Settings, data: Dataset, parts: Parts, local_steps: int) -> Task:
     try:
         import torch
     except ModuleNotFoundError as error:
@@ -340,6 +342,7 @@ def _task(settings: Settings, data: Dataset, parts: Parts) -> Task:
         augment=settings.augment,
         precision=settings.precision,
         graphs=settings.graphs,
+        compiled=local_steps >= LONG if settings.compiled is None else settings.compiled,
     )
     # In any case: the number holds for the process, and the last run may have changed it.
     torch.set_num_threads(settings.threads or task.fitting_threads)

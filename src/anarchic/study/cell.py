@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from anarchic.sim.run import Run
 
 # What changes where and how fast a run is computed, but not what is asked: a result holds for all.
-WHERE = ("data_dir", "device", "precision", "graphs", "threads", "backend", "lookahead", "seed")
+WHERE = (
+    *("data_dir", "device", "precision", "graphs", "compiled"),
+    *("threads", "backend", "lookahead", "seed"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +111,7 @@ class Job:
             "device": self.device,
             "precision": self.precision,
             "graphs": self.graphs,
+            "compiled": True,  # a run is short, but it is one of many
         }
         return replace(tiny(asked) if self.smoke else asked, seed=self.seed, **where)
 

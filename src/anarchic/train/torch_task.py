@@ -51,7 +51,8 @@ class TorchTask:
     of ``cross_entropy`` over lanes, which then replaces autograd; on a CPU it is given NumPy
     arrays, whose small products are several times as fast as torch's. On a GPU ``precision`` says
     how matrices are multiplied, and a local step is recorded once and replayed unless ``graphs`` is
-    False, for a module whose operators wait for the host.
+    False, for a module whose operators wait for the host. ``compiled`` lets loops be compiled by
+    Numba, if that is installed and the data suit; it takes a second to load.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class TorchTask:
         augment: bool | None = None,
         precision: Precision = "ieee",
         graphs: bool | None = None,
+        compiled: bool = True,
     ) -> None:
         _check_module(module)
         self.device, self.dtype = _device(device), getattr(torch, dtype)
@@ -103,7 +105,7 @@ class TorchTask:
         self._sparse = None
         if self._uses_numpy:
             self._x, self._y = self._x.numpy(), self._y.numpy()
-            self._sparse = _sparse(module, self._data)
+            self._sparse = _sparse(module, self._data) if compiled else None
 
     @property
     def fitting_threads(self) -> int:
@@ -121,7 +123,8 @@ class TorchTask:
 
     @property
     def kin(self) -> Hashable:
-        return self._data, type(self.module), self.layout, self.loss, self.precision
+        how = self.precision, self._sparse is None
+        return self._data, type(self.module), self.layout, self.loss, *how
 
     def joined(self, others: Sequence[TorchTask]) -> TorchTask:
         tasks = [self, *others]
