@@ -218,7 +218,8 @@ def added(typing, row, times, other):
         alone = builder.insert_element(left.type(ir.Undefined), factor, ir.IntType(32)(0))
         everywhere = ir.VectorType(ir.IntType(32), WIDTH)([0] * WIDTH)
         factors = builder.shuffle_vector(alone, alone, everywhere)
-        return builder.fadd(left, builder.fmul(factors, right))
+        fuse = ("contract",)
+        return builder.fadd(left, builder.fmul(factors, right, flags=fuse), flags=fuse)
 
     return row(row, row.dtype, row), code
 
