@@ -7,6 +7,7 @@ last update that starts from it has been computed.
 
 from __future__ import annotations
 
+from collections import Counter
 from math import isfinite
 from typing import Any
 
@@ -80,9 +81,8 @@ class Walk:
         table, rows = self.experiment.timetable, self._asked
         self._results.update({row: (results, lane) for lane, row in enumerate(rows.tolist())})
         self._computed[rows] = True
-        versions = table.base_version[rows]
-        np.subtract.at(self._needed, versions, 1)
-        for version in np.unique(versions).tolist():
+        for version, lanes in Counter(table.base_version[rows].tolist()).items():
+            self._needed[version] -= lanes
             if self._needed[version] == 0:
                 del self._snapshots[version]
 
@@ -120,16 +120,16 @@ class Walk:
 
     def _lanes(self, rows: Integers) -> Lanes:
         experiment, table = self.experiment, self.experiment.timetable
-        worker = table.worker[rows]
-        versions, snapshot = np.unique(table.base_version[rows], return_inverse=True)
+        worker, bases = table.worker[rows], table.base_version[rows].tolist()
+        place = {version: index for index, version in enumerate(dict.fromkeys(bases))}
         return Lanes(
             experiment.seed,
             worker,
             table.visit[rows],
             table.local_steps[rows],
             [self._works[w] for w in worker.tolist()],
-            [self._snapshots[v] for v in versions.tolist()],
-            snapshot,
+            [self._snapshots[version] for version in place],
+            np.array([place[version] for version in bases]),
             self._kept_by(worker),
         )
 
