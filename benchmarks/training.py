@@ -149,18 +149,20 @@ class Race:
         self.note()
 
     def once(self, contestant: Contestant, found: Found) -> None:
-        """Run a contestant once; what went wrong stays with it."""
+        """Run a contestant once; what went wrong stays with it, unless it has run before."""
         began = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="b", ignore_cleanup_errors=True) as folder:
             into = Path(folder) / "found.json"
-            found.why_not = started(contestant, self.workload, self.rounds, into)
-            if found.why_not:
-                print(f"{self.workload.name} {contestant.name}: {found.why_not}", flush=True)
+            why_not = started(contestant, self.workload, self.rounds, into)
+            if why_not:
+                print(f"{self.workload.name} {contestant.name}: {why_not}", flush=True)
+                found.why_not = found.why_not if found.rates else why_not
                 return
             said = json.loads(into.read_text(encoding="utf-8"))
             with np.load(into.with_suffix(".npz")) as params:
                 reached = accuracy(self.workload, self.held, dict(params))
         self.record.versions.update(said["versions"])
+        found.why_not = ""
         if reached < self.start + self.workload.least_gain and self.rounds == self.workload.rounds:
             found.why_not = f"void: it ended with a test accuracy of {reached:.1%}"
         found.rates.append(said["rate"])

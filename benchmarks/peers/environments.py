@@ -56,7 +56,7 @@ def missing(name: str, place: Path = PLACE) -> str:
 
 
 def last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in text.splitlines() if line.strip(" =-")]
     return lines[-1] if lines else "it said nothing"
 
 
