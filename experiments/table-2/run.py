@@ -194,8 +194,9 @@ def failures(found: Findings) -> str:
     lines = scaffold.where(task=("cnn", "cnn-option-1")).run
     if not lines.lines:
         return ""
-    courses = "\n".join(map(course, lines))
-    return "\n\n".join(["## SCAFFOLD on CIFAR-10", courses, WHY.strip(), by_option(scaffold)])
+    told = ["## SCAFFOLD on CIFAR-10", "\n".join(map(course, lines))]
+    why = [WHY.strip()] if any(map(diverged, lines)) else []
+    return "\n\n".join([*told, *why, by_option(scaffold)]).strip()
 
 
 def by_option(scaffold: Findings) -> str:
