@@ -92,8 +92,10 @@ class TorchTask:
 
         # Over lanes with weights of their own, vmap makes grouped convolutions, slow on a CPU.
         self._by_lane = on_cpu and self._closed_form is None and _has_convolutions(module)
-        # The samples of more lanes than that would not stay in a core's own cache.
-        self.abreast = 1 if self._by_lane else 8 if self._uses_numpy else None
+        self._in_torch = on_cpu and self._closed_form is not None and not self._uses_numpy
+        # What more lanes than that work with would not stay in a core's own cache.
+        few = 8 if self._uses_numpy else 12 if self._in_torch else None
+        self.abreast = 1 if self._by_lane else few
 
         self.samples: Integers = np.array([len(part) for part in parts], np.int64)
         self._worker = np.arange(len(parts))  # as random numbers know them
@@ -109,12 +111,12 @@ class TorchTask:
 
     @property
     def fitting_threads(self) -> int:
-        """The arrays of a closed form are small: threads would wait for each other."""
-        return OWN_THREADS if self._closed_form is None else 1
+        """NumPy's arrays are small: threads would wait for each other."""
+        return 1 if self._uses_numpy else OWN_THREADS
 
     @property
     def threads(self) -> int:
-        return torch.get_num_threads() if self._by_lane else 1
+        return torch.get_num_threads() if self._by_lane or self._in_torch else 1
 
     def _deal(self, dealt: Integers) -> None:
         """Say which samples the workers hold, one worker after another."""
