@@ -21,8 +21,8 @@ from anarchic.core.types import Integers
 Array = Any  # int64 or float64, NumPy or torch
 
 MASK = 0xFFFFFFFF
-STREAMS = {"samples": 0, "augment": 1, "noise": 2}  # what a number is for
-_STREAM_BITS = 24  # a visit has fewer local steps than two to this power
+# What a number is for, in a counter's word above the local step: a visit has fewer than 2^24.
+STREAMS = {"samples": 0, "augment": 1 << 24, "noise": 2 << 24}
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class Draws:
         """(lanes, steps, count) integers, uniform on 0 .. 2^32 - 1, as int64."""
         blocks = -(-count // 4)
         if self.fast:
-            return self._by_loop(STREAMS[stream] << _STREAM_BITS, blocks)[:, :, :count]
+            return self._by_loop(STREAMS[stream], blocks)[:, :, :count]
         counter = (
             self.put(np.arange(blocks)[None, None, :]),
-            self.put((np.arange(self.steps) | (STREAMS[stream] << _STREAM_BITS))[None, :, None]),
+            self.put((np.arange(self.steps) | STREAMS[stream])[None, :, None]),
             self.put(self.visit.astype(np.int64)[:, None, None]),
             self.put(self.worker.astype(np.int64)[:, None, None]),
         )

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from anarchic.core.types import Integers
 from anarchic.errors import ConfigError
-from anarchic.train.draws import _STREAM_BITS, MASK, STREAMS, Draws
+from anarchic.train.draws import MASK, STREAMS, Draws
 from anarchic.train.images import PAD
 
 try:
@@ -41,15 +41,14 @@ def lane_numbers(draws: Draws, held: Integers, first: Integers) -> Integers:
 def pick_samples(lanes: Tensor, dealt: Tensor, steps: int, batch: int) -> Tensor:
     """(lanes, steps, batch) samples, each one of those dealt to the lane's worker."""
     picked = dealt.new_empty((len(lanes), steps, batch))
-    _launch(_samples, lanes, steps, batch, dealt, picked, STREAMS["samples"] << _STREAM_BITS)
+    _launch(_samples, lanes, steps, batch, dealt, picked, STREAMS["samples"])
     return picked
 
 
 def pick_crops(lanes: Tensor, steps: int, batch: int) -> Tensor:
     """(lanes, steps, batch, 3): row, column and flip of every sample."""
     picked = lanes.new_empty((len(lanes), steps, batch, 3))
-    stream = STREAMS["augment"] << _STREAM_BITS
-    _launch(_crops, lanes, steps, 3 * batch, picked, 2 * PAD + 1, stream)
+    _launch(_crops, lanes, steps, 3 * batch, picked, 2 * PAD + 1, STREAMS["augment"])
     return picked
 
 
