@@ -156,7 +156,8 @@ class Race:
             why_not = started(contestant, self.workload, self.rounds, into)
             if why_not:
                 print(f"{self.workload.name} {contestant.name}: {why_not}", flush=True)
-                found.why_not = found.why_not if found.rates else why_not
+                if not found.rates:
+                    found.why_not = why_not
                 return
             said = json.loads(into.read_text(encoding="utf-8"))
             with np.load(into.with_suffix(".npz")) as params:
