@@ -1,8 +1,9 @@
 """The CNN's Triton kernels on a GPU: are they right, how long does each take, with which tiles.
 
     python -m benchmarks.kernels_cnn    # with PYTHONPATH=src on a GPU host
+    python -m benchmarks.kernels_cnn --precision tf32 --lanes 5
 
-Gradients are checked against autograd in float32. Then every kernel is timed with a few tiles at
+Gradients are checked against autograd in float32. Then every kernel is timed with some tiles at
 80 lanes x batch 500 x 32x32, and the whole step with the best of them at 5, 20 and 80 lanes. The
 lines that end each precision belong into ``TILES`` of ``anarchic.models.tiles_cuda``. Times are
 medians between CUDA events. The same convolutions of one lane by cuDNN, and ``vmap(grad)`` of the
@@ -11,9 +12,10 @@ module, stand beside them.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from statistics import median
@@ -28,7 +30,7 @@ from anarchic.models.cnn import Cnn
 from anarchic.models.cnn_cuda import Sizes, Step, lane_gradients
 from anarchic.models.conv_cuda import Conv, input_gradients, pack_images
 from anarchic.models.dense_cuda import loss_gradients
-from anarchic.models.tiles_cuda import SPLITS, TILES, Tile
+from anarchic.models.tiles_cuda import TILES, Tile
 from anarchic.train import crops_cuda
 from anarchic.train.images import PAD
 
@@ -36,45 +38,108 @@ LANES, BATCH, SIZES = (5, 20, 80), 500, Sizes(3, 32, 10)
 LIMITS = {"ieee": 1e-5, "tf32": 5e-3, "bf16": 5e-2}
 COMPILERS = 12  # processes that fill Triton's cache before anything is timed
 
-TRIED = {
+TRIED: dict[str, dict[str, list[Tile]]] = {
     "bf16": {
-        "conv1": [(128, 64, 4, 2), (128, 64, 8, 3), (128, 16, 4, 4), (64, 64, 4, 3)],
-        "conv2": [(128, 64, 8, 3), (128, 64, 8, 4), (64, 64, 4, 4), (128, 32, 8, 4)],
-        "inputs2": [(128, 64, 8, 2), (64, 64, 4, 2), (128, 64, 8, 1), (64, 64, 4, 1)],
-        "weights1": [(64, 256, 8, 2), (128, 256, 8, 2), (64, 64, 4, 3), (32, 256, 8, 3)],
-        "weights2": [(64, 128, 8, 2), (32, 128, 8, 4), (32, 64, 4, 3), (64, 128, 8, 3)],
-        "dense": [(128, 64, 8, 3, 128), (128, 64, 4, 4, 64), (64, 64, 4, 4, 128)],
+        "conv1": [Tile(128, 64, 4, 2), Tile(128, 64, 8, 3), Tile(128, 16, 4, 4), Tile(64, 64, 4)],
+        "conv2": [
+            Tile(128, 64, 8, 3),
+            Tile(128, 64, 8, 4),
+            Tile(64, 64, 4, 4),
+            Tile(128, 32, 8, 4),
+        ],
+        "inputs2": [
+            Tile(128, 64, 8, 2),
+            Tile(64, 64, 4, 2),
+            Tile(128, 64, 8, 1),
+            Tile(64, 64, 4, 1),
+        ],
+        "weights1": [
+            Tile(rows, depth, warps, stages, splits=splits)
+            for rows, depth, warps, stages in ((64, 256, 8, 2), (64, 64, 4, 3), (32, 256, 8, 3))
+            for splits in (8, 16, 32)
+        ],
+        "weights2": [
+            Tile(rows, depth, warps, stages, splits=splits)
+            for rows, depth, warps, stages in ((64, 128, 8, 2), (32, 128, 8, 4), (32, 64, 4, 3))
+            for splits in (1, 2, 4)
+        ],
+        "dense": [Tile(128, 64, 8, 3, 128), Tile(128, 64, 4, 4, 64), Tile(64, 64, 4, 4, 128)],
     },
     "tf32": {
-        "conv1": [(128, 32, 8, 2), (64, 16, 4, 3)],
-        "conv2": [(128, 32, 8, 3), (64, 32, 4, 3)],
-        "inputs2": [(128, 64, 8, 1), (64, 64, 4, 1)],
-        "weights1": [(32, 256, 8, 2), (32, 64, 4, 3)],
-        "weights2": [(32, 128, 8, 2), (32, 64, 4, 3)],
-        "dense": [(128, 32, 8, 3, 128), (64, 32, 4, 3, 64)],
+        "conv1": [
+            *(Tile(rows, 16, 4, stages) for rows in (64, 128) for stages in (2, 3, 4)),
+            *(Tile(64, 32, 4, stages) for stages in (1, 2, 3)),
+            *(Tile(128, depth, 8, stages) for depth in (16, 32) for stages in (2, 3)),
+            *(Tile(256, depth, 8, 2) for depth in (16, 32)),
+        ],
+        "conv2": [
+            *(Tile(64, depth, 4, stages) for depth in (16, 32) for stages in (2, 3, 4)),
+            *(Tile(128, depth, 8, stages) for depth in (16, 32) for stages in (2, 3, 4)),
+            *(Tile(64, depth, 8, 2) for depth in (32, 64)),
+        ],
+        "inputs2": [
+            *(Tile(rows, 64, 4, stages) for rows in (32, 64) for stages in (1, 2)),
+            *(Tile(rows, 64, 8, stages) for rows in (64, 128) for stages in (1, 2)),
+        ],
+        "weights1": [
+            Tile(rows, depth, warps, stages, splits=splits)
+            for rows, depth, warps, stages in (
+                (32, 64, 4, 3),
+                (32, 64, 4, 2),
+                (64, 64, 4, 2),
+                (32, 256, 8, 2),
+                (16, 64, 4, 3),
+            )
+            for splits in (16, 32, 64)
+        ],
+        "weights2": [
+            Tile(rows, depth, warps, stages, splits=splits)
+            for rows, depth, warps, stages in (
+                (32, 128, 8, 2),
+                (32, 128, 8, 1),
+                (16, 128, 8, 3),
+                (32, 64, 4, 2),
+                (32, 64, 8, 2),
+            )
+            for splits in (2, 4, 7)
+        ],
+        "dense": [
+            *(Tile(128, 32, 8, stages, 128) for stages in (3, 4)),
+            *(Tile(64, 32, 4, stages, 64) for stages in (3, 4, 5)),
+            *(Tile(64, 64, 4, stages, 64) for stages in (2, 3)),
+            *(Tile(64, 32, 4, stages, 128) for stages in (3, 4)),
+            *(Tile(128, 32, 4, stages, 64) for stages in (3, 4)),
+            *(Tile(128, 32, 8, stages, 64) for stages in (3, 4)),
+            Tile(32, 64, 4, 3, 64),
+            Tile(64, 64, 4, 3, 32),
+        ],
     },
 }
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description="The CNN's GPU kernels.")
+    parser.add_argument("--precision", nargs="+", choices=list(TRIED), default=list(TRIED))
+    parser.add_argument("--lanes", type=int, default=max(LANES), help="at which tiles are chosen")
+    asked = parser.parse_args()
     if not torch.cuda.is_available():
         print("no GPU here")
         return 0
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}", flush=True)
-    compile_ahead()
+    compile_ahead(asked.precision)
     agreeing = [agrees(precision) for precision in LIMITS]
-    for precision in TRIED:
-        choose(precision)
+    for precision in asked.precision:
+        choose(precision, asked.lanes)
         step_times(precision)
-    pieces("bf16", lanes=80)
+        pieces(precision, asked.lanes)
     libraries()
     return 0 if all(agreeing) else 1
 
 
-def compile_ahead() -> None:
+def compile_ahead(precisions: list[str]) -> None:
     """Compile all that will be timed, side by side: Triton keeps it on disk."""
     start = time.perf_counter()
-    jobs = [(p, name, tile) for p in TRIED for name in TRIED[p] for tile in tiles(p, name)]
+    jobs = [(p, name, tile) for p in precisions for name in TRIED[p] for tile in TRIED[p][name]]
     jobs += [("ieee", name, tile) for name, tile in TILES["ieee"].items()]
     with ProcessPoolExecutor(COMPILERS, mp_context=get_context("spawn")) as pool:
         for failure in pool.map(compile_one, jobs):
@@ -91,11 +156,6 @@ def compile_one(job: tuple[str, str, Tile]) -> str:
     except Exception as problem:  # whatever a tile that does not fit may raise
         return f"{precision} {name} {short(tile)}: {first_line(problem)}"
     return ""
-
-
-def tiles(precision: str, name: str) -> Iterator[Tile]:
-    for rows, depth, warps, stages, *columns in TRIED[precision][name]:
-        yield Tile(rows, depth, warps, stages, *columns)
 
 
 class Bench:
@@ -184,15 +244,14 @@ def flat_params() -> Tensor:
     return torch.cat([tensors[name].detach().flatten() for name in SIZES.layout.names])
 
 
-def choose(precision: str) -> None:
-    """Time every kernel with every tile at the most lanes, and keep the best."""
-    lanes = max(LANES)
+def choose(precision: str, lanes: int) -> None:
+    """Time every kernel with every tile, and keep the best."""
     bench = Bench(precision, lanes)
-    print(f"\n{precision}, {lanes} lanes: us a lane, by rows/depth/warps/stages/columns")
+    print(f"\n{precision}, {lanes} lanes: us a lane, by rows/depth/warps/stages/columns/splits")
     for name in TRIED[precision]:
         times: dict[Tile, float] = {}
         shown = []
-        for tile in tiles(precision, name):
+        for tile in TRIED[precision][name]:
             try:
                 times[tile] = milliseconds(bench.run, name, tile)
                 shown.append(f"{short(tile)} {1e3 * times[tile] / lanes:.1f}")
@@ -222,8 +281,8 @@ def step_times(precision: str) -> None:
         )
 
 
-def pieces(precision: str, *, lanes: int) -> None:
-    """The small kernels, and other cuts of the sums over positions."""
+def pieces(precision: str, lanes: int) -> None:
+    """The small kernels."""
     bench = Bench(precision, lanes)
     data = torch.randn(10_000, 3, 32 + 2 * PAD, 32 + 2 * PAD, device="cuda")
     index = torch.randint(len(data), (lanes * BATCH,), device="cuda")
@@ -242,16 +301,6 @@ def pieces(precision: str, *, lanes: int) -> None:
     }
     shown = [f"{name} {1e3 * milliseconds(run) / lanes:.2f}" for name, run in small.items()]
     print(f"\n{precision}, {lanes} lanes, us a lane: {', '.join(shown)}")
-    chosen = dict(SPLITS)
-    for lanes_now in (5, lanes):
-        bench = Bench(precision, lanes_now)
-        for name, counts in (("weights1", (8, 16, 64)), ("weights2", (1, 2, 8))):
-            shown = []
-            for SPLITS[name] in counts:
-                ms = milliseconds(bench.run, name, TILES[precision][name])
-                shown.append(f"{SPLITS[name]} sums {1e3 * ms / lanes_now:.1f}")
-            print(f"  {lanes_now} lanes, {name}: {', '.join(shown)}", flush=True)
-            SPLITS.update(chosen)
 
 
 def libraries() -> None:
@@ -309,7 +358,7 @@ def milliseconds(run: Callable[..., object], *given: Any, repeats: int = 7) -> f
 
 
 def short(tile: Tile) -> str:
-    return f"{tile.rows}/{tile.depth}/{tile.warps}/{tile.stages}/{tile.columns}"
+    return f"{tile.rows}/{tile.depth}/{tile.warps}/{tile.stages}/{tile.columns}/{tile.splits}"
 
 
 def first_line(problem: Exception, most: int = 120) -> str:

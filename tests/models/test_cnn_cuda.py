@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -16,9 +18,10 @@ cnn_cuda = interpreted("anarchic.models.cnn_cuda")
 
 @pytest.fixture(autouse=True)
 def _few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An interpreted program costs milliseconds: two sums are as good a test as thirty-two."""
-    monkeypatch.setattr(cnn_cuda, "SPLITS", {"weights1": 2, "weights2": 2})
-    monkeypatch.setitem(cnn_cuda.TILES, "ieee", cnn_cuda.TILES["bf16"])
+    """An interpreted program costs milliseconds: large tiles and two sums are as good a test."""
+    few = {name: replace(tile, splits=2) for name, tile in cnn_cuda.TILES["bf16"].items()}
+    for precision in ("ieee", "bf16"):
+        monkeypatch.setitem(cnn_cuda.TILES, precision, few)
 
 
 @pytest.mark.parametrize(

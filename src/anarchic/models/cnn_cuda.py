@@ -28,7 +28,7 @@ from anarchic.models.conv_cuda import (
     weight_gradients,
 )
 from anarchic.models.dense_cuda import dense, loss_gradients
-from anarchic.models.tiles_cuda import SPLITS, TILES, Precision
+from anarchic.models.tiles_cuda import TILES, Precision
 
 CONV1, CONV2, DENSE1, DENSE2 = 32, 64, 512, 128  # outputs of the layers, as in models.cnn
 
@@ -178,8 +178,7 @@ class Step:
 
     def weights(self, images: Tensor, back: Tensor, code: Tensor, name: str, conv: Conv) -> None:
         kernel = f"weights{name[-1]}"
-        parts, bias = weight_gradients(
-            images, back, code, conv, self.tiles[kernel], self.precision, SPLITS[kernel]
-        )
+        tile = self.tiles[kernel]
+        parts, bias = weight_gradients(images, back, code, conv, tile, self.precision)
         torch.sum(bias, 1, out=self.sizes.part(self.out, f"{name}.bias"))
         fold_weights(parts, self.sizes.part(self.out, f"{name}.weight"), conv)

@@ -279,19 +279,13 @@ def _input_gradients(
 
 
 def weight_gradients(
-    images: Tensor,
-    back: Tensor,
-    code: Tensor,
-    conv: Conv,
-    tile: Tile,
-    precision: Precision,
-    splits: int,
+    images: Tensor, back: Tensor, code: Tensor, conv: Conv, tile: Tile, precision: Precision
 ) -> tuple[Tensor, Tensor]:
     """Partial sums over positions of the gradients of the spread weights and of the bias.
 
     (lanes, splits, 6 * 6 * channels, 4 * outputs) and (lanes, splits, outputs), float32.
     """
-    lanes, batch = back.shape[:2]
+    lanes, batch, splits = *back.shape[:2], tile.splits
     positions = batch * conv.pooled**2
     parts = torch.empty(
         (lanes, splits, conv.depth, 4 * conv.outputs), dtype=torch.float32, device=back.device
