@@ -35,7 +35,9 @@ from anarchic.train import crops_cuda
 from anarchic.train.images import PAD
 
 LANES, BATCH, SIZES = (5, 20, 80), 500, Sizes(3, 32, 10)
-LIMITS = {"ieee": 1e-5, "tf32": 5e-3, "bf16": 5e-2}
+# Autograd on a CPU is off by 2e-2 to 6e-2 if the factors of its products are cut to TF32's bits, by
+# 6e-2 to 1e-1 with bfloat16's: some values fall on the other side of a ReLU or a maximum.
+LIMITS = {"ieee": 1e-5, "tf32": 6e-2, "bf16": 1e-1}
 COMPILERS = 12  # processes that fill Triton's cache before anything is timed
 
 TRIED: dict[str, dict[str, list[Tile]]] = {

@@ -40,11 +40,11 @@ TILES: dict[str, dict[str, Tile]] = {
         "dense": Tile(128, 64, warps=4, stages=4),
     },
     "tf32": {
-        "conv1": Tile(128, 32, warps=8, stages=2),
+        "conv1": Tile(256, 16, warps=8, stages=2),
         "conv2": Tile(128, 32, warps=8, stages=3),
         "inputs2": Tile(64, 64, warps=4, stages=1),
         "weights1": Tile(32, 64, warps=4, stages=3, splits=16),
-        "weights2": Tile(32, 128, warps=8, stages=2, splits=2),
+        "weights2": Tile(32, 128, warps=8, stages=1, splits=7),
         "dense": Tile(128, 32, warps=8, stages=3, columns=128),
     },
     "ieee": {
