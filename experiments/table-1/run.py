@@ -394,6 +394,12 @@ STUDY = Study(
             reason="It is one of those with dynamic steps at p = 1: see above.",
         ),
         Claim(
+            text="LR: largest absolute difference if dynamic steps are divided by c",
+            of={"task": "lr-by-c"},
+            value=worst_difference,
+            at_most=0.025,
+        ),
+        Claim(
             text="LR: what asynchrony and dynamic steps cost at most for p >= 2",
             of={"task": "lr", "p": (2, 5, 10)},
             value=cost,
