@@ -4,8 +4,7 @@
 
 Every figure is of a server process of its own (``anarchic serve``), in the steady state: versions
 are published and old payloads deleted all the while. Beside it stands what the disk alone can do,
-measured in turns with it: appending as many bytes and syncing them. Exits with 1 if a bound is
-missed.
+measured in turns with it: appending as many bytes and syncing them. The result is kept as W6.
 """
 
 from __future__ import annotations
@@ -27,8 +26,10 @@ from pathlib import Path
 import numpy as np
 
 from anarchic import Layout, Update, wire
+from benchmarks.record import RESULTS, Record
 
 LARGE, SMALL = 1_000_000, 10_000  # numbers in a model: 4 MB and 40 KB
+REPEATS = 3
 FREE = ("--per-worker", "100000", "--updates-per-minute", "1e9")  # the load comes from few workers
 
 
@@ -59,100 +60,94 @@ class Server:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=8.0)
-    seconds = parser.parse_args().seconds
-    rows: list[tuple[str, str, str, bool]] = []
-    large_updates(seconds, rows)
-    small_updates(seconds, rows)
-    pulls(seconds, rows)
-    crowd(seconds, rows)
-    trickle(seconds, rows)
-    print(f"\n{'measure':<58}{'value':>16}{'bound':>14}")
-    for what, value, bound, good in rows:
-        print(f"{what:<58}{value:>16}{bound:>14}{'' if good else '  MISSED'}")
-    print(
-        "\nFor comparison, two clients with 4 MB updates, nothing durable (measured elsewhere on "
-        "such hardware):\nFlower 0.31 updates/s as shipped, its server alone about 3; APPFL's gRPC "
-        "FedAsync server 0.35 as shipped,\n27 with its garbage collection disabled."
-    )
-    return 0 if all(good for *_, good in rows) else 1
+    parser.add_argument("--seconds", type=float, default=8.0, help="for each of the figures")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="where the result is kept")
+    asked = parser.parse_args()
+    record = Record("w6", "W6: the live server under load, SQLite, over loopback")
+    for part in (large_updates, small_updates, pulls, crowd, trickle):
+        part(asked.seconds, record)
+    return record.finish(asked.out)
 
 
-def large_updates(seconds: float, rows: list[tuple[str, str, str, bool]]) -> None:
+def large_updates(seconds: float, record: Record) -> None:
     with temporary() as folder:
-        raw, ours, tally = [], [], Tally()
+        raw, rates, tally = [], [], Tally()
         with serving(folder, LARGE, "--m", "8") as server:
             push_for(server, 2.0, senders=32, tally=Tally())  # warm, and into the steady state
-            for _ in range(3):
-                raw.append(append_and_sync(folder, seconds / 4))
-                ours.append(push_for(server, seconds / 3, senders=32, tally=tally))
-        disk, rate = statistics.median(raw), statistics.median(ours)
-        per_s = disk / (4 * LARGE)
-        rows.append(("disk alone: append + fdatasync, 4 MB", f"{disk / 1e6:.0f} MB/s", "", True))
-        rows.append(("4 MB updates accepted", f"{rate:.0f} /s", ">= 60 /s", rate >= 60))
-        share = rate / per_s
-        rows.append(("  share of the disk's own rate", f"{share:.2f}", ">= 0.50", share >= 0.5))
-        rows.append(("  latency p50 / p95 / p99", percentiles(tally), "", True))
+            for _ in range(REPEATS):
+                raw.append(append_and_sync(folder, seconds / 4) / (4 * LARGE))
+                rates.append(push_for(server, seconds / REPEATS, senders=32, tally=tally))
+    disk = record.measure("appended and synced", raw, unit="1/s", group="4 MB, the disk alone")
+    rate = answered(record, "4 MB updates, 32 senders", rates, tally, least=60)
+    record.ratio("4 MB updates: share of the disk's own rate", rate / disk, least=0.5)
 
 
-def small_updates(seconds: float, rows: list[tuple[str, str, str, bool]]) -> None:
-    with temporary() as folder:
-        tally = Tally()
-        with serving(folder, SMALL, "--m", "64") as server:
-            push_for(server, 2.0, senders=32, tally=Tally())
-            rate = push_for(server, seconds, senders=32, tally=tally)
-        rows.append(("40 KB updates accepted", f"{rate:.0f} /s", ">= 1000 /s", rate >= 1000))
-        rows.append(("  latency p50 / p95 / p99", percentiles(tally), "", True))
+def small_updates(seconds: float, record: Record) -> None:
+    tally = Tally()
+    with temporary() as folder, serving(folder, SMALL, "--m", "64") as server:
+        push_for(server, 2.0, senders=32, tally=Tally())
+        rates = [push_for(server, s, senders=32, tally=tally) for s in parts(seconds)]
+    answered(record, "40 KB updates, 32 senders", rates, tally, least=1000)
 
 
-def pulls(seconds: float, rows: list[tuple[str, str, str, bool]]) -> None:
-    with temporary() as folder:
-        alone, busy = Tally(), Tally()
-        with serving(folder, LARGE, "--m", "8") as server:
-            rate = pull_for(server, seconds / 2, senders=8, tally=alone)
-            streaming = threading.Thread(
-                target=push_for,
-                args=(server, seconds + 1.0),
-                kwargs={"senders": 4, "tally": Tally()},
-            )
-            streaming.start()
-            time.sleep(1.0)
-            under_load = pull_for(server, seconds, senders=8, tally=busy)
-            streaming.join()
-        rows.append(("conditional GETs", f"{rate:.0f} /s", ">= 2000 /s", rate >= 2000))
-        rows.append(("  latency p50 / p95 / p99", percentiles(alone), "", True))
-        rows.append(
-            ("conditional GETs while 4 MB updates stream in", f"{under_load:.0f} /s", ">= 500 /s",
-             under_load >= 500)
-        )  # fmt: skip
-        rows.append(("  latency p50 / p95 / p99", percentiles(busy), "", True))
-
-
-def crowd(seconds: float, rows: list[tuple[str, str, str, bool]]) -> None:
-    bound = 40 * 4 * LARGE / 2**20 + 300
+def pulls(seconds: float, record: Record) -> None:
+    alone, busy = Tally(), Tally()
     with temporary() as folder, serving(folder, LARGE, "--m", "8") as server:
-        rate = push_for(server, seconds, senders=64, tally=Tally())
+        rates = [pull_for(server, s, senders=8, tally=alone) for s in parts(seconds / 2)]
+        streaming = threading.Thread(
+            target=push_for, args=(server, seconds + 2.0), kwargs={"senders": 4, "tally": Tally()}
+        )
+        streaming.start()
+        time.sleep(1.0)
+        beside = [pull_for(server, s, senders=8, tally=busy) for s in parts(seconds)]
+        streaming.join()
+    answered(record, "conditional GETs", rates, alone, least=2000)
+    answered(record, "conditional GETs beside 4 MB updates", beside, busy, least=500)
+
+
+def crowd(seconds: float, record: Record) -> None:
+    tally, group = Tally(), "4 MB updates, 64 senders"
+    with temporary() as folder, serving(folder, LARGE, "--m", "8") as server:
+        rates = [push_for(server, s, senders=64, tally=tally) for s in parts(seconds)]
         peak = server.peak_mb()
-    rows.append(("64 workers pushing 4 MB at once: accepted", f"{rate:.0f} /s", "", True))
-    rows.append(("  peak RSS of the server", f"{peak:.0f} MB", f"< {bound:.0f} MB", peak < bound))
+    answered(record, group, rates, tally)
+    record.measure("peak of the server", [peak], unit="MiB", better="lower", group=group)
+    record.bound(f"{group}: peak of the server, MiB", peak, most=40 * 4 * LARGE / 2**20 + 300)
 
 
-def trickle(seconds: float, rows: list[tuple[str, str, str, bool]]) -> None:
+def trickle(seconds: float, record: Record) -> None:
+    beside = Tally()
     with temporary() as folder, serving(folder, LARGE, "--m", "8") as server:
-        alone = push_for(server, seconds / 2, senders=4, tally=Tally())
+        alone = [push_for(server, s, senders=4, tally=Tally()) for s in parts(seconds / 2)]
         stop = threading.Event()
         slow = [threading.Thread(target=drip, args=(server, stop)) for _ in range(32)]
         for thread in slow:
             thread.start()
         time.sleep(1.0)
-        beside = push_for(server, seconds / 2, senders=4, tally=Tally())
+        rates = [push_for(server, s, senders=4, tally=beside) for s in parts(seconds / 2)]
         stop.set()
         for thread in slow:
             thread.join()
-    share = beside / alone
-    rows.append(
-        ("4 MB updates beside 32 trickling senders, share", f"{share:.2f}", ">= 0.50", share >= 0.5)
-    )
+    rate = answered(record, "4 MB updates beside 32 trickling senders", rates, beside)
+    share = rate / statistics.median(alone)
+    record.ratio("4 MB updates: share kept beside trickling senders", share, least=0.5)
+
+
+def parts(seconds: float) -> list[float]:
+    return [seconds / REPEATS] * REPEATS
+
+
+def answered(
+    record: Record, group: str, rates: list[float], tally: Tally, *, least: float | None = None
+) -> float:
+    """Keep a rate with its latencies, and its bound if it has one."""
+    rate = record.measure("answered", rates, unit="1/s", group=group)
+    for percent in (50, 95, 99):
+        latency = float(np.percentile(tally.latencies_s, percent)) * 1e3
+        record.measure(f"p{percent}", [latency], unit="ms", better="lower", group=group)
+    if least is not None:
+        record.bound(f"{group}: answered, 1/s", rate, least=least)
+    return rate
 
 
 @contextmanager
@@ -314,11 +309,6 @@ def answer_head(link: socket.socket) -> tuple[str, int]:
     while left > 0:
         left -= len(link.recv(min(left, 1 << 20)))
     return text, status
-
-
-def percentiles(tally: Tally) -> str:
-    found = np.percentile(tally.latencies_s, [50, 95, 99]) * 1e3
-    return " / ".join(f"{value:.3g}" for value in found) + " ms"
 
 
 if __name__ == "__main__":
