@@ -77,6 +77,8 @@ def grid(record: Record) -> str:
     lines = [f"| | {' | '.join(columns)} |", f"| --- |{' ---: |' * len(columns)}"]
     for group, line in cells.items():
         lines.append(f"| {group} | {' | '.join(short(line.get(name)) for name in columns)} |")
+    empty = " |" * (len(columns) - 1)
+    lines += [f"| {name} | not measured: {why} |{empty}" for name, why in record.absent.items()]
     return "\n".join(lines)
 
 

@@ -4,7 +4,8 @@
 
 Every figure is of a server process of its own (``anarchic serve``), in the steady state: versions
 are published and old payloads deleted all the while. Beside it stands what the disk alone can do,
-measured in turns with it: appending as many bytes and syncing them. The result is kept as W6.
+measured in turns with it: appending as many bytes and syncing them. At the end the servers of other
+frameworks stand beside ours (``benchmarks/peers/load_race.py``). The result is kept as W6.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from pathlib import Path
 import numpy as np
 
 from anarchic import Layout, Update, wire
+from benchmarks.peers.load_race import race
+from benchmarks.peers.load_turns import free_port, wait_for
 from benchmarks.record import RESULTS, Record
 
 LARGE, SMALL = 1_000_000, 10_000  # numbers in a model: 4 MB and 40 KB
@@ -66,6 +69,7 @@ def main() -> int:
     record = Record("w6", "W6: the live server under load, SQLite, over loopback")
     for part in (large_updates, small_updates, pulls, crowd, trickle):
         part(asked.seconds, record)
+    race(record)
     return record.finish(asked.out)
 
 
@@ -161,9 +165,7 @@ def temporary() -> Iterator[Path]:
 def serving(folder: Path, dim: int, *flags: str) -> Iterator[Server]:
     layout = Layout.of({"weight": ((dim,), "F32")})
     wire.save_model(folder / "model.safetensors", layout, np.zeros(dim, np.float32))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "anarchic", "serve", "--open-enrolment", "--port", str(port)]
     command += ["--init", str(folder / "model.safetensors"), "--store", str(folder / "run.db")]
     process = subprocess.Popen([*command, *FREE, *flags], stderr=subprocess.DEVNULL)
@@ -173,16 +175,6 @@ def serving(folder: Path, dim: int, *flags: str) -> Iterator[Server]:
     finally:
         process.terminate()
         process.wait(30)
-
-
-def wait_for(port: int) -> None:
-    for _ in range(300):
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return
-        except OSError:
-            time.sleep(0.05)
-    raise RuntimeError("the server did not start")
 
 
 def append_and_sync(folder: Path, seconds: float) -> float:

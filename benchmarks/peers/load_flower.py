@@ -90,8 +90,7 @@ def serve(grid: Grid, context: Context) -> None:
             turns.count(strategy.taken)
         else:
             turns.arrive()
-        if turns.wait():
-            turns.count(0)  # the round begins with the turn
+        turns.wait()
 
     strategy.start(
         grid=grid,

@@ -101,13 +101,15 @@ class Session:
         said: dict[str, Any] = json.loads(line)
         return said
 
-    def turn(self, seconds: float) -> float | None:
-        """Updates a second, if there were two moments to take it from."""
+    def turn(self, seconds: float) -> float:
+        """Updates a second."""
         with suppress(BrokenPipeError):  # it has ended: its answer says why
             self.asks.write(f"{seconds}\n")
             self.asks.flush()
-        found: float | None = self.answer(seconds + ANSWER_S)["rate"]
-        return found
+        rate: float = self.answer(seconds + ANSWER_S)["rate"]
+        if not rate:
+            raise Failed("no update was accepted in a turn")
+        return rate
 
     def close(self) -> None:
         with suppress(BrokenPipeError):
@@ -162,8 +164,6 @@ def race(record: Record, contestants: tuple[Contestant, ...] = CONTESTANTS) -> N
 
 def once(session: Session, contestant: Contestant) -> float:
     rate = session.turn(contestant.seconds)
-    if rate is None:
-        raise Failed(f"fewer than two updates were accepted in {contestant.seconds:.0f} s")
     print(f"{GROUP}, {contestant.name}: {rate:.3g} a second", flush=True)
     return rate
 

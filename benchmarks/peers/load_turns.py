@@ -23,7 +23,7 @@ from benchmarks.peers.environments import last_line
 NUMBERS = 1_000_000  # in the model, of four bytes each
 WORKERS = 2
 PATIENCE_S = 45.0
-Moment = tuple[float, int]  # when, and how many updates were accepted just then
+Moment = tuple[float, int]  # when, and how many updates had been accepted since the last one
 
 
 class Turns:
@@ -42,30 +42,30 @@ class Turns:
         lines = self._lines("until")
         return bool(lines) and time.monotonic() < float(lines[0])
 
-    def wait(self) -> bool:
-        """Come back within a turn; True if it was not there yet."""
-        waited = False
+    def wait(self) -> None:
+        """Come back within a turn."""
         while not self.on:
-            waited = True
-            time.sleep(0.05)
-        return waited
+            time.sleep(0.02)
 
     def count(self, updates: int) -> None:
         """So many were accepted, just now."""
         self._add("accepted", f"{time.monotonic()} {updates}")
 
     def take(self, seconds: float, hands: int, processes: list[Running]) -> list[Moment]:
-        """Have a turn, and wait for whoever is at work when it ends: ``hands`` of them."""
-        before, until = len(self._lines("accepted")), time.monotonic() + seconds
-        (self.folder / "until.part").write_text(str(until))
+        """Have a turn, and wait for whoever is at work when it ends: ``hands`` of them.
+
+        Moments are seconds since it began. An update that was begun in a turn counts in it.
+        """
+        before, began = len(self._lines("accepted")), time.monotonic()
+        (self.folder / "until.part").write_text(str(began + seconds))
         os.replace(self.folder / "until.part", self.folder / "until")
         time.sleep(seconds)
         while True:
             lines = [line.split() for line in self._lines("accepted")[before:]]
-            moments = sorted((float(when) - until, int(updates)) for when, updates in lines)
-            if sum(when >= 0 for when, _ in moments) >= hands:
+            moments = [(float(when) - began, int(updates)) for when, updates in lines]
+            if sum(when >= seconds for when, _ in moments) >= hands:
                 return moments
-            check(processes, until)
+            check(processes, began + seconds)
             time.sleep(0.05)
 
     def gather(self, hands: int, processes: list[Running]) -> None:
@@ -83,18 +83,9 @@ class Turns:
         return path.read_text().splitlines() if path.exists() else []
 
 
-def rate(moments: list[Moment]) -> float | None:
-    """Updates a second of a turn that ended at 0; None if there was but one moment before that.
-
-    It is taken from the first moment to the first that comes after the end: in between every
-    worker was at work, and no update is counted of which only a part was timed.
-    """
-    (first, _), *rest = moments
-    last = next((index for index, (when, _) in enumerate(rest) if when >= 0), None)
-    if first >= 0 or last is None:
-        return None
-    updates = sum(count for _, count in rest[: last + 1])
-    return updates / (rest[last][0] - first)
+def rate(moments: list[Moment]) -> float:
+    """Updates a second, from the beginning of a turn until the last worker was done."""
+    return sum(updates for _, updates in moments) / max(when for when, _ in moments)
 
 
 class Running:
