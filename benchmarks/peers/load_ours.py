@@ -15,7 +15,7 @@ import numpy as np
 
 from anarchic.worker import Worker
 from benchmarks.peers.load_turns import NUMBERS, WORKERS, Running, Turns, ended, lead
-from benchmarks.server import serving, temporary
+from benchmarks.server import serving
 
 MOST_WAITING = (
     8  # updates that were accepted but are not in a model yet: more is not a steady state
@@ -24,7 +24,7 @@ MOST_WAITING = (
 
 def main(folder: Path) -> None:
     workers: list[Running] = []
-    with temporary() as store, serving(store, NUMBERS, "--m", "1") as server, ended(workers):
+    with serving(folder, NUMBERS, "--m", "1") as server, ended(workers):
         for number in range(WORKERS):
             command = [sys.executable, "-m", "benchmarks.peers.load_ours", str(folder)]
             command += [str(server.port), str(number)]

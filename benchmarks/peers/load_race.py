@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 GROUP = "4 MB updates, 2 workers"
 OURS = "anarchic"
 REPEATS = 3
-READY_S, ANSWER_S = 90.0, 60.0  # the longest silence at the start, and beyond the end of a turn
+READY_S, ANSWER_S = 120.0, 120.0  # the longest silence at the start, and beyond the end of a turn
 WARM_S = 1.0
 MARK = "BENCHMARK_RUN"  # in the environment of all that a contestant starts
 
@@ -54,11 +54,11 @@ class Contestant:
 
 
 CONTESTANTS = (
-    Contestant(OURS, "load_ours", 4.0),
-    Contestant("Flower", "load_flower", 10.0, "flower"),
-    Contestant("Flower, server alone", "load_flower_alone", 5.0, "flower"),
-    Contestant("APPFL", "load_appfl", 10.0, "appfl"),
-    Contestant("APPFL, optimize_memory=False", "load_appfl", 5.0, "appfl", ("lean",)),
+    Contestant(OURS, "load_ours", 3.0),
+    Contestant("Flower", "load_flower", 8.0, "flower"),
+    Contestant("Flower, server alone", "load_flower_alone", 4.0, "flower"),
+    Contestant("APPFL", "load_appfl", 8.0, "appfl"),
+    Contestant("APPFL, optimize_memory=False", "load_appfl", 4.0, "appfl", ("lean",)),
 )
 
 
@@ -71,7 +71,9 @@ class Session:
 
     def __init__(self, contestant: Contestant) -> None:
         self.mark = uuid.uuid4().hex
-        self.folder = tempfile.TemporaryDirectory(prefix="load", ignore_cleanup_errors=True)
+        self.folder = tempfile.TemporaryDirectory(
+            dir=os.environ.get("BENCH_DIR"), ignore_cleanup_errors=True
+        )
         self.log = Path(self.folder.name) / "contestant.log"
         paths = [str(ROOT)]
         if not contestant.environment:
@@ -112,14 +114,13 @@ class Session:
         return rate
 
     def close(self) -> None:
-        with suppress(BrokenPipeError):
-            self.asks.close()
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(30)
-        with suppress(ProcessLookupError):
+        """End it at once: nothing of it is needed any more."""
+        if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         end_all(self.mark)
         self.process.wait()
+        with suppress(BrokenPipeError):
+            self.asks.close()
         self.answers.close()
         self.folder.cleanup()
 
@@ -132,33 +133,33 @@ class Found:
     why_not: str = ""
 
     @contextmanager
-    def noting(self) -> Iterator[None]:
-        """What goes wrong stays with the contestant."""
+    def noting(self, session: Session) -> Iterator[None]:
+        """What goes wrong stays with the contestant, which does not go on beside the others."""
         try:
             yield
         except (Failed, OSError, ValueError) as error:
             self.why_not = str(error)
-            print(f"not measured: {error}", flush=True)
+            session.close()
 
 
 def race(record: Record, contestants: tuple[Contestant, ...] = CONTESTANTS) -> None:
     """Have all take turns, and keep what was found."""
     found = {c: Found(why_not=missing(c.environment) if c.environment else "") for c in contestants}
     with ExitStack() as stack:
-        sessions = {}
-        for contestant in [c for c in contestants if not found[c].why_not]:
-            with found[contestant].noting():
-                session = stack.enter_context(closing(Session(contestant)))
-                sessions[contestant] = session
+        sessions = {
+            contestant: stack.enter_context(closing(Session(contestant)))
+            for contestant, its in found.items()
+            if not its.why_not
+        }
+        for contestant, session in sessions.items():
+            with found[contestant].noting(session):
                 record.versions.update(session.answer(READY_S)["versions"])
                 session.turn(WARM_S)
-        for _ in range(REPEATS):
-            for contestant, session in sessions.items():
-                if found[contestant].why_not:
-                    session.close()  # or it might go on beside the others
-                    continue
-                with found[contestant].noting():
-                    found[contestant].rates.append(once(session, contestant))
+        for contestant, session in list(sessions.items()) * REPEATS:
+            its = found[contestant]
+            if not its.why_not:
+                with its.noting(session):
+                    its.rates.append(once(session, contestant))
     note(record, found)
 
 

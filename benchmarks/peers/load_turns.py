@@ -22,7 +22,7 @@ from benchmarks.peers.environments import last_line
 
 NUMBERS = 1_000_000  # in the model, of four bytes each
 WORKERS = 2
-PATIENCE_S = 45.0
+PATIENCE_S = 90.0
 Moment = tuple[float, int]  # when, and how many updates had been accepted since the last one
 
 
@@ -130,8 +130,7 @@ def check(processes: list[Running], since: float) -> None:
         if running.process.poll() is not None:
             raise RuntimeError(f"{running.log.stem} ended: {running.last_line()}")
     if time.monotonic() - since > PATIENCE_S:
-        said = "; ".join(f"{r.log.stem}: {r.last_line()}" for r in processes)
-        raise RuntimeError(f"nothing came for {PATIENCE_S:.0f} s ({said})")
+        raise RuntimeError(f"nothing came for {PATIENCE_S:.0f} s")
 
 
 def lead(folder: Path, hands: int, processes: list[Running], versions: dict[str, str]) -> None:
