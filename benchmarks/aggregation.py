@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 
 from anarchic import AfaCd, AfaCs, Update
+from anarchic.core import loops
 from anarchic.core.chunks import use_threads
 from anarchic.core.compiled import CAN_COMPILE
 from benchmarks.record import RESULTS, Record
@@ -113,6 +114,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, nargs="+", default=(1, 2))
     parser.add_argument("--out", type=Path, default=RESULTS)
     settings = parser.parse_args()
+    loops.expect(loops.MANY)  # as a long run does
     record = Record("w7", "W7: aggregation alone, beside a copy of the same bytes")
     record.versions["numba"] = version("numba") if CAN_COMPILE else "none"
     for size in settings.sizes:

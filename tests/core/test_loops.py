@@ -27,6 +27,11 @@ def numbers(count, dtype, seed=0):
     return (rng.standard_normal(count) * 10.0 ** rng.integers(-4, 5, count)).astype(dtype)
 
 
+@pytest.fixture(autouse=True)
+def _a_long_run(monkeypatch):
+    monkeypatch.setattr(loops, "_at_least", chunks.CHUNK)
+
+
 @pytest.fixture(params=[True, False], ids=["compiled", "numpy"])
 def both(request, monkeypatch):
     """Runs a test twice, with and without the loops."""
@@ -122,6 +127,15 @@ def test_a_refused_update_changes_nothing(rule):
     with pytest.raises(NotFinite):
         rule.receive(state, Update("ann", 0, 1, 0.1, bad))
     assert dump(state) == before
+
+
+def test_a_short_run_leaves_numba_alone_unless_its_model_is_large(monkeypatch):
+    monkeypatch.setattr(loops, "_at_least", loops.LARGE)
+    short, large = (np.broadcast_to(np.float32(0), n).copy() for n in (10**6, loops.LARGE + 1))
+    loops.expect(loops.MANY - 1)
+    assert (loops.suit(short), loops.suit(large)) == (False, True)
+    loops.expect(loops.MANY)
+    assert loops.suit(short)
 
 
 def test_only_what_is_worth_it_is_compiled():

@@ -16,17 +16,24 @@ from anarchic.core.chunks import CHUNK
 from anarchic.core.compiled import CAN_COMPILE, compiled
 
 SUMS = 64  # that are made side by side: one alone would wait for each addition to end
+LARGE = 1 << 22  # numbers in a model beside which Numba's 0.8 s and 120 MB are little
+MANY = 2_000_000_000  # numbers folded in a run, after which it has won back its 0.8 s
+_at_least = LARGE
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 
-def suit(*vectors: Any) -> bool:
-    """Whether vectors can be given to the loops, and are long enough for it to be worth it.
+def expect(numbers: int) -> None:
+    """Say how many numbers will be folded: for many the loops are used on shorter vectors, too."""
+    global _at_least
+    if numbers >= MANY:
+        _at_least = CHUNK
 
-    Numba takes half a second to import, which a small model would not win back.
-    """
+
+def suit(*vectors: Any) -> bool:
+    """Whether vectors can be given to the loops, and are long enough for it to be worth it."""
     return CAN_COMPILE and all(
         isinstance(vector, np.ndarray)
-        and len(vector) > CHUNK
+        and len(vector) > _at_least
         and vector.dtype in _DTYPES
         and vector.flags.c_contiguous
         and vector.flags.aligned

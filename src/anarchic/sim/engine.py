@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from anarchic.core import loops
 from anarchic.core.arrays import copied, like_that, on_host, readable, stack, zeros
 from anarchic.core.saving import Arrays, Numbers, pack, unpack
 from anarchic.core.types import Integers, Matrix, Snapshot, Updates, Vector
@@ -31,7 +32,9 @@ class Walk:
         table, works = experiment.timetable, experiment.works
         self._works, self._evaluated = works, experiment.evaluated
         self.experiment = experiment
-        self.state = experiment.rule.init(experiment.task.home(experiment.task.init()))
+        first = experiment.task.home(experiment.task.init())
+        loops.expect(len(table) * len(first))
+        self.state = experiment.rule.init(first)
         self.row = 0  # the next update to be folded
         self.local_steps = 0  # of all that were
         self._names = [str(worker) for worker in range(table.workers)]
