@@ -41,6 +41,8 @@ def replay(store: Store, progress: Callable[[int], None] = lambda count: None) -
     for folded in store.trace():
         if folded.order is None or folded.version is None:
             continue
+        if folded.version > run.version:  # by a server that was at work meanwhile
+            break
         # A version that a timer made has fewer updates than m.
         state = _up_to(rule, state, folded.version - 1)
         body = store.body(folded.seq)
