@@ -14,7 +14,7 @@ from tests.server.postgres import postgres_server
 
 CONFIGURATIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "afa-cd": ("afa-cd", ()),
-    "afa-cs": ("afa-cs", ()),
+    "afa-cs": ("afa-cs", ("--cap", "64")),
     "afa-cd-clip": ("afa-cd", ("--clip", "0.5", "--staleness-power", "0.5")),
 }
 

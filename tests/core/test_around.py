@@ -102,7 +102,7 @@ INNER_REFUSES = {
         [carried([1.0], 1.0)] * 3,  # the third starts from version 0, where version 1 is wanted
     ),
     "a newcomer in a later round": (
-        AfaCs(m=2, cap=1),
+        AfaCs(m=2, population=1),
         [carried([1.0], 1.0, worker="ann")] * 2 + [carried([1.0], 1.0, worker="bob")],
     ),
     "too old in a later round": (FedAsync(history=1), [carried([1.0], 1.0)] * 2),

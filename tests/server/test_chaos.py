@@ -20,7 +20,7 @@ from tests.server.make import LAYOUT, begun, body, first_params
     "plan",
     [
         Plan(kills=3, rule="afa-cd"),
-        Plan(kills=2, rule="afa-cs", herds=0, workers=4, seed=1),
+        Plan(kills=2, rule="afa-cs", herds=0, workers=4, options=("--cap", "3"), seed=1),
         Plan(
             kills=1,
             rule="afa-cd",

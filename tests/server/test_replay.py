@@ -51,12 +51,15 @@ def simulated(rule):
 
 
 @pytest.mark.parametrize(
-    ("name", "rule"), [("afa-cd", AfaCd(M)), ("afa-cs", AfaCs(M))], ids=["afa-cd", "afa-cs"]
+    ("name", "rule"),
+    [("afa-cd", AfaCd(M)), ("afa-cs", AfaCs(M, cap=3))],
+    ids=["afa-cd", "afa-cs"],
 )
 def test_a_simulated_run_through_the_server_gives_the_same_bytes(tmp_path, name, rule):
     task, table, directions, expected = simulated(rule)
     store = open_store(tmp_path / "run.db", keep_payloads=True)
-    begin(store, RuleSettings(rule=name, m=M), task.layout, task.init())
+    cap = getattr(rule, "cap", None)
+    begin(store, RuleSettings(rule=name, m=M, cap=cap), task.layout, task.init())
     store.close()
 
     async def scenario():

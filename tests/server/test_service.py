@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from anarchic import wire
 from anarchic.errors import ConfigError
 from anarchic.server.service import Service, check_alone, open_run, stored_layout, stored_rules
+from anarchic.server.settings import ServerSettings
 from anarchic.server.sql import open_store
 from tests.server.make import LAYOUT, begun, first_params
 
@@ -34,6 +37,27 @@ def test_a_store_without_a_run_needs_a_first_model(tmp_path):
         open_run(store, {}, None)
     with pytest.raises(ConfigError, match="holds no run"):
         Service(store)
+    store.close()
+
+
+def test_strangers_cannot_fill_the_memory_of_afa_cs(tmp_path):
+    store = open_store(tmp_path / "run.db")
+    begun(store, rule="afa-cs")
+    Service(store, ServerSettings())
+    with pytest.raises(ConfigError, match="begin the run with --cap N"):
+        Service(store, ServerSettings(open_enrolment=True))
+    store.close()
+    store = open_store(tmp_path / "capped.db")
+    begun(store, rule="afa-cs", cap=8)
+    Service(store, ServerSettings(open_enrolment=True))
+    store.close()
+
+
+def test_a_run_of_a_later_version_is_refused_if_it_has_settings_that_are_not_known(tmp_path):
+    store = open_store(tmp_path / "run.db")
+    run = begun(store)
+    with pytest.raises(ConfigError, match="begun with sharpness, which this server does not know"):
+        stored_rules(replace(run, settings={**run.settings, "sharpness": 3}))
     store.close()
 
 

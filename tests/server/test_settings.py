@@ -12,8 +12,9 @@ from anarchic.server.settings import Limits, RuleSettings
 def test_names_become_rules():
     assert RuleSettings(m=3, server_lr=2.0).build() == AfaCd(3, 2.0)
     assert RuleSettings(rule="fedbuff", server_opt="adam").build() == FedBuff(4, step=AdamStep())
-    wrapped = RuleSettings(rule="afa-cs", clip=1.0, staleness_power=0.5, expire_after=9).build()
-    assert wrapped == Clip(StalenessDiscount(AfaCs(4, expire_after=9, rows=TrackedRows), 0.5), 1.0)
+    options = {"expire_after": 9, "cap": 7}
+    wrapped = RuleSettings(rule="afa-cs", clip=1.0, staleness_power=0.5, **options).build()
+    assert wrapped == Clip(StalenessDiscount(AfaCs(4, rows=TrackedRows, **options), 0.5), 1.0)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +24,7 @@ def test_names_become_rules():
         ({"server_opt": "lion"}, "no server optimiser 'lion'"),
         ({"m": 0}, "m >= 1"),
         ({"expire_after": 5}, "remembers nobody"),
+        ({"cap": 5}, "remembers nobody: leave cap out"),
         ({"clip": -1.0}, "max_norm"),
     ],
 )

@@ -54,6 +54,14 @@ def serve(
         int | None,
         typer.Option(help="afa-cs: forget workers silent so many versions.", rich_help_panel=_RUN),
     ] = None,
+    cap: Annotated[
+        int | None,
+        typer.Option(
+            help="afa-cs: remember at most so many workers; a newcomer takes the place of the "
+            "longest silent. Needed with --open-enrolment.",
+            rich_help_panel=_RUN,
+        ),
+    ] = None,
     step_after_s: Annotated[
         float | None,
         typer.Option(help="Step with fewer than m after so long.", rich_help_panel=_RUN),
@@ -132,6 +140,7 @@ def serve(
         "staleness_power": staleness_power,
         "clip": clip,
         "expire_after": expire_after,
+        "cap": cap,
     }
     address = Address(
         host=host,

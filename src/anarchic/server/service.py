@@ -90,8 +90,15 @@ def begin(store: Store, rules: RuleSettings, layout: Layout, params: Vector) -> 
 
 def stored_rules(run: Run) -> RuleSettings:
     """The rule with which a run was begun."""
-    known = RuleSettings.__dataclass_fields__
-    return RuleSettings(**{name: value for name, value in run.settings.items() if name in known})
+    facts = ("run", *Layout.__dataclass_fields__)
+    told = {name: value for name, value in run.settings.items() if name not in facts}
+    unknown = told.keys() - RuleSettings.__dataclass_fields__.keys()
+    if unknown:
+        raise ConfigError(
+            f"The run was begun with {', '.join(sorted(unknown))}, which this server does not "
+            "know: serve it with the version of anarchic that began it, or a later one."
+        )
+    return RuleSettings(**told)
 
 
 def stored_layout(run: Run) -> Layout:
@@ -101,6 +108,15 @@ def stored_layout(run: Run) -> Layout:
         tuple(tuple(shape) for shape in run.settings["shapes"]),
         tuple(run.settings["dtypes"]),
     )
+
+
+def _check_memory(rules: RuleSettings, settings: ServerSettings) -> None:
+    """Strangers must not be able to fill the memory with rows."""
+    if settings.open_enrolment and rules.rule == "afa-cs" and rules.cap is None:
+        raise ConfigError(
+            "With open enrolment anybody can invent workers, and afa-cs remembers each of them: "
+            "begin the run with --cap N, or give the workers tokens."
+        )
 
 
 class Service:
@@ -118,6 +134,7 @@ class Service:
         self.run: str = run.settings["run"]
         self._store, self._evaluator = store, evaluator
         self.rules, self.layout = stored_rules(run), stored_layout(run)
+        _check_memory(self.rules, self.settings)
         self.board = Board(self.run, self.settings.history)
         self.metrics = Metrics(self.board)
         self.places = Places(self.settings.limits)

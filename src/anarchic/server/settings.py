@@ -27,6 +27,7 @@ class RuleSettings:
     staleness_power: float | None = None
     clip: float | None = None
     expire_after: int | None = None
+    cap: int | None = None  # workers that AFA-CS remembers
 
     def __post_init__(self) -> None:
         if self.rule not in LIVE_RULES:
@@ -46,10 +47,11 @@ class RuleSettings:
         own: dict[str, Any] = {"step": STEPS[self.server_opt]()}
         if "rows" in names:
             own["rows"] = TrackedRows
-        if self.expire_after is not None:
-            if "expire_after" not in names:
-                raise ConfigError(f"{self.rule} remembers nobody, so nothing can expire.")
-            own["expire_after"] = self.expire_after
+        for name in ("expire_after", "cap"):
+            if (value := getattr(self, name)) is not None:
+                if name not in names:
+                    raise ConfigError(f"{self.rule} remembers nobody: leave {name} out.")
+                own[name] = value
         rule: Rule[Any] = kind(m=self.m, server_lr=self.server_lr, **own)
         if self.staleness_power is not None:
             rule = StalenessDiscount(rule, self.staleness_power)

@@ -75,14 +75,13 @@ def test_the_memory_of_nobody_is_exactly_nothing():
     assert rule.flush(state).params[0] == 0.0
 
 
-@pytest.mark.parametrize("limit", [{"cap": 2}, {"population": 2}], ids=str)
-def test_newcomers_beyond_the_limit_are_refused(limit):
-    rule = AfaCs(m=10, **limit)
+def test_newcomers_beyond_the_population_are_refused():
+    rule = AfaCs(m=10, population=2)
     state = fold(rule, rule.init(vector(0.0)), [update([1.0], "ann"), update([1.0], "bob")])
     before = dump(state)
     with pytest.raises(UpdateRefused, match="'cleo' would be one too many"):
         rule.receive(state, update([1.0], "cleo"))
-    with pytest.raises(UpdateRefused, match="for 2 workers"):
+    with pytest.raises(UpdateRefused, match="population of 2 workers"):
         rule.receive_many(state, Updates.of([update([1.0], "ann"), update([1.0], "cleo")]))
     assert dump(state) == before
     rule.receive(state, update([1.0], "ann"))  # who has a row may replace it
@@ -90,8 +89,30 @@ def test_newcomers_beyond_the_limit_are_refused(limit):
     assert len(rule.receive(state, update([1.0], "cleo")).rows) == 2
 
 
+def test_a_newcomer_beyond_the_cap_takes_the_place_of_the_longest_silent():
+    rule = AfaCs(m=1, cap=2)
+    state = rule.init(vector(0.0))
+    for worker, direction, rows, param in (
+        ("ann", 1.0, {"ann"}, -1.0),
+        ("bob", 3.0, {"ann", "bob"}, -3.0),  # the mean of 1 and 3
+        ("ann", 5.0, {"ann", "bob"}, -7.0),  # of 5 and 3
+        ("cleo", 7.0, {"ann", "cleo"}, -13.0),  # of 5 and 7: bob was silent for longer
+    ):
+        state = rule.receive(state, update([direction], worker))
+        assert (set(state.rows.pack()[1]["workers"]), state.params[0]) == (rows, param)
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 10])
+def test_a_block_beyond_the_cap_is_folded_as_one_by_one(m):
+    rule = AfaCs(m=m, cap=3)
+    updates = [update([float(i)], name) for i, name in enumerate("abcadbeafghaab")]
+    block = rule.receive_many(rule.init(vector(0.0)), Updates.of(updates))
+    assert dump(block) == dump(fold(rule, rule.init(vector(0.0)), updates))
+    assert len(block.rows) == 3
+
+
 def test_a_block_may_name_one_newcomer_often():
-    rule = AfaCs(m=10, cap=1)
+    rule = AfaCs(m=10, population=1)
     state = rule.receive_many(rule.init(vector(0.0)), Updates.of([update([1.0], "ann")] * 5))
     assert len(state.rows) == 1
 
@@ -188,7 +209,7 @@ def test_an_update_touches_one_row_however_many_there_are(workers):
 
 def test_a_block_does_not_count_on_room_that_expiry_would_make():
     """One by one they are taken: by the time that cleo comes, ann has expired."""
-    rule = AfaCs(m=1, expire_after=1, cap=2)
+    rule = AfaCs(m=1, expire_after=1, population=2)
     bobs = [update([1.0], "bob")] * 2
     state = fold(rule, rule.init(vector(0.0)), [update([1.0], "ann")])
     with pytest.raises(UpdateRefused):

@@ -52,10 +52,11 @@ class AfaCs:
     far), the rows are eta_L_i * G_i. An update costs O(d), whatever M is.
     ``rows`` makes the memory from the parameters, whose length, dtype and kind its rows have, or
     is a name in ``ROWS``; the sum is of the rows as they are kept there.
-    ``expire_after`` forgets a worker that was silent for more than so many versions, ``cap``
-    refuses newcomers beyond so many workers: nobody weighs for ever after leaving. The sum of the
-    rows is kept in float64; a row a trillion times larger than the rest leaves rounding behind
-    even when it is gone, so put ``Clip`` around the rule where workers are not trusted.
+    ``expire_after`` forgets a worker that was silent for more than so many versions, ``cap`` the
+    one that was silent for the longest, where a newcomer would be one too many: nobody weighs for
+    ever after leaving, and the memory is bounded. The sum of the rows is kept in float64; a row a
+    trillion times larger than the rest leaves rounding behind even when it is gone, so put ``Clip``
+    around the rule where workers are not trusted.
     Reference: Yang, Zhang, Khanduri, Liu, "Anarchic Federated Learning", ICML 2022,
     arXiv:2108.09875, Algorithm 3. Departs from it in: the step carries eta_L, as in the proofs;
     the mean may be over the workers heard so far; expiry, cap and server step.
@@ -93,17 +94,22 @@ class AfaCs:
     def receive(self, state: AfaCsState, update: Update) -> AfaCsState:
         vet(update, params=state.params, version=state.version)
         self._check_room(state, [update.worker])
+        self._make_room(state, update.worker)
         return self._replace(state, [(update.worker, float(update.local_lr), update.direction)])
 
     def receive_many(self, state: AfaCsState, block: Updates) -> AfaCsState:
-        """As in ``Rule``; room that expiry would make within the block is not counted on."""
+        """As in ``Rule``; room that expiry or ``cap`` would make for M is not counted on."""
         versions = versions_met(state.version, state.count, self.m, len(block))
         check_block(block, params=state.params, versions=versions, oldest=0 * versions)
         self._check_room(state, block.workers)
         updates = list(zip(block.workers, block.local_lrs.tolist(), block.directions, strict=True))
         done = 0
         while done < len(updates):
-            some = slice(done, done + self.due(state))
+            due = self.due(state)
+            if self.cap is not None and len(state.rows) + due > self.cap:
+                due = 1  # each may take the place of another
+                self._make_room(state, updates[done][0])
+            some = slice(done, done + due)
             state = self._replace(state, updates[some])
             done = some.stop
         return state
@@ -159,16 +165,20 @@ class AfaCs:
                 return
             self.forget(state, worker)
 
+    def _make_room(self, state: AfaCsState, worker: str) -> None:
+        """Let the worker that was silent for the longest go where a newcomer has no place."""
+        full = self.cap is not None and len(state.rows) >= self.cap
+        if full and state.rows.get(worker) is None:
+            self.forget(state, state.rows.longest_silent()[0])
+
     def _check_room(self, state: AfaCsState, workers: Sequence[str]) -> None:
-        room = min(self.cap or _MANY, self.population or _MANY)
-        if len(state.rows) + len(workers) <= room:
+        """Refuse a worker beyond the M that the mean is over."""
+        if self.population is None or len(state.rows) + len(workers) <= self.population:
             return
         newcomers = {worker for worker in workers if state.rows.get(worker) is None}
-        if len(state.rows) + len(newcomers) > room:
+        if len(state.rows) + len(newcomers) > self.population:
             raise UpdateRefused(
-                f"The memory of AfaCs is for {room} workers and holds {len(state.rows)}; "
-                f"{sorted(newcomers)[0]!r} would be one too many: raise population or cap."
+                f"AfaCs is for a population of {self.population} workers and remembers "
+                f"{len(state.rows)}; {sorted(newcomers)[0]!r} would be one too many: raise "
+                "population."
             )
-
-
-_MANY = 1 << 62
