@@ -7,11 +7,14 @@ import asyncio
 import pytest
 
 from anarchic.errors import ConfigError, StoreUnavailable
+from anarchic.server.aggregate import READ_AT_ONCE
 from anarchic.server.service import open_run
 from anarchic.server.sql import SqlStore, open_store
 from tests.chaos.servers import write_model
 from tests.server.live import serving, until
 from tests.server.make import LAYOUT, body
+
+FREE = {"per_worker": 1000, "burst": 1000}
 
 
 def test_what_was_stored_without_an_answer_is_folded_all_the_same(tmp_path, monkeypatch):
@@ -36,6 +39,34 @@ def test_what_was_stored_without_an_answer_is_folded_all_the_same(tmp_path, monk
             await until(lambda: service.board.newest.version == 1)
 
     asyncio.run(run())
+
+
+def test_a_crowd_that_waits_in_the_store_is_read_in_pieces(tmp_path, monkeypatch):
+    """However many are folded for one step, looking for the next few costs the same."""
+    asked = []
+    waiting = SqlStore.waiting
+
+    def noted(self, *given):
+        found = waiting(self, *given)
+        asked.append((given, len(found)))
+        return found
+
+    async def run():
+        async with serving(tmp_path / "run.db", rules={"m": 401}, limits=FREE) as (_, client):
+            for number in range(400):
+                answer = await client.post("/v1/updates", content=body("ann", str(number)))
+                assert answer.status_code == 202
+        monkeypatch.setattr(SqlStore, "waiting", noted)
+        async with serving(tmp_path / "run.db", limits=FREE) as (service, client):
+            await client.post("/v1/updates", content=body("ann", "400"))
+            await until(lambda: service.board.newest.version == 1)
+            return [folded.order for folded in service._store.trace()]
+
+    assert asyncio.run(run()) == list(range(401))
+    whole, pieces = [(g, n) for g, n in asked if not g], [n for g, n in asked if g]
+    assert len(whole) <= 2  # on taking over: whose they are
+    assert 400 / READ_AT_ONCE <= len(pieces) <= 400 / 32 + 8
+    assert max(pieces) <= READ_AT_ONCE
 
 
 def test_an_aggregator_that_fails_lets_another_lead(tmp_path, monkeypatch):

@@ -132,6 +132,8 @@ def test_pending_gives_the_oldest_and_never_skips_an_earlier_one(store: Store) -
     store.publish(next_version(store, led(store), [5, 2]))
     assert [update.seq for update in queued(store, 9)] == [1, 3, 4]
     assert store.waiting() == [(1, "a"), (3, "a"), (4, "a")]
+    assert store.waiting(2) == [(3, "a"), (4, "a")]
+    assert store.waiting(first=3, limit=1) == [(3, "a")]
 
 
 def test_publishing_drops_bodies_and_old_models(opened: Opener) -> None:

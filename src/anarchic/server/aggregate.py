@@ -26,6 +26,8 @@ from anarchic.server.remember import encode, recall, remember, tracked_rows
 from anarchic.server.store import Publication, Store
 
 MOST_QUEUED = 32  # updates held in memory; more are read back from the store when their turn comes
+QUEUED_BYTES = 1 << 28  # and fewer of a large model, but two
+READ_AT_ONCE = 64  # rows of updates that wait, from a store of our own
 MOST_UNPUBLISHED_S = 0.25  # steps may pass unpublished for this long while updates are waiting
 PATIENCE_S = 0.5  # how long a follower waits before it asks again whether it may lead
 RETRY_S = 0.5
@@ -49,11 +51,13 @@ class Aggregator:
         self._queue: deque[tuple[int, Update]] = deque()
         self._wake = threading.Condition()
         self._stopping = False
-        self._look = True  # whether the store may hold updates that are not in the queue
+        self._unread: int | None = 0  # the store may hold updates from this seq on, unqueued
+        self._most_queued = max(2, min(MOST_QUEUED, QUEUED_BYTES // (4 * layout.dim)))
         self._taken: set[int] = set()  # seqs in the queue or folded since the last publication
         self._folded: list[tuple[int, int, str]] = []  # (seq, version, worker) since then
         self._oldest_s: float | None = None  # when the oldest update of the buffer was folded
         self._published_s = 0.0
+        self._asked_s = float("-inf")  # when it last asked whether it may lead
         self._epoch: int | None = None
         self._state: Any = None
         self._thread = threading.Thread(target=self._run, name="aggregate", daemon=True)
@@ -90,19 +94,23 @@ class Aggregator:
         """Hand over updates that have just become durable."""
         with self._wake:
             for seq, update in updates:
-                if self.leads and len(self._queue) < MOST_QUEUED:
+                if self.leads and len(self._queue) < self._most_queued:
                     if seq not in self._taken:
                         self._taken.add(seq)
                         self._queue.append((seq, update))
                 else:
-                    self._look = True
+                    self._leave(seq)
             self._wake.notify()
 
     def look(self) -> None:
         """The store may hold updates that were not offered."""
         with self._wake:
-            self._look = True
+            self._leave(0)
             self._wake.notify()
+
+    def _leave(self, seq: int) -> None:
+        """Let the updates from ``seq`` on be read back later."""
+        self._unread = seq if self._unread is None else min(seq, self._unread)
 
     def _run(self) -> None:
         while not self._stopping:
@@ -135,7 +143,7 @@ class Aggregator:
     def _follow(self) -> None:
         """Show what the leader publishes, and take its place when it is gone."""
         self._catch_up()
-        epoch = self._store.lead()
+        epoch = self._ask_to_lead()
         if epoch is None:
             self._store.wait(PATIENCE_S)
             return
@@ -143,6 +151,13 @@ class Aggregator:
         self._epoch = epoch
         self.failure = None
         self._log("leads", epoch=epoch, version=self._state.version)
+
+    def _ask_to_lead(self) -> int | None:
+        """Not each time that somebody pushes: asking takes a connection."""
+        if time.monotonic() - self._asked_s < PATIENCE_S:
+            return None
+        self._asked_s = time.monotonic()
+        return self._store.lead()
 
     def _catch_up(self) -> None:
         run = self._store.run()
@@ -176,7 +191,7 @@ class Aggregator:
             self._queue.clear()
             self._taken.clear()
             self._folded.clear()
-            self._look = True
+            self._leave(0)
         self._oldest_s = None
         with self.handover:
             self._waiting()
@@ -194,26 +209,33 @@ class Aggregator:
         with self._wake:
             if self._queue:
                 return self._queue.popleft()
-            look, self._look = self._look, False
-        if look:
-            self._read_back()
+            first, self._unread = self._unread, None
+        if first is not None:
+            self._read_back(first)
         with self._wake:
             if self._queue:
                 return self._queue.popleft()
-            if not self._stopping and not self._look:
+            if not self._stopping and self._unread is None:
                 self._wake.wait(self._nap_s())
         if self._store.shared:
             if not self._store.still_leads():
                 raise Deposed("The connection that held the lead is gone.")
-            self._look = True
+            self.look()
         return None
 
-    def _read_back(self) -> None:
+    def _read_back(self, first: int) -> None:
         """Fetch updates that other processes accepted, or that found the queue full."""
         with self.handover, self._wake:
-            found = [(s, w) for s, w in self._waiting() if s not in self._taken]
-            room = MOST_QUEUED - len(self._queue)
-            self._look = len(found) > room
+            if self._store.shared:  # whose slow replicas commit late, below what was read
+                waiting = self._waiting()
+            else:
+                waiting = self._store.waiting(first, READ_AT_ONCE)
+                if len(waiting) == READ_AT_ONCE:
+                    self._leave(waiting[-1][0] + 1)
+            found = [(s, w) for s, w in waiting if s not in self._taken]
+            room = self._most_queued - len(self._queue)
+            if len(found) > room:
+                self._leave(found[room][0])
             self._taken.update(seq for seq, _ in found[:room])
         names = frozenset(self._state.extras)
         read = []

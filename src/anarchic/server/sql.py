@@ -227,9 +227,11 @@ class SqlStore:
             )
         return found
 
-    def waiting(self) -> list[tuple[int, str]]:
+    def waiting(self, first: int = 0, limit: int | None = None) -> list[tuple[int, str]]:
         u = t.updates.c
-        query = select(u.seq, u.worker).where(u.order.is_(None)).order_by(u.seq)
+        query = select(u.seq, u.worker).where(u.order.is_(None)).order_by(u.seq).limit(limit)
+        if first > 0:
+            query = query.where(u.seq >= first)
         with self._database.reading() as connection:
             return [(row.seq, row.worker) for row in _rows(connection, query)]
 

@@ -115,10 +115,11 @@ class Store(Protocol):
     def append(self, updates: Sequence[NewUpdate]) -> list[Receipt]:
         """Make updates durable, all in one transaction, and say of each what became of it."""
 
-    def waiting(self) -> list[tuple[int, str]]:
+    def waiting(self, first: int = 0, limit: int | None = None) -> list[tuple[int, str]]:
         """(seq, worker) of every update that no version holds, the oldest first.
 
-        Never by a mark of how far was read: late commits of slow replicas are among them.
+        With ``first`` only from that seq on, with ``limit`` at most so many. A store that is shared
+        must not be read by such a mark: late commits of slow replicas are below it.
         """
 
     def publish(self, publication: Publication) -> None:
