@@ -21,7 +21,7 @@ LARGE = chunks.SHARED + 3 * chunks.CHUNK + 17  # several pieces, the last of the
 @pytest.fixture
 def threads():
     yield chunks.use_threads
-    chunks.use_threads(chunks._threads_wanted())
+    chunks.use_threads(None)
 
 
 def pieces(dim, **options):

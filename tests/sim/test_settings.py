@@ -163,12 +163,16 @@ def test_fedasync_remembers_every_version_that_somebody_starts_from():
 def test_threads_of_one_run_are_not_those_of_the_next():
     import torch
 
+    from anarchic.core.chunks import threads_in_use, use_threads
     from anarchic.train.torch_task import OWN_THREADS
 
-    build(Settings(threads=OWN_THREADS + 1, rounds=1))
-    assert torch.get_num_threads() == OWN_THREADS + 1
+    use_threads(None)
+    by_default = threads_in_use()
+    more = max(by_default, OWN_THREADS) + 1
+    build(Settings(threads=more, rounds=1))
+    assert torch.get_num_threads() == threads_in_use() == more
     build(Settings(model="mlp", rounds=1))
-    assert torch.get_num_threads() == OWN_THREADS
+    assert (torch.get_num_threads(), threads_in_use()) == (OWN_THREADS, by_default)
 
 
 @pytest.mark.parametrize("habit", ["exponential", "lognormal", "diurnal"])

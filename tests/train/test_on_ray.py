@@ -16,10 +16,12 @@ import numpy as np
 import pytest
 
 from anarchic import Settings, build, simulate
+from anarchic.core.chunks import threads_in_use, use_threads
 from anarchic.errors import ConfigError, RunError
 from anarchic.train import on_ray
 from anarchic.train.batched import Batched
 from anarchic.train.on_ray import OnRay, dealt
+from anarchic.train.parcel import packed
 from anarchic.train.task import LocalWork
 from tests.train.conftest import make_task
 from tests.train.test_backends import difference, lanes, walked
@@ -69,6 +71,18 @@ def cluster():
 def backend(cluster):
     """Its actors, a second or more to start each, serve all tests."""
     return on_ray.shared()
+
+
+def test_an_actor_computes_on_one_thread():
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    use_threads(2)
+    try:
+        on_ray._Visitor().hold(packed(make_task("logistic")))
+        assert (torch.get_num_threads(), threads_in_use()) == (1, 1)
+    finally:
+        torch.set_num_threads(before)
+        use_threads(None)
 
 
 def kill_a_node(cluster):

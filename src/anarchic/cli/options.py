@@ -135,7 +135,12 @@ OPTIONS: Mapping[str, Option] = {
     "compiled": Option(
         _RUN, "Use loops compiled by Numba, if there are any.", stands_for="in a long run"
     ),
-    "threads": Option(_RUN, "Threads that train.", None, "1 for logistic, else torch's choice"),
+    "threads": Option(
+        _RUN,
+        "Threads that train and fold updates.",
+        None,
+        "torch's choice; 1 for logistic, but up to 4 in compiled loops and folds of large models",
+    ),
     "eval_every": Option(
         _RUN, "Rounds between evaluations; the last ten are evaluated.", None, "about 50 in all"
     ),

@@ -6,7 +6,8 @@ cache of a processor, the numbers come in and go out once. Large models are shar
 threads (NumPy lets go of the interpreter). Every number is computed from the numbers of its own
 place alone, so neither the pieces nor the threads show in the results.
 
-The threads are a setting of the process: ``ANARCHIC_THREADS``, or ``use_threads``.
+The threads are a setting of the process: ``ANARCHIC_THREADS``, or ``use_threads``, which a
+simulated run calls with its own setting.
 """
 
 from __future__ import annotations
@@ -41,11 +42,18 @@ _crew = _Crew()
 _own = threading.local()
 
 
-def use_threads(threads: int) -> None:
-    """Let sweeps over large vectors use so many threads, from now on and in this process."""
+def use_threads(threads: int | None) -> None:
+    """Let compiled loops and sweeps over large vectors use so many threads, in this process.
+
+    None is ``ANARCHIC_THREADS``; without it, as many as there are cores, ``MOST_THREADS`` at most.
+    """
+    if threads is None:
+        threads = _threads_wanted()
     if threads < 1:
         raise ConfigError(f"A sweep needs at least one thread, got {threads}.")
     with _crew.lock:
+        if threads == _crew.threads:
+            return
         _crew.threads = threads
         pool, _crew.pool = _crew.pool, None
     if pool is not None:

@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from anarchic.core.around import Carry, Clip, StalenessDiscount
+from anarchic.core.chunks import use_threads
 from anarchic.core.local import LOCAL_RULES, LocalRule
 from anarchic.core.rule import Rule
 from anarchic.core.rules import RULES
@@ -344,8 +345,9 @@ def _task(settings: Settings, data: Dataset, parts: Parts, local_steps: int) -> 
         graphs=settings.graphs,
         compiled=local_steps >= LONG if settings.compiled is None else settings.compiled,
     )
-    # In any case: the number holds for the process, and the last run may have changed it.
+    # In any case: the numbers hold for the process, and the last run may have changed them.
     torch.set_num_threads(settings.threads or task.fitting_threads)
+    use_threads(settings.threads)
     return task
 
 

@@ -24,6 +24,7 @@ from weakref import ref
 
 import numpy as np
 
+from anarchic.core.chunks import use_threads
 from anarchic.core.types import Integers, Snapshot
 from anarchic.errors import ConfigError, RunError
 from anarchic.train.batched import Batched
@@ -239,8 +240,9 @@ class _Visitor:
 
     def hold(self, parcel: Parcel) -> None:
         self._task = unpacked(parcel)
+        use_threads(1)  # an actor has one core
         if "torch" in sys.modules:
-            sys.modules["torch"].set_num_threads(1)  # an actor has one core
+            sys.modules["torch"].set_num_threads(1)
 
     @np.errstate(over="ignore", invalid="ignore")  # the walk says more than a warning
     def visits(self, lanes: Lanes, *snapshots: Snapshot) -> Computed:
