@@ -1,7 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from anarchic import AfaCd, AfaCs, Carry, Clip, FedAsync, FedAvg, StalenessDiscount, Updates
+from anarchic.core import around
+from anarchic.core import rule as rule_module
 from anarchic.errors import ConfigError, StaleUpdate, UpdateRefused
 
 from .make import dump, fold, update, vector
@@ -30,6 +34,14 @@ def test_in_a_block_staleness_counts_from_the_version_that_is_met():
     assert state.params[0] == pytest.approx(-12 - 6 - 4 - 3)
 
 
+def test_what_counts_by_lateness_alone_is_not_measured(monkeypatch):
+    monkeypatch.setattr(around, "norms", None)
+    monkeypatch.setattr(rule_module, "norms", None)
+    rule = StalenessDiscount(AfaCd(m=2), power=1.0)
+    block = Updates.of([update([12.0])] * 2)
+    assert rule.receive_many(rule.init(vector(0.0)), block).params[0] == -12.0
+
+
 @pytest.mark.parametrize("power", [-0.5, float("nan")])
 def test_the_power_must_not_be_negative(power):
     with pytest.raises(ConfigError, match="power"):
@@ -53,6 +65,24 @@ def test_no_rate_buys_more_than_max_norm():
     rule = Clip(AfaCs(m=1), max_norm=1.0)
     state = rule.receive(rule.init(vector(0.0)), update([1.0], local_lr=1e9))
     assert state.params[0] == pytest.approx(-1.0)
+
+
+def test_tensors_are_cut_where_they_lie(monkeypatch):
+    """As arrays are, to rounding; the host reads nothing, which on a GPU it would wait for."""
+    torch = pytest.importorskip("torch")
+    rule = Clip(AfaCd(m=1), max_norm=1.0)
+    directions = np.array([[6.0, 8.0], [0.6, 0.0], [0.0, 0.0], [3e15, 4e15]], np.float32)
+    arrays = Updates.of([update(row, local_lr=0.5, dtype="f4") for row in directions])
+    tensors = replace(arrays, directions=torch.from_numpy(directions))
+    late = np.zeros(4, np.int64)
+    with monkeypatch.context() as patch:
+        for name in ("tolist", "item", "numpy", "cpu", "__bool__", "__float__", "__array__"):
+            patch.setattr(torch.Tensor, name, None)
+        there = rule.reweighted(tensors, late)
+    here = rule.reweighted(arrays, late)
+    reach = there.local_lrs[:, None] * there.directions.numpy()
+    np.testing.assert_allclose(reach, [[0.6, 0.8], [0.3, 0.0], [0.0, 0.0], [0.6, 0.8]], rtol=1e-6)
+    np.testing.assert_allclose(reach, here.local_lrs[:, None] * here.directions, rtol=1e-6)
 
 
 def test_a_narrow_direction_is_measured_in_a_wider_type():

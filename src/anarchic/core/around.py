@@ -10,11 +10,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Generic, final
+from typing import Any, ClassVar, Generic, final
 
 import numpy as np
 
-from anarchic.core.arrays import norms, zeros
+from anarchic.core.arrays import norms, stack, zeros
 from anarchic.core.rule import Rule, S, check, check_block, versions_met, vet
 from anarchic.core.types import EMPTY, Integers, Update, Updates, Vector
 from anarchic.errors import ConfigError
@@ -25,10 +25,17 @@ class Reweighted(ABC, Generic[S]):
     """A rule that sees updates with another ``local_lr``."""
 
     rule: Rule[S]
+    by_length: ClassVar[bool] = True  # whether the factor depends on it: it is not measured if not
 
     @abstractmethod
     def factor(self, staleness: int, length: float) -> float:
         """What to multiply ``local_lr`` by; ``length`` is the norm of ``local_lr * direction``."""
+
+    def reweighted(self, block: Updates, staleness: Integers) -> Updates:
+        """The block as the rule inside sees it."""
+        lengths = block.local_lrs * norms(block.directions) if self.by_length else 0 * staleness
+        factors = list(map(self.factor, staleness.tolist(), lengths.tolist()))
+        return replace(block, local_lrs=block.local_lrs * np.array(factors, np.float64))
 
     @property
     def m(self) -> int:
@@ -51,10 +58,8 @@ class Reweighted(ABC, Generic[S]):
         check_block(
             block, params=state.params, versions=versions, oldest=0 * versions, extras=names
         )
-        staleness = (versions - block.base_versions).tolist()
-        lengths = (block.local_lrs * norms(block.directions)).tolist()
-        factors = np.array(list(map(self.factor, staleness, lengths)), np.float64)
-        return self.rule.receive_many(state, replace(block, local_lrs=block.local_lrs * factors))
+        staleness = versions - block.base_versions
+        return self.rule.receive_many(state, self.reweighted(block, staleness))
 
     def due(self, state: S) -> int:
         return self.rule.due(state)
@@ -74,6 +79,7 @@ class StalenessDiscount(Reweighted[S]):
     """
 
     power: float = 0.5
+    by_length = False
 
     def __post_init__(self) -> None:
         if not self.power >= 0:
@@ -101,6 +107,19 @@ class Clip(Reweighted[S]):
 
     def factor(self, staleness: int, length: float) -> float:
         return min(1.0, self.max_norm / length) if length > 0 else 1.0
+
+    def reweighted(self, block: Updates, staleness: Integers) -> Updates:
+        if isinstance(block.directions, np.ndarray):
+            return super().reweighted(block, staleness)
+        # Of tensors the direction is scaled: a rate is the host's, which would wait for the norm.
+        scales = stack(list(map(self._scale, block.directions, block.local_lrs.tolist())))
+        scaled = block.directions * scales.to(block.directions.dtype)
+        return replace(block, directions=scaled)
+
+    def _scale(self, direction: Any, local_lr: float) -> Any:
+        """(1,) ``factor``, where the direction lies."""
+        length = local_lr * direction.double().square().sum(0, keepdim=True).sqrt()
+        return (self.max_norm / length).clamp(max=1)
 
 
 @dataclass(slots=True)
