@@ -21,9 +21,10 @@ from anarchic import (
 )
 from anarchic.participation import Sampler, UniformSteps
 from anarchic.sim.engine import Walk
+from anarchic.train import task as task_module
 from anarchic.train.batched import Batched
 from anarchic.train.loop import Loop
-from anarchic.train.task import Lanes
+from anarchic.train.task import Lanes, held_at_start
 from tests.train.conftest import WORKERS, make_task
 
 MODELS = ["quadratic", "logistic", "logistic-crops", "mlp", "cnn", "lstm"]
@@ -96,6 +97,45 @@ def lanes(task, steps, work):
         snapshot=np.arange(count) % 2,
         kept={},
     )
+
+
+def test_lanes_that_are_taken_bring_what_is_kept_of_them():
+    """At home, where the indices are taken first: only a tensor indexes a tensor without a wait."""
+    task, asked = make_task("mlp"), []
+
+    def home(indices):
+        asked.append(indices.tolist())
+        return torch.tensor(indices)
+
+    class Kept:
+        def __getitem__(self, rows):
+            return 10 * rows if isinstance(rows, torch.Tensor) else None
+
+    many = replace(lanes(task, [1, 4, 2, 3], LocalWork()), kept={"control": Kept()})
+    some = many.take(np.array([3, 1]), home)
+    assert some.kept["control"].tolist() == [30, 10]
+    assert some.local_steps.tolist() == [3, 4]
+    replace(many, kept={}).take(np.array([0]), home)
+    assert asked == [[3, 1]]  # nothing kept, nothing sent
+
+
+def test_batched_takes_kept_vectors_by_indices_at_home(monkeypatch):
+    task = make_task("mlp")
+    asked = []
+    monkeypatch.setattr(type(task), "home", lambda self, rows: asked.append(rows) or rows)
+    mixed = [LocalWork(batch=2), LocalWork(batch=4)]  # two programs
+    kept = {"control": np.zeros((2, task.layout.dim))}
+    Batched().compute(task, replace(lanes(task, [1, 1], LocalWork()), work=mixed, kept=kept))
+    assert sorted(rows.tolist() for rows in asked) == [[0], [0], [1], [1]]  # to take, to put back
+
+
+def test_nothing_is_cleared_for_a_rule_without_scratch(monkeypatch):
+    task = make_task("mlp")
+    two = lanes(task, [1, 1], LocalWork())
+    held = held_at_start(task, two, Momentum(0.9))
+    assert [(matrix.shape, matrix.any()) for matrix in held.values()] == [((2, task.layout.dim), 0)]
+    monkeypatch.setattr(task_module, "zeros", None)
+    assert held_at_start(task, two, Sgd()) == {}
 
 
 @pytest.mark.parametrize("backend", [Loop(), Batched()], ids=["loop", "batched"])

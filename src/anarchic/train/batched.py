@@ -55,7 +55,7 @@ class Batched:
         def run(program: tuple[Integers, Picks]) -> None:
             some, picks = program
             whole = len(some) == len(lanes) and bool((some[:-1] < some[1:]).all())
-            _visits(task, lanes if whole else lanes.take(some), picks, results, some)
+            _visits(task, lanes if whole else lanes.take(some, task.home), picks, results, some)
 
         spread = map if threads == 1 or len(programs) == 1 else _crew(threads, os.getpid()).map
         deque(spread(run, programs), maxlen=0)

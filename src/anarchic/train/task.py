@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
@@ -116,9 +116,14 @@ class Lanes:
     def __len__(self) -> int:
         return len(self.worker)
 
-    def take(self, lanes: Integers) -> Lanes:
-        """Some of the lanes, with the snapshots that they start from."""
+    def take(self, lanes: Integers, home: Callable[[Integers], Array] | None = None) -> Lanes:
+        """Some of the lanes, with the snapshots that they start from.
+
+        ``home`` is the task's, where that is a device: an index of NumPy's would have the host
+        wait for it.
+        """
         used, snapshot = np.unique(self.snapshot[lanes], return_inverse=True)
+        rows = home(lanes) if home is not None and self.kept else lanes
         return Lanes(
             self.seed if isinstance(self.seed, int) else self.seed[lanes],
             self.worker[lanes],
@@ -127,7 +132,7 @@ class Lanes:
             [self.work[lane] for lane in lanes.tolist()],
             [self.snapshots[index] for index in used.tolist()],
             snapshot,
-            {name: matrix[lanes] for name, matrix in self.kept.items()},
+            {name: matrix[rows] for name, matrix in self.kept.items()},
         )
 
 
@@ -172,13 +177,13 @@ def fill(
 
 def held_at_start(task: Task, lanes: Lanes, rule: LocalRule) -> Held:
     """What ``rule`` holds beside the model at the start of the visits, (lanes, dim) each."""
-    zero = zeros(lanes.snapshots[0].params, (len(lanes), task.layout.dim))
+    like, shape = lanes.snapshots[0].params, (len(lanes), task.layout.dim)
     shared = {
         name: from_snapshots(task, lanes, [snapshot.extras[name] for snapshot in lanes.snapshots])
         for name in rule.shares
     }
     kept = {name: task.put(lanes.kept[name]) for name in rule.keeps}
-    return {**shared, **kept, **{name: task.put(zero) for name in rule.scratch}}
+    return {**shared, **kept, **{name: task.put(zeros(like, shape)) for name in rule.scratch}}
 
 
 def from_snapshots(task: Task, lanes: Lanes, vectors: Sequence[Vector]) -> Array:
