@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, final
 import numpy as np
 
 from anarchic.core.arrays import norms, stack, zeros
-from anarchic.core.rule import Rule, S, check, check_block, versions_met, vet
+from anarchic.core.rule import Rule, S, check_block, versions_met, vetted
 from anarchic.core.types import EMPTY, Integers, Update, Updates, Vector
 from anarchic.errors import ConfigError
 
@@ -46,11 +46,16 @@ class Reweighted(ABC, Generic[S]):
 
     def receive(self, state: S, update: Update) -> S:
         # A factor of numbers that cannot be right would hide them from the rule inside.
-        names = frozenset(update.extras)
+        seen = vetted(
+            update,
+            params=state.params,
+            version=state.version,
+            extras=frozenset(update.extras),
+            measured=self.by_length,
+        )
         rate = float(update.local_lr)
-        length = rate * check(update, params=state.params, version=state.version, extras=names)
-        factor = self.factor(state.version - update.base_version, length)
-        return self.rule.receive(state, replace(update, local_lr=rate * factor))
+        factor = self.factor(state.version - update.base_version, rate * (seen.norm or 0.0))
+        return self.rule.receive(state, replace(seen, local_lr=rate * factor))
 
     def receive_many(self, state: S, block: Updates) -> S:
         versions = _versions(self.rule, state, block)
@@ -175,9 +180,9 @@ class Carry(Generic[S]):
         return CarryState(inner, extras, pending)
 
     def receive(self, state: CarryState[S], update: Update) -> CarryState[S]:
-        vet(update, params=state.params, version=state.version, extras=frozenset(self.names))
-        version = state.version
-        state.inner = self.rule.receive(state.inner, replace(update, extras=EMPTY))
+        names, version = frozenset(self.names), state.version
+        seen = vetted(update, params=state.params, version=version, extras=names)
+        state.inner = self.rule.receive(state.inner, replace(seen, extras=EMPTY))
         self._add(state, update.extras)
         return self._publish(state) if state.version > version else state
 

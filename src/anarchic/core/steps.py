@@ -42,17 +42,26 @@ class Summed(Protocol):
     moments: dict[str, Vector]
 
 
-def stepped(state: Summed, by: float, step: Step, server_lr: float) -> Vector:
-    """The parameters after a step along ``total / by``: new ones, for the old were published."""
+def stepped(
+    state: Summed, by: float, step: Step, server_lr: float, *, clear: bool = False
+) -> Vector:
+    """The parameters after a step along ``total / by``: new ones, for the old were published.
+
+    ``clear`` leaves zeros in ``total``.
+    """
     params, total, moments = state.params, state.total, state.moments
     if not isinstance(params, np.ndarray):
         mean = (total / by).to(params.dtype)
+        if clear:
+            total[:] = 0
         return params - step.change(mean, server_lr, moments).to(params.dtype)
     found = np.empty_like(params)
 
     def work(where: slice) -> None:
         mean = found[where]
         np.divide(total[where], by, out=mean, casting="same_kind")
+        if clear:
+            total[where] = 0
         change = step.change(mean, server_lr, {name: m[where] for name, m in moments.items()})
         np.subtract(params[where], change, out=mean, dtype=params.dtype)
 

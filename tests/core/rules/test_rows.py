@@ -56,6 +56,18 @@ def test_a_row_is_a_copy(kind):
     assert memory.get("ann")[:].tolist() == [1.0, 1.0, 1.0]
 
 
+def test_a_tensor_is_not_copied_onto_itself():
+    torch = pytest.importorskip("torch")
+    memory = MemoryRows(torch.zeros(3))
+    memory.put("ann", torch.ones(3), 0)
+    row = memory.get("ann")
+    writes = row._version
+    memory.put("ann", row, 1)
+    assert row._version == writes
+    memory.put("ann", torch.full((3,), 2.0), 1)
+    assert memory.get("ann").tolist() == [2.0, 2.0, 2.0]
+
+
 @every_kind
 def test_the_place_of_a_removed_row_is_used_again(kind):
     memory = filled("ann", "bob", "cleo", "dan", kind=kind)

@@ -104,9 +104,8 @@ class BufferedRule(ABC):
     def flush(self, state: BufferState) -> BufferState:
         if state.count == 0:
             return state
-        state.params = stepped(state, state.mass, self.step, self.server_lr)
+        state.params = stepped(state, state.mass, self.step, self.server_lr, clear=True)
         state.version += 1
-        state.total[:] = 0
         state.mass, state.count = 0.0, 0
         return state
 

@@ -226,7 +226,10 @@ class BlockRows(SlotRows):
         return found
 
     def _fill(self, slot: int, row: Row) -> None:
-        self._row(slot)[:] = row  # NumPy copies nothing onto itself
+        kept = self._row(slot)
+        # Torch copies a row onto itself, which NumPy does not.
+        if isinstance(kept, np.ndarray) or kept.data_ptr() != row.data_ptr():
+            kept[:] = row
 
 
 @final
