@@ -118,6 +118,15 @@ def test_a_large_model_steps_piece_by_piece_to_the_same_numbers(step):
     assert (params == 1).all()
 
 
+@pytest.mark.parametrize("clear", [False, True])
+def test_the_sum_is_cleared_if_that_is_asked_for(clear):
+    total = np.arange(CHUNK + 3.0)
+    state = BufferState(np.zeros(CHUNK + 3), 0, total, 1.0, 1, {})
+    found = stepped(state, 2.0, SgdStep(), 1.0, clear=clear)
+    assert found[-1] == -(CHUNK + 2) / 2
+    assert total[-1] == (0 if clear else CHUNK + 2)
+
+
 def test_a_step_makes_nothing_large_but_the_new_parameters():
     dim = 1 << 21
     rule = AfaCd(m=2, step=AdamStep())
