@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, final
+from collections.abc import Callable
+from typing import Any, ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from anarchic.core import loops
 from anarchic.core.rules import rows
-from anarchic.core.rules.rows import Arrays, Numbers, Row, SlotRows
+from anarchic.core.rules.rows import Arrays, Exchange, Numbers, Row, SlotRows
 from anarchic.core.types import Matrix, Vector
 from anarchic.errors import ConfigError
 
@@ -40,6 +42,25 @@ class CodedRow:
             rest[0, : length - whole * GROUP] = values[whole * GROUP :]
             self._encode(rest, codes[whole:], scales[whole:])
 
+    def suits(self, total: Vector, direction: Vector) -> bool:
+        """Whether ``loop_over`` can be called."""
+        return self._kind.loops_over(total, direction) and direction.dtype == self.dtype
+
+    def loop_over(self, total: Vector, where: slice, each: Exchange) -> None:
+        """The exchange of the numbers that are ``where``, compiled."""
+        codes, scales, length = self._cut(where)
+        whole, end = length // GROUP, length - length % GROUP
+        self._kind.loop(
+            total[:end].reshape(-1, GROUP),
+            codes[:whole],
+            scales[:whole],
+            each.direction[where][:end].reshape(-1, GROUP),
+            each.local_lr,
+            known=each.known,
+        )
+        if end < length:
+            rows.exchange_piece(total[end:], slice(where.start + end, where.stop), each)
+
     def holds(self, codes: NDArray[Any]) -> bool:
         return self._codes.ctypes.data == codes.ctypes.data
 
@@ -52,6 +73,7 @@ class CodedRow:
 
     def _encode(self, values: Matrix, codes: NDArray[Any], scales: NDArray[Any]) -> None:
         np.maximum(values.max(1, initial=0), -values.min(1, initial=0), out=scales)
+        np.abs(scales, out=scales)  # of zeros, the greater may be the one with a sign
         scales /= self._kind.largest
         # A scale of nothing codes nothing: of zeros, or of numbers too small to have a scale.
         divisors = np.where(scales > 0, scales, np.inf)[:, None]
@@ -63,6 +85,7 @@ class CodedRows(SlotRows):
 
     code: type[np.generic]
     largest: float
+    loop: ClassVar[Callable[..., None]]  # one of ``loops``
 
     def __init__(self, like: Vector) -> None:
         if not isinstance(like, np.ndarray):
@@ -74,11 +97,23 @@ class CodedRows(SlotRows):
         self._per_block = max(1, rows.BLOCK_BYTES // max(1, row_bytes))
         self._codes: list[NDArray[Any]] = []  # (rows, groups, GROUP)
         self._scales: list[NDArray[Any]] = []  # (rows, groups)
+        if self.loops_over(like):
+            self._prepare()
 
     @staticmethod
     @abstractmethod
     def round_into(codes: NDArray[Any], values: Matrix) -> None:
         """The codes nearest to ``values``, which are at most ``largest``."""
+
+    def loops_over(self, *vectors: Vector) -> bool:
+        """Whether the loop can be used; it gives the bits that reading and writing rows give."""
+        return self.dtype == np.float32 and loops.suit(*vectors)
+
+    def _prepare(self) -> None:
+        """Compile now, not while a worker waits."""
+        none = np.zeros((0, GROUP), np.float32)
+        total, codes = none.astype(np.float64), none.astype(self.code)
+        self.loop(total, codes, none.reshape(-1), none, 1.0, known=True)
 
     def pack(self) -> tuple[Arrays, Numbers]:
         codes = np.zeros((len(self), self._groups, GROUP), self.code)
@@ -135,6 +170,10 @@ class HalfRows(CodedRows):
 
     code = np.float16
     largest = 1.0
+    loop = staticmethod(loops.exchange_halves)
+
+    def loops_over(self, *vectors: Vector) -> bool:
+        return super().loops_over(*vectors) and loops.can_halve()
 
     @staticmethod
     def round_into(codes: NDArray[Any], values: Matrix) -> None:
@@ -151,6 +190,7 @@ class ByteRows(CodedRows):
 
     code = np.int8
     largest = 127.0
+    loop = staticmethod(loops.exchange_bytes)
 
     @staticmethod
     def round_into(codes: NDArray[Any], values: Matrix) -> None:

@@ -74,8 +74,8 @@ def exchange(total: Vector, exchanges: Sequence[Exchange]) -> None:
             total += row
         return
 
-    looped = all(loops.suit(total, each.row, each.direction) for each in exchanges)
-    one = _loop_over if looped else _exchange
+    looped = all(_suits(total, each) for each in exchanges)
+    one = _loop_over if looped else exchange_piece
 
     def work(where: slice) -> None:
         for each in exchanges:
@@ -84,12 +84,22 @@ def exchange(total: Vector, exchanges: Sequence[Exchange]) -> None:
     sweep(len(total), work, chunk=STRETCH if looped and len(exchanges) == 1 else CHUNK)
 
 
+def _suits(total: Vector, each: Exchange) -> bool:
+    if isinstance(each.row, np.ndarray):
+        return loops.suit(total, each.row, each.direction)
+    return hasattr(each.row, "suits") and bool(each.row.suits(total, each.direction))
+
+
 def _loop_over(total: Vector, where: slice, each: Exchange) -> None:
-    row, direction = each.row[where], each.direction[where]
-    loops.exchange(total, row, direction, each.local_lr, known=each.known)
+    if isinstance(each.row, np.ndarray):
+        row, direction = each.row[where], each.direction[where]
+        loops.exchange(total, row, direction, each.local_lr, known=each.known)
+    else:
+        each.row.loop_over(total, where, each)
 
 
-def _exchange(total: Vector, where: slice, each: Exchange) -> None:
+def exchange_piece(total: Vector, where: slice, each: Exchange) -> None:
+    """What ``exchange`` does with one row ``where``, ``total`` being the sum there."""
     if each.known:
         np.subtract(total, _wide(each.row[where], total), out=total)
     _write(each.row, where, each.direction, each.local_lr)
