@@ -1,9 +1,12 @@
+import shlex
 import subprocess
 import sys
 
 import pytest
+from typer.main import get_command
 
 from anarchic import __version__, errors
+from anarchic.cli import app
 
 
 def test_help_lists_the_commands(anarchic):
@@ -13,11 +16,47 @@ def test_help_lists_the_commands(anarchic):
         assert command in shown.output
 
 
-@pytest.mark.parametrize("command", ["simulate", "compare", "demo", "timetable", "data holdings"])
-def test_every_command_teaches_by_example(anarchic, command):
+def commands(command, *path):
+    """Every command below a group, by its path."""
+    if not hasattr(command, "commands"):
+        yield " ".join(path), command
+    for name, part in getattr(command, "commands", {}).items():
+        yield from commands(part, *path, name)
+
+
+COMMANDS = dict(commands(get_command(app)))
+each_command = pytest.mark.parametrize("command", COMMANDS)
+
+
+@each_command
+def test_every_command_says_what_it_does_and_teaches_by_example(anarchic, command):
     shown = anarchic(*command.split(), "--help")
     assert shown.exit_code == 0
-    assert f"anarchic {command}" in shown.output.partition("Examples:")[2]
+    does, _, taught = shown.output.partition("Examples:")
+    assert COMMANDS[command].help.split("\n")[0] in " ".join(does.split())
+    assert f"anarchic {command}" in taught
+
+
+@each_command
+def test_every_option_says_what_it_is_and_what_holds_without_it(command):
+    for parameter in COMMANDS[command].params:
+        said = parameter.help or ""
+        assert len(said) > 5, parameter.name
+        off_or_on = getattr(parameter, "is_flag", False) and not parameter.secondary_opts
+        if not (parameter.required or off_or_on):
+            assert "default" in said, parameter.name
+
+
+@each_command
+def test_the_examples_parse(command):
+    """Every word after the command is an option or an argument that it takes."""
+    for line in COMMANDS[command].epilog.splitlines():
+        name, *words = shlex.split(line, comments=True) or [""]
+        if name == "anarchic":
+            words = words[: words.index(">")] if ">" in words else words
+            known = COMMANDS.get(words[0]) or COMMANDS[" ".join(words[:2])]
+            rest = words[1:] if words[0] in COMMANDS else words[2:]
+            known.make_context(words[0], rest).close()
 
 
 def test_help_loads_nothing_heavy():

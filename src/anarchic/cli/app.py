@@ -21,7 +21,7 @@ from anarchic.cli import (
     token,
     work,
 )
-from anarchic.cli.show import examples
+from anarchic.cli.help import examples, option
 from anarchic.errors import AnarchicError, ConfigError
 
 FAILURE, MISUSE, INTERRUPTED = 1, 2, 130
@@ -54,8 +54,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=examples(
         "anarchic demo",
-        "anarchic simulate --rule afa-cs --labels-per-worker 2 --versions-back 5 --out runs/a",
-        "anarchic compare runs/a runs/b --out compare.png",
+        "anarchic simulate --labels-per-worker 2 --versions-back 5 --out runs/cd",
+        "anarchic simulate --labels-per-worker 2 --versions-back 5 --rule afa-cs --out runs/cs",
+        "anarchic compare runs/cd runs/cs --out compare.png",
     ),
 )
 app.command(epilog=demo.EPILOG)(demo.demo)
@@ -84,7 +85,7 @@ def _version(wanted: bool) -> None:
 def anarchic(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+        option("Print the version.", flag="--version", callback=_version, is_eager=True),
     ] = False,
 ) -> None:
     """Anarchic federated learning: the workers decide when, how long and whether they train."""

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from anarchic.cli.show import examples, number, percent, print_table
+from anarchic.cli.help import examples, option
+from anarchic.cli.show import number, percent, print_table
 
 EPILOG = examples(
     "anarchic compare runs/fedavg runs/afa-cd",
@@ -22,15 +23,18 @@ def compare(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Draw accuracy by round, and by virtual time where runs have a clock: "
-            ".png, .svg or .pdf.",
+        option(
+            "Draw accuracy by round, and by virtual time where runs have a clock: .png, .svg or "
+            ".pdf.",
+            "nothing is drawn",
             metavar="FILE",
         ),
     ] = None,
     csv: Annotated[
         Path | None,
-        typer.Option(help="Write the numbers of every evaluation.", metavar="FILE"),
+        option(
+            "Write the numbers of every evaluation as CSV.", "they are not written", metavar="FILE"
+        ),
     ] = None,
 ) -> None:
     """Compare recorded runs, in a table and in a picture."""

@@ -7,11 +7,16 @@ from typing import Annotated
 
 import typer
 
+from anarchic.cli.help import examples, option
 from anarchic.cli.options import Given, settings_from, takes
-from anarchic.cli.show import MISSING, examples, number, print_facts, print_table
+from anarchic.cli.show import MISSING, number, print_facts, print_table
 from anarchic.errors import DataError
 
-app = typer.Typer(no_args_is_help=True, help="Data sets, and how they are dealt to workers.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="List the data sets, and show how they are dealt to workers.",
+    epilog=examples("anarchic data list", "anarchic data holdings --labels-per-worker 2"),
+)
 
 
 @app.command("list", epilog=examples("anarchic data list", "anarchic data list --check"))
@@ -20,7 +25,7 @@ def list_data(
     given: Given,
     check: Annotated[
         bool,
-        typer.Option("--check", help="Load each data set that is there and count its samples."),
+        option("Load each data set that is there and count its samples.", flag="--check"),
     ] = False,
 ) -> None:
     """List the data sets and where their files are; nothing is downloaded."""
@@ -44,7 +49,7 @@ def holdings(
     given: Given,
     out: Annotated[
         Path | None,
-        typer.Option(help="Draw who holds what: .png, .svg or .pdf.", metavar="FILE"),
+        option("Draw who holds what: .png, .svg or .pdf.", "nothing is drawn", metavar="FILE"),
     ] = None,
 ) -> None:
     """Show who holds how much of which class, as `anarchic simulate` would deal it."""

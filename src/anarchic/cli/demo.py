@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from anarchic.cli.help import examples
 from anarchic.cli.options import Given, settings_from, takes
-from anarchic.cli.show import examples, number, percent, print_table
+from anarchic.cli.show import number, percent, print_table
 
 EPILOG = examples(
     "anarchic demo", "anarchic demo --live", "anarchic demo --seed 7 --out another-demo"

@@ -7,34 +7,38 @@ from typing import Annotated
 
 import typer
 
-from anarchic.cli.show import examples, number
+from anarchic.cli.help import examples, option
+from anarchic.cli.show import number
 from anarchic.core.types import Layout, Vector
 from anarchic.data import DATASETS
 from anarchic.errors import ConfigError
 from anarchic.models import MODELS
 
 EPILOG = examples(
-    "anarchic init --model logistic --out model.safetensors",
     "anarchic init --task my_tasks:task --out model.safetensors",
+    "anarchic init --model logistic --out model.safetensors",
 )
 
 
 def init(
-    out: Annotated[Path, typer.Option(help="File to write; it must not exist.", metavar="FILE")],
+    out: Annotated[Path, option("File to write; it must not exist.", metavar="FILE")],
     model: Annotated[
         str | None,
-        typer.Option(help="A model of the package.", metavar="|".join(MODELS)),
+        option(f"A model of the package: {', '.join(MODELS)}.", "that of --task", metavar="NAME"),
     ] = None,
     data: Annotated[
-        str, typer.Option(help="The data it is for.", metavar="|".join(DATASETS))
+        str,
+        option(f"The data that the model is for: {', '.join(DATASETS)}.", "digits", metavar="NAME"),
     ] = "digits",
     task: Annotated[
         str | None,
-        typer.Option(
-            help="Instead, a task of your own that has layout and init().", metavar="MODULE:NAME"
+        option(
+            "Instead, a task of your own that has layout and init().",
+            "that of --model",
+            metavar="MODULE:NAME",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the model's random start.", min=0)] = 0,
+    seed: Annotated[int, option("Of the model's random start.", 0, min=0)] = 0,
 ) -> None:
     """Write a first model, version 0, for `anarchic serve --init`."""
     if (model is None) == (task is None):

@@ -13,8 +13,7 @@ from functools import wraps
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-import typer
-
+from anarchic.cli.help import option
 from anarchic.cli.values import parse_options, parse_probabilities
 from anarchic.core.local import LOCAL_RULES
 from anarchic.core.rules import RULES
@@ -78,6 +77,7 @@ OPTIONS: Mapping[str, Option] = {
         _SERVER,
         "Another setting of the rule, such as power=0.5 of fedbuff; may be repeated.",
         "NAME=VALUE",
+        "the rule's own",
         flag="--rule-option",
     ),
     "staleness_power": Option(
@@ -90,6 +90,7 @@ OPTIONS: Mapping[str, Option] = {
         _WORKERS,
         "Another setting of the local rule, such as beta=0.9 of momentum; may be repeated.",
         "NAME=VALUE",
+        "the rule's own",
         flag="--local-option",
     ),
     "local_steps": Option(_WORKERS, "Local steps a visit, K."),
@@ -197,22 +198,15 @@ _DEFAULTS = {f.name: f.default for f in fields(Settings)}
 
 
 def _parameter(name: str) -> inspect.Parameter:
-    option, default = OPTIONS[name], _DEFAULTS[name]
-    flag = option.flag or "--" + name.replace("_", "-")
+    known, default = OPTIONS[name], _DEFAULTS[name]
+    flag = known.flag or "--" + name.replace("_", "-")
     kind = _typed(_TYPES[name])
-    shown = default if isinstance(default, str | int | float) else option.stands_for
+    shown = default if isinstance(default, str | int | float) else known.stands_for
     if default is False:  # giving it is all that it takes
         shown = None
     elif kind is bool:
         flag = f"{flag}/--no-{flag[2:]}"
-    info = typer.Option(
-        flag,
-        # Typer would put brackets round a default that is not the parameter's own.
-        help=option.help + ("" if shown is None else f" [dim](default: {shown})[/dim]"),
-        metavar=option.metavar,
-        rich_help_panel=option.group,
-        show_default=False,
-    )
+    info = option(known.help, shown, flag=flag, metavar=known.metavar, rich_help_panel=known.group)
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,

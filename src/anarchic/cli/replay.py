@@ -6,13 +6,19 @@ from typing import Annotated
 
 import typer
 
-from anarchic.cli.show import examples
+from anarchic.cli.help import examples
 
-EPILOG = examples("anarchic replay run.db")
+EPILOG = examples(
+    "anarchic serve --init model.safetensors --store run.db --keep-payloads  # some time before",
+    "anarchic replay run.db",
+)
 
 
 def replay(
-    run: Annotated[str, typer.Argument(help="The server's store.", metavar="PATH|URL")],
+    run: Annotated[
+        str,
+        typer.Argument(help="The server's store: a file, or postgresql://...", metavar="PATH|URL"),
+    ],
 ) -> None:
     """Fold the recorded updates again and compare the parameters, byte for byte.
 

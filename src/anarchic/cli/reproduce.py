@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from anarchic.cli.show import examples, print_table
+from anarchic.cli.help import examples, option
+from anarchic.cli.show import print_table
 from anarchic.study.flags import HELP, Flags
 
 EPILOG = examples(
@@ -20,24 +21,22 @@ EPILOG = examples(
 def reproduce(
     name: Annotated[
         str | None,
-        typer.Argument(help="The experiment, or all; without it they are listed."),
+        typer.Argument(help="The experiment, or all; by default they are listed."),
     ] = None,
-    task: Annotated[str | None, typer.Option(help=HELP["task"])] = None,
-    seeds: Annotated[int | None, typer.Option(help=HELP["seeds"])] = None,
-    smoke: Annotated[bool, typer.Option("--smoke", help=HELP["smoke"])] = False,
-    device: Annotated[str, typer.Option(help=HELP["device"])] = "cpu",
-    precision: Annotated[str, typer.Option(help=HELP["precision"])] = "ieee",
-    graphs: Annotated[
-        bool | None, typer.Option("--graphs/--no-graphs", help=HELP["graphs"])
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help=HELP["resume"])] = False,
-    out: Annotated[Path | None, typer.Option(help=HELP["out"], metavar="DIR")] = None,
+    task: Annotated[str | None, option(HELP["task"], "all tasks")] = None,
+    seeds: Annotated[int | None, option(HELP["seeds"])] = None,
+    smoke: Annotated[bool, option(HELP["smoke"], flag="--smoke")] = False,
+    device: Annotated[str, option(HELP["device"], "cpu")] = "cpu",
+    precision: Annotated[str, option(HELP["precision"], "ieee")] = "ieee",
+    graphs: Annotated[bool | None, option(HELP["graphs"], flag="--graphs/--no-graphs")] = None,
+    resume: Annotated[bool, option(HELP["resume"], flag="--resume")] = False,
+    out: Annotated[Path | None, option(HELP["out"], metavar="DIR")] = None,
     stop_after: Annotated[
-        float | None, typer.Option(help=HELP["stop_after"], metavar="SECONDS")
+        float | None, option(HELP["stop_after"], "go on to the end", metavar="SECONDS")
     ] = None,
-    only: Annotated[str | None, typer.Option(help=HELP["only"], metavar="PATTERN")] = None,
-    at_once: Annotated[int | None, typer.Option(help=HELP["at_once"])] = None,
-    report: Annotated[bool, typer.Option("--report", help=HELP["report"])] = False,
+    only: Annotated[str | None, option(HELP["only"], "all cells", metavar="PATTERN")] = None,
+    at_once: Annotated[int | None, option(HELP["at_once"])] = None,
+    report: Annotated[bool, option(HELP["report"], flag="--report")] = False,
 ) -> None:
     """Run a table or a figure of the paper again, with the paper's numbers beside ours.
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from anarchic.cli.show import examples
+from anarchic.cli.help import examples, option
+from anarchic.core.steps import STEPS
 from anarchic.errors import ConfigError
+from anarchic.server.settings import LIVE_RULES, Limits, RuleSettings, ServerSettings
 
 EPILOG = examples(
     "anarchic init --model logistic --out model.safetensors",
@@ -17,119 +17,221 @@ EPILOG = examples(
     "anarchic serve --store run.db  # goes on where it was",
 )
 _RUN, _NET, _LIMITS = "Run", "Network and security", "Limits"
+_FIXED = "Fixed when the run begins"
+HOST, PORT = "127.0.0.1", 8780
 
 
 def serve(
     store: Annotated[
         str,
-        typer.Option(
-            help="Where the run is kept: a file (SQLite), or postgresql://... for several servers.",
+        option(
+            "Where the run is kept: a file (SQLite), or postgresql://... for several servers.",
             metavar="PATH|URL",
             rich_help_panel=_RUN,
         ),
     ],
     init: Annotated[
         Path | None,
-        typer.Option(help="First model, for a store without a run.", rich_help_panel=_RUN),
-    ] = None,
-    rule: Annotated[
-        str | None, typer.Option(help="afa-cd, afa-cs or fedbuff.", rich_help_panel=_RUN)
-    ] = None,
-    m: Annotated[int | None, typer.Option(help="Updates a step, m.", rich_help_panel=_RUN)] = None,
-    server_lr: Annotated[
-        float | None, typer.Option(help="Server learning rate, eta.", rich_help_panel=_RUN)
-    ] = None,
-    server_opt: Annotated[
-        str | None,
-        typer.Option(help="sgd, momentum, adam or yogi.", rich_help_panel=_RUN),
-    ] = None,
-    staleness_power: Annotated[
-        float | None,
-        typer.Option(help="Weigh updates by (1 + tau) ** -P.", rich_help_panel=_RUN),
-    ] = None,
-    clip: Annotated[
-        float | None, typer.Option(help="Bound eta_L * ||G||.", rich_help_panel=_RUN)
-    ] = None,
-    expire_after: Annotated[
-        int | None,
-        typer.Option(help="afa-cs: forget workers silent so many versions.", rich_help_panel=_RUN),
-    ] = None,
-    cap: Annotated[
-        int | None,
-        typer.Option(
-            help="afa-cs: remember at most so many workers; a newcomer takes the place of the "
-            "longest silent. Needed with --open-enrolment.",
+        option(
+            "First model, for a store without a run: `anarchic init` writes one.",
+            "go on with the run in the store",
+            metavar="FILE",
             rich_help_panel=_RUN,
         ),
     ] = None,
     step_after_s: Annotated[
         float | None,
-        typer.Option(help="Step with fewer than m after so long.", rich_help_panel=_RUN),
+        option(
+            "Step with fewer than m updates once the oldest has waited so many seconds.",
+            "wait for m",
+            metavar="SECONDS",
+            rich_help_panel=_RUN,
+        ),
     ] = None,
     history: Annotated[
-        int, typer.Option(help="Versions that can be pulled.", min=1, rich_help_panel=_RUN)
-    ] = 16,
+        int, option("Versions that can be pulled.", ServerSettings.history, rich_help_panel=_RUN)
+    ] = ServerSettings.history,
     keep_payloads: Annotated[
         bool,
-        typer.Option(
-            "--keep-payloads", help="Keep every update, for replay.", rich_help_panel=_RUN
+        option(
+            "Keep every update, for `anarchic replay`.",
+            flag="--keep-payloads",
+            rich_help_panel=_RUN,
         ),
     ] = False,
     evaluate: Annotated[
         str | None,
-        typer.Option(
-            help="Evaluate new versions with this function, in a process of its own.",
+        option(
+            "Evaluate new versions with this function of a snapshot, in a process of its own.",
+            "versions are not evaluated",
             metavar="MODULE:NAME",
             rich_help_panel=_RUN,
         ),
     ] = None,
-    host: Annotated[str, typer.Option(rich_help_panel=_NET)] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535, rich_help_panel=_NET)] = 8780,
+    rule: Annotated[
+        str | None,
+        option(
+            f"How updates become steps: {', '.join(LIVE_RULES)}.",
+            RuleSettings.rule,
+            metavar="NAME",
+            rich_help_panel=_FIXED,
+        ),
+    ] = None,
+    m: Annotated[
+        int | None, option("Updates a step, m.", RuleSettings.m, rich_help_panel=_FIXED)
+    ] = None,
+    server_lr: Annotated[
+        float | None,
+        option("Server learning rate, eta.", RuleSettings.server_lr, rich_help_panel=_FIXED),
+    ] = None,
+    server_opt: Annotated[
+        str | None,
+        option(
+            f"How a mean becomes a step: {', '.join(STEPS)}.",
+            RuleSettings.server_opt,
+            metavar="NAME",
+            rich_help_panel=_FIXED,
+        ),
+    ] = None,
+    staleness_power: Annotated[
+        float | None,
+        option(
+            "Weigh an update by (1 + tau) ** -P, tau its staleness.",
+            "all alike",
+            metavar="P",
+            rich_help_panel=_FIXED,
+        ),
+    ] = None,
+    clip: Annotated[
+        float | None,
+        option(
+            "Bound eta_L * ||G|| of each update: longer ones are shortened.",
+            "no bound",
+            metavar="C",
+            rich_help_panel=_FIXED,
+        ),
+    ] = None,
+    expire_after: Annotated[
+        int | None,
+        option(
+            "afa-cs: forget workers that were silent for so many versions.",
+            "none is forgotten",
+            metavar="VERSIONS",
+            rich_help_panel=_FIXED,
+        ),
+    ] = None,
+    cap: Annotated[
+        int | None,
+        option(
+            "afa-cs: remember at most so many workers; a newcomer takes the place of the longest "
+            "silent. Needed with --open-enrolment.",
+            "no limit",
+            metavar="WORKERS",
+            rich_help_panel=_FIXED,
+        ),
+    ] = None,
+    host: Annotated[
+        str,
+        option(
+            "Address to listen on; one that others can reach needs TLS, or --insecure.",
+            HOST,
+            rich_help_panel=_NET,
+        ),
+    ] = HOST,
+    port: Annotated[
+        int, option("Port to listen on.", PORT, min=1, max=65535, rich_help_panel=_NET)
+    ] = PORT,
     open_enrolment: Annotated[
         bool,
-        typer.Option("--open-enrolment", help="Take updates without tokens.", rich_help_panel=_NET),
+        option(
+            "Take updates without tokens, under whatever name a worker gives itself.",
+            flag="--open-enrolment",
+            rich_help_panel=_NET,
+        ),
     ] = False,
     public_model: Annotated[
         bool,
-        typer.Option("--public-model", help="Anybody may pull the model.", rich_help_panel=_NET),
+        option(
+            "Anybody may pull the model, without a token.",
+            flag="--public-model",
+            rich_help_panel=_NET,
+        ),
     ] = False,
-    tls_cert: Annotated[Path | None, typer.Option(rich_help_panel=_NET)] = None,
-    tls_key: Annotated[Path | None, typer.Option(rich_help_panel=_NET)] = None,
+    tls_cert: Annotated[
+        Path | None,
+        option(
+            "The server's certificate (PEM, with its chain); needs --tls-key.",
+            "plain HTTP",
+            metavar="FILE",
+            rich_help_panel=_NET,
+        ),
+    ] = None,
+    tls_key: Annotated[
+        Path | None,
+        option(
+            "Private key of the certificate (PEM).",
+            "plain HTTP",
+            metavar="FILE",
+            rich_help_panel=_NET,
+        ),
+    ] = None,
     client_ca: Annotated[
         Path | None,
-        typer.Option(help="Workers must show a certificate signed by it.", rich_help_panel=_NET),
+        option(
+            "Workers must show a certificate that this authority signed (PEM).",
+            "none is asked for",
+            metavar="FILE",
+            rich_help_panel=_NET,
+        ),
     ] = None,
     insecure: Annotated[
         bool,
-        typer.Option(
-            "--insecure", help="A public address without TLS, all the same.", rich_help_panel=_NET
+        option(
+            "Listen on a public address without TLS all the same.",
+            flag="--insecure",
+            rich_help_panel=_NET,
         ),
     ] = False,
     per_worker: Annotated[
         int | None,
-        typer.Option(
-            help="Updates of one worker that may wait for a step. [dim](default: half of m, all of "
-            "it while nobody else comes)[/dim]",
-            min=1,
+        option(
+            "Updates of one worker that may wait for a step.",
+            "half of m, all of it while nobody else comes",
             rich_help_panel=_LIMITS,
         ),
     ] = None,
-    max_staleness: Annotated[int, typer.Option(min=1, rich_help_panel=_LIMITS)] = 1_000,
-    max_norm: Annotated[float | None, typer.Option(rich_help_panel=_LIMITS)] = None,
+    max_staleness: Annotated[
+        int,
+        option(
+            "Refuse updates whose base version is more than so many versions old, tau.",
+            Limits.max_staleness,
+            metavar="VERSIONS",
+            rich_help_panel=_LIMITS,
+        ),
+    ] = Limits.max_staleness,
+    max_norm: Annotated[
+        float | None,
+        option("Refuse updates with a larger eta_L * ||G||.", "no limit", rich_help_panel=_LIMITS),
+    ] = None,
     updates_per_minute: Annotated[
-        float, typer.Option(help="Of one worker.", rich_help_panel=_LIMITS)
-    ] = 6_000.0,
+        float,
+        option(
+            "Updates that one worker may send a minute.",
+            f"{Limits.updates_per_minute:g}",
+            rich_help_panel=_LIMITS,
+        ),
+    ] = Limits.updates_per_minute,
 ) -> None:
     """Collect updates from workers who answer to nobody, and step every m of them.
 
-    Started again on the same store, the run goes on where it was. Log lines are JSON, on stderr.
+    Started again on the same store, the run goes on where it was; what was fixed when it began
+    need not be given again. Log lines are JSON, on stderr.
     """
     from anarchic.server.evaluate import Evaluator
     from anarchic.server.listen import Address
     from anarchic.server.listen import serve as listen
     from anarchic.server.log import JsonLog
     from anarchic.server.service import Service, check_alone, open_run
-    from anarchic.server.settings import Limits, ServerSettings
     from anarchic.server.sql import open_store
 
     rules = {

@@ -11,11 +11,6 @@ from rich.table import Table
 MISSING = "–"  # noqa: RUF001  # a dash, as tables have it
 
 
-def examples(*commands: str) -> str:
-    """An epilog that shows how a command is called."""
-    return "\n\n".join(["Examples:", *(f"  {command}" for command in commands)])
-
-
 def percent(share: float | None) -> str:
     return MISSING if share is None else f"{100 * share:.1f} %"
 

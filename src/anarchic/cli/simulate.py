@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from anarchic.cli.help import examples, option
 from anarchic.cli.options import ALL, Given, settings_from, takes
-from anarchic.cli.show import MISSING, examples, number, percent, print_facts
+from anarchic.cli.show import MISSING, number, percent, print_facts
 from anarchic.errors import ConfigError
 from anarchic.sim.experiment import Experiment
 from anarchic.sim.record import RunDirectory
@@ -29,37 +30,34 @@ def simulate(
     given: Given,
     trace: Annotated[
         str | None,
-        typer.Option(
-            help="Who reports when, as recorded: the store of a server, or the directory of a run. "
-            "[dim](default: the participation settings)[/dim]",
+        option(
+            "Who reports when, as recorded: the store of a server, or the directory of a run.",
+            "the participation settings",
             metavar="STORE|DIR",
             rich_help_panel="Participation",
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Directory to record the run in; it must be new or empty. "
-            "[dim](default: the run is not recorded)[/dim]",
+        option(
+            "Directory to record the run in; it must be new or empty.",
+            "the run is not recorded",
             metavar="DIR",
             rich_help_panel=_RECORD,
         ),
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option(
-            "--resume",
-            help="Go on with the run in --out from its last checkpoint, with its own settings: "
-            "they need not be given again.",
+        option(
+            "Go on with the run in --out from its last checkpoint, with its own settings: they "
+            "need not be given again.",
+            flag="--resume",
             rich_help_panel=_RECORD,
         ),
     ] = False,
     checkpoint_every: Annotated[
         int | None,
-        typer.Option(
-            help="Rounds between checkpoints. [dim](default: one every minute)[/dim]",
-            rich_help_panel=_RECORD,
-        ),
+        option("Rounds between checkpoints.", "one every minute", rich_help_panel=_RECORD),
     ] = None,
 ) -> None:
     """Train in virtual time with workers that come and go as they like.

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from anarchic.cli.show import examples, percent, print_facts, print_table
+from anarchic.cli.help import examples, option
+from anarchic.cli.show import percent, print_facts, print_table
 from anarchic.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,37 +23,42 @@ EPILOG = examples(
     "anarchic theory --run runs/cs --local-lr 0.001   # what if",
 )
 _PROBLEM, _RATES, _TURNOUT, _RUN = "Problem", "Learning rates", "Participation", "Run"
+POINTS, REPEATS = 3, 16
 Number = float | None
 Count = int | None
 
 
 def _option(help: str, panel: str, default: str, symbol: str) -> Any:
-    """Typer would put brackets round a default that is not the parameter's own."""
-    text = f"{help}, {symbol}. [dim](default: {default})[/dim]"
-    return typer.Option(help=text, rich_help_panel=panel, show_default=False)
+    return option(f"{help}, {symbol}.", default, rich_help_panel=panel)
 
 
 def theory(
     run: Annotated[
         Path | None,
-        typer.Option(
-            help="Directory of a recorded run: its constants are estimated, its delays and local "
-            "steps counted; options of the problem and the learning rates replace what is found.",
+        option(
+            "Directory of a recorded run: its constants are estimated, its delays and local steps "
+            "counted; options of the problem and the learning rates replace what is found.",
+            "the numbers below",
             metavar="DIR",
             rich_help_panel=_RUN,
         ),
     ] = None,
     points: Annotated[
         int,
-        typer.Option(
-            help="Models between the run's first and last at which constants are estimated.",
+        option(
+            "Models between the run's first and last at which constants are estimated.",
+            POINTS,
             rich_help_panel=_RUN,
         ),
-    ] = 3,
+    ] = POINTS,
     repeats: Annotated[
         int,
-        typer.Option(help="Batches that every worker draws for it.", rich_help_panel=_RUN),
-    ] = 16,
+        option(
+            "Batches that every worker draws to estimate the noise.",
+            REPEATS,
+            rich_help_panel=_RUN,
+        ),
+    ] = REPEATS,
     smoothness: Annotated[Number, _option("Smoothness", _PROBLEM, "1", "L")] = None,
     sigma_local: Annotated[Number, _option("Noise of a gradient", _PROBLEM, "1", "sigma_L")] = None,
     sigma_global: Annotated[
@@ -87,7 +93,7 @@ def theory(
         Count, _option("Rows without delay", _TURNOUT, "m where tau is 0, else 0", "m'")
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print everything as JSON, for machines.")
+        bool, option("Print everything as JSON, for machines.", flag="--json")
     ] = False,
 ) -> None:
     """Say what the paper's theorems promise, and under which learning rates.

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from anarchic.cli.help import examples, option
 from anarchic.cli.options import Given, settings_from, takes
-from anarchic.cli.show import examples, number, percent, print_facts
+from anarchic.cli.show import number, percent, print_facts
 
 EPILOG = examples(
     "anarchic timetable --versions-back 5 --dynamic-steps",
@@ -27,7 +28,7 @@ def timetable(
     given: Given,
     out: Annotated[
         Path | None,
-        typer.Option(help="Draw it: .png, .svg or .pdf.", metavar="FILE"),
+        option("Draw it: .png, .svg or .pdf.", "nothing is drawn", metavar="FILE"),
     ] = None,
 ) -> None:
     """Show who turns up when, how late and for how long; nothing is trained.

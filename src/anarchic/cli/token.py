@@ -6,23 +6,27 @@ from typing import Annotated
 
 import typer
 
-from anarchic.cli.show import examples, print_table
+from anarchic.cli.help import examples, option
+from anarchic.cli.show import print_table
 from anarchic.errors import ConfigError
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Workers and their tokens.",
+    help="Give workers the tokens with which they may push, and take them away.",
     epilog=examples(
         "anarchic token add ann --store run.db > ann.token",
         "anarchic token list --store run.db",
         "anarchic token revoke ann --store run.db",
     ),
 )
-Where = Annotated[str, typer.Option("--store", help="The server's store.", metavar="PATH|URL")]
-Name = Annotated[str, typer.Argument(help="The worker.")]
+Where = Annotated[
+    str,
+    option("The server's store: a file, or postgresql://...", flag="--store", metavar="PATH|URL"),
+]
+Name = Annotated[str, typer.Argument(help="The worker's name.")]
 
 
-@app.command()
+@app.command(epilog=examples("anarchic token add ann --store run.db > ann.token"))
 def add(worker: Name, store: Where) -> None:
     """Give a worker a token, printed once; only its hash is stored. A former one ends."""
     from anarchic.server.auth import new_token
@@ -37,7 +41,7 @@ def add(worker: Name, store: Where) -> None:
     typer.echo(token)
 
 
-@app.command(name="list")
+@app.command(name="list", epilog=examples("anarchic token list --store run.db"))
 def list_(store: Where) -> None:
     """Show the workers that have tokens."""
     from anarchic.server.sql import open_store
@@ -51,7 +55,7 @@ def list_(store: Where) -> None:
     print_table(("worker", "token"), rows, names=2)
 
 
-@app.command()
+@app.command(epilog=examples("anarchic token revoke ann --store run.db"))
 def revoke(worker: Name, store: Where) -> None:
     """Take a worker's token away; a running server notices within a second."""
     from dataclasses import replace

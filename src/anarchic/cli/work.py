@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import typer
 
-from anarchic.cli.show import examples
+from anarchic.cli.help import examples, option
 from anarchic.cli.values import parse_options
 from anarchic.core.local import LOCAL_RULES, LocalRule
 from anarchic.errors import ConfigError
@@ -21,125 +21,165 @@ if TYPE_CHECKING:
     from anarchic.worker import Policy, StepCount
 
 EPILOG = examples(
-    "anarchic work --server http://127.0.0.1:8780 --task digits:3/8 --name worker-3",
-    "anarchic work --server https://example.org --task my_tasks:task --token-file worker-3.token",
-    "anarchic work --server https://example.org --task my_tasks:task --token-file worker-3.token "
-    "--policy hours:22-6 --time-budget-s 60 --spool spool",
+    "anarchic serve --init model.safetensors --store run.db --m 1 --open-enrolment  # elsewhere",
+    "anarchic work --server https://example.org --task my_tasks:task --token-file ann.token "
+    "--policy hours:22-6 --time-budget-s 60",
+    "anarchic work --server http://127.0.0.1:8780 --task digits:3/8 --name ann --updates 20",
 )
 TOKEN_VARIABLE = "ANARCHIC_TOKEN"
 _LINK, _HABITS = "Connection", "When, and how hard"
-_POLICIES = "always|every:MINUTES|hours:FROM-UNTIL|random:MEAN_S|when:MODULE:NAME"
+TIMEOUT_S, LOCAL_LR, LOCAL_STEPS = 30.0, 0.1, 10
 
 
 def work(
-    server: Annotated[str, typer.Option(help="Where the server is.", metavar="URL")],
+    server: Annotated[
+        str,
+        option(
+            "Where the server is, such as http://127.0.0.1:8780 or https://example.org.",
+            metavar="URL",
+        ),
+    ],
     task: Annotated[
         str,
-        typer.Option(
-            help="What to train: a task, or a function without arguments that returns one; or "
+        option(
+            "What to train: a task, or a function without arguments that returns one; or "
             "digits:3/8, the third of eight parts of the digits that come with the package.",
             metavar="MODULE:NAME",
         ),
     ],
     token_file: Annotated[
         Path | None,
-        typer.Option(
-            help="File that holds the worker's token. "
-            f"[dim](default: the variable {TOKEN_VARIABLE})[/dim]",
+        option(
+            "File that holds the worker's token.",
+            f"the variable {TOKEN_VARIABLE}",
             metavar="FILE",
             rich_help_panel=_LINK,
         ),
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(help="Who this is, where no token is needed.", rich_help_panel=_LINK),
+        option(
+            "Who this is, where the server takes updates without tokens.",
+            "whose token it is",
+            rich_help_panel=_LINK,
+        ),
     ] = None,
     spool: Annotated[
         Path | None,
-        typer.Option(
-            help="Directory in which finished updates wait until the server has them; one for "
-            "each worker. [dim](default: one in the user's state directory)[/dim]",
+        option(
+            "Directory in which finished updates wait until the server has them; one for each "
+            "worker.",
+            "one in the user's state directory",
             metavar="DIR",
             rich_help_panel=_LINK,
         ),
     ] = None,
     ca_file: Annotated[
         Path | None,
-        typer.Option(
-            help="Certificate of the server's authority. [dim](default: the system's)[/dim]",
+        option(
+            "Certificate of the authority that signed the server's (PEM).",
+            "the system's",
             metavar="FILE",
             rich_help_panel=_LINK,
         ),
     ] = None,
     client_cert: Annotated[
         Path | None,
-        typer.Option(
-            help="Own certificate, for mutual TLS.", metavar="FILE", rich_help_panel=_LINK
+        option(
+            "Own certificate (PEM), for a server with --client-ca.",
+            "none is shown",
+            metavar="FILE",
+            rich_help_panel=_LINK,
         ),
     ] = None,
     client_key: Annotated[
         Path | None,
-        typer.Option(
-            help="Its key, if it is in another file.", metavar="FILE", rich_help_panel=_LINK
+        option(
+            "Private key of the own certificate (PEM).",
+            "in the file of the certificate",
+            metavar="FILE",
+            rich_help_panel=_LINK,
         ),
     ] = None,
     proxy: Annotated[
         str | None,
-        typer.Option(
-            help="Proxy to go through. [dim](default: HTTPS_PROXY and its like)[/dim]",
+        option(
+            "Proxy to go through.",
+            "HTTPS_PROXY and its like",
             metavar="URL",
             rich_help_panel=_LINK,
         ),
     ] = None,
     timeout_s: Annotated[
-        float, typer.Option(help="Longest silence of the network.", rich_help_panel=_LINK)
-    ] = 30.0,
+        float,
+        option(
+            "Seconds of silence after which a request is tried again.",
+            TIMEOUT_S,
+            metavar="SECONDS",
+            rich_help_panel=_LINK,
+        ),
+    ] = TIMEOUT_S,
     dtype: Annotated[
         str,
-        typer.Option(help="How directions travel.", metavar="F32|F16|BF16", rich_help_panel=_LINK),
+        option(
+            "How directions travel: F32, or F16 or BF16 in half the bytes.",
+            "F32",
+            metavar="NAME",
+            rich_help_panel=_LINK,
+        ),
     ] = "F32",
     policy: Annotated[
         str,
-        typer.Option(help="When to take part.", metavar=_POLICIES, rich_help_panel=_HABITS),
+        option(
+            "When to take part: always, every:MINUTES, hours:FROM-UNTIL of the day, random:SECONDS "
+            "of idle time in the mean, or when:MODULE:NAME says so.",
+            "always",
+            metavar="POLICY",
+            rich_help_panel=_HABITS,
+        ),
     ] = "always",
     local_steps: Annotated[
         str | None,
-        typer.Option(
-            help="Local steps a visit, K, or a range to draw it from. [dim](default: 10)[/dim]",
+        option(
+            "Local steps a visit, K, or a range to draw it from.",
+            LOCAL_STEPS,
             metavar="K|LOW-HIGH",
             rich_help_panel=_HABITS,
         ),
     ] = None,
     time_budget_s: Annotated[
         float | None,
-        typer.Option(help="As many local steps as fit in.", rich_help_panel=_HABITS),
+        option(
+            "Instead, as many local steps a visit as fit into so many seconds.",
+            "--local-steps counts",
+            metavar="SECONDS",
+            rich_help_panel=_HABITS,
+        ),
     ] = None,
     local_lr: Annotated[
-        float, typer.Option(help="Local learning rate, eta_L.", rich_help_panel=_HABITS)
-    ] = 0.1,
+        float, option("Local learning rate, eta_L.", LOCAL_LR, rich_help_panel=_HABITS)
+    ] = LOCAL_LR,
     local_rule: Annotated[
         str,
-        typer.Option(
-            help="What a local step does.",
-            metavar="|".join(LOCAL_RULES),
+        option(
+            f"What a local step does: {', '.join(LOCAL_RULES)}.",
+            "sgd",
+            metavar="NAME",
             rich_help_panel=_HABITS,
         ),
     ] = "sgd",
     local_option: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A setting of the local rule, such as mu=0.1 of prox; may be repeated.",
+        option(
+            "A setting of the local rule, such as mu=0.1 of prox; may be repeated.",
+            "the rule's own",
             metavar="NAME=VALUE",
             rich_help_panel=_HABITS,
         ),
     ] = None,
     updates: Annotated[
         int | None,
-        typer.Option(
-            help="Stop once so many were accepted. [dim](default: go on)[/dim]",
-            min=1,
-            rich_help_panel=_HABITS,
-        ),
+        option("Stop once so many updates were accepted.", "go on", min=1, rich_help_panel=_HABITS),
     ] = None,
 ) -> None:
     """Pull the model, train on your own data, push the update, and again.
@@ -217,7 +257,7 @@ def parse_steps(text: str | None, time_budget_s: float | None) -> StepCount:
         if text is not None:
             raise ConfigError("Give --local-steps or --time-budget-s, not both.")
         return TimeBudget(time_budget_s)
-    found = re.fullmatch(r"(\d+)(?:-(\d+))?", text or "10")
+    found = re.fullmatch(r"(\d+)(?:-(\d+))?", text or str(LOCAL_STEPS))
     if found is None:
         raise ConfigError(f"--local-steps takes a number, or a range such as 5-20; got {text!r}.")
     return Fixed(int(found[1])) if found[2] is None else RandomSteps(int(found[1]), int(found[2]))
