@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from tests.cli.conftest import contents
@@ -47,6 +49,19 @@ def test_a_place_that_cannot_be_written_is_named(refused, tmp_path):
     assert "cannot write" in line
     assert "--out" in line
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_live_demo_goes_where_it_is_told(anarchic, monkeypatch):
+    shown = []
+    monkeypatch.setattr("anarchic.cli.live.show_live", lambda *told: shown.append(told))
+    anarchic("demo", "--live")
+    anarchic("demo", "--live", "--out", "demo", "--seconds", 9)
+    assert shown == [(Path("demo-live"), 20.0), (Path("demo"), 9.0)]
+
+
+def test_an_option_of_the_other_demo_is_refused(refused):
+    assert "--seed" in refused(2, "demo", "--live", "--seed", 7)
+    assert "--seconds" in refused(2, "demo", "--seconds", 9)
 
 
 @pytest.mark.slow

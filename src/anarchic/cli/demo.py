@@ -7,42 +7,55 @@ from typing import Annotated
 
 import typer
 
-from anarchic.cli.help import examples
+from anarchic.cli.help import examples, option
 from anarchic.cli.options import Given, settings_from, takes
 from anarchic.cli.show import number, percent, print_table
+from anarchic.errors import ConfigError
 
 EPILOG = examples(
     "anarchic demo", "anarchic demo --live", "anarchic demo --seed 7 --out another-demo"
 )
+SECONDS = 20.0
 
 
 @takes("seed")
 def demo(
     given: Given,
     out: Annotated[
-        Path,
-        typer.Option(
-            help="Directory for the runs and the picture; one that an earlier demo made is "
-            "replaced.",
+        Path | None,
+        option(
+            "Directory for the runs and the picture; one that an earlier demo made is replaced.",
+            "demo, or demo-live with --live",
             metavar="DIR",
         ),
-    ] = Path("demo"),
+    ] = None,
     live: Annotated[
         bool,
-        typer.Option(
-            "--live",
-            help="Instead, train for real: a server and eight worker processes on this machine, "
-            "with workers and the server killed on the way. Needs the extra 'server'.",
+        option(
+            "Instead, train for real: a server and eight worker processes on this machine, with "
+            "workers and the server killed on the way. Needs the extra 'server'.",
+            flag="--live",
         ),
     ] = False,
-    seconds: Annotated[float, typer.Option(help="How long the live demo trains.", min=5.0)] = 20.0,
+    seconds: Annotated[
+        float | None,
+        option("How long the live demo trains.", f"{SECONDS:g}, with --live", min=5.0, metavar="S"),
+    ] = None,
 ) -> None:
     """Race FedAvg against AFA-CD and AFA-CS, with stragglers, on the embedded digits."""
     if live:
+        if given:
+            raise ConfigError("The live demo is not drawn from a seed: leave out --seed or --live.")
         from anarchic.cli.live import show_live
 
-        show_live(Path("demo-live") if out == Path("demo") else out, seconds)
-        return
+        show_live(out or Path("demo-live"), seconds or SECONDS)
+    elif seconds is not None:
+        raise ConfigError("The race takes as long as it takes: leave out --seconds, or add --live.")
+    else:
+        _race(out or Path("demo"), settings_from(given).seed)
+
+
+def _race(out: Path, seed: int) -> None:
     from anarchic.cli.progress import watching
     from anarchic.report.demo import FEDAVG, TARGET, race, sentences
 
@@ -58,7 +71,7 @@ def demo(
         f"{FEDAVG.server_lr:g}, AFA with {FEDAVG.local_steps}: with {FEDAVG.local_steps} local "
         "steps that is the same step.\n"
     )
-    done = race(out, seed=settings_from(given).seed, watching=watching)
+    done = race(out, seed=seed, watching=watching)
     header = "rule", "rounds", f"time to {percent(TARGET)}", "speed-up"
     rows = [
         (
