@@ -3,6 +3,7 @@ from dataclasses import fields
 import pytest
 
 from anarchic.cli.options import ALL, OPTIONS, settings_from
+from anarchic.server.settings import RuleSettings
 from anarchic.sim.settings import Settings
 
 
@@ -46,6 +47,10 @@ def test_what_none_stands_for_is_what_the_help_says(anarchic):
     assert "workers          │ 10" in shown
     assert OPTIONS["m"].stands_for.startswith("5,")
     assert "2 rounds of 5" in shown
+
+
+def test_the_server_counts_to_the_same_m_as_the_simulator():
+    assert OPTIONS["m"].stands_for.startswith(f"{RuleSettings().m},")
 
 
 def test_options_of_a_rule_get_the_types_that_it_declares():

@@ -224,7 +224,7 @@ def test_status_health_metrics_and_description(tmp_path):
         async with serving(tmp_path / "run.db") as (_, client):
             await client.post("/v1/updates", content=body())
             status = (await client.get("/v1/status")).json()
-            assert (status["version"], status["m"], status["parameters"]) == (0, 4, DIM)
+            assert (status["version"], status["m"], status["parameters"]) == (0, 5, DIM)
             assert status["updates"]["accepted"] == status["buffered"] == 1
             assert (await client.get("/healthz")).json() == {"status": "ok"}
             text = (await client.get("/metrics")).text

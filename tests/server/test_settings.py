@@ -11,10 +11,10 @@ from anarchic.server.settings import Limits, RuleSettings
 
 def test_names_become_rules():
     assert RuleSettings(m=3, server_lr=2.0).build() == AfaCd(3, 2.0)
-    assert RuleSettings(rule="fedbuff", server_opt="adam").build() == FedBuff(4, step=AdamStep())
+    assert RuleSettings(rule="fedbuff", server_opt="adam").build() == FedBuff(5, step=AdamStep())
     options = {"expire_after": 9, "cap": 7}
     wrapped = RuleSettings(rule="afa-cs", clip=1.0, staleness_power=0.5, **options).build()
-    assert wrapped == Clip(StalenessDiscount(AfaCs(4, rows=TrackedRows, **options), 0.5), 1.0)
+    assert wrapped == Clip(StalenessDiscount(AfaCs(5, rows=TrackedRows, **options), 0.5), 1.0)
 
 
 @pytest.mark.parametrize(

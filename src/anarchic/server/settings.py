@@ -21,7 +21,7 @@ class RuleSettings:
     """The rule of a run: fixed when the run is created, and stored with it."""
 
     rule: str = "afa-cd"
-    m: int = 4
+    m: int = 5
     server_lr: float = 1.0
     server_opt: str = "sgd"
     staleness_power: float | None = None
