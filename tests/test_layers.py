@@ -87,6 +87,11 @@ def test_the_simulator_needs_only_numpy_torch_and_safetensors(path: Path) -> Non
             assert first not in ("torch", "safetensors")
 
 
+def test_nothing_that_only_unix_has_is_needed_to_import() -> None:
+    for path in SOURCE.rglob("*.py"):
+        assert not imported(path, at_top=True) & {"fcntl", "grp", "pwd", "resource", "termios"}
+
+
 def test_the_layer_test_sees_a_back_arrow(tmp_path: Path) -> None:
     bad = tmp_path / "bad.py"
     bad.write_text("from anarchic.sim.run import simulate\nimport anarchic.cli\n")

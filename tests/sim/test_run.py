@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -28,6 +29,11 @@ def test_a_run_learns_and_says_how_much():
     last10 = [row["accuracy"] for row in run.metrics if row["round"] > 20]
     assert len(last10) == 10
     assert run.summary["last10_accuracy"] == pytest.approx(np.mean(last10))
+
+
+def test_memory_is_not_told_where_nobody_can_say(monkeypatch):
+    monkeypatch.setitem(sys.modules, "resource", None)
+    assert simulate(replace(SMALL, rounds=1)).summary["peak_rss_mb"] is None
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_does_not():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import resource
 import sys
 import time
 from collections.abc import Callable
@@ -254,15 +253,19 @@ def _summary(journey: Journey) -> dict[str, Any]:
         "train_seconds": round(seconds, 4),
         "local_steps_per_second": round(steps / seconds, 1) if seconds else None,
         "updates_per_second": round(journey.walk.row / seconds, 1) if seconds else None,
-        "peak_rss_mb": round(_peak_rss_mb(), 1),
+        "peak_rss_mb": _peak_rss_mb(),
         "seed": journey.walk.experiment.seed,
         "software": _software(),
     }
 
 
-def _peak_rss_mb() -> float:
+def _peak_rss_mb() -> float | None:
+    try:
+        import resource
+    except ModuleNotFoundError:  # on Windows
+        return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+    return round(peak / 2**20 if sys.platform == "darwin" else peak / 2**10, 1)
 
 
 def _software() -> dict[str, str]:
