@@ -10,7 +10,7 @@ from anarchic import AfaCd, AfaCs, Carry, Clip, Prox, Settings, StalenessDiscoun
 from anarchic.core.rules import RULES
 from anarchic.core.steps import AdamStep
 from anarchic.errors import ConfigError, RunError
-from anarchic.sim.settings import WORKERS, build, dealt
+from anarchic.sim.settings import WORKERS, build, dealt, make_idle
 
 pytest.importorskip("torch")
 
@@ -173,6 +173,13 @@ def test_threads_of_one_run_are_not_those_of_the_next():
     assert torch.get_num_threads() == threads_in_use() == more
     build(Settings(model="mlp", rounds=1))
     assert (torch.get_num_threads(), threads_in_use()) == (OWN_THREADS, by_default)
+
+
+@pytest.mark.parametrize("habit", ["exponential", "lognormal", "diurnal"])
+def test_idle_s_is_the_mean_idle_time_while_awake(habit):
+    idle = make_idle(Settings(participation=habit, idle_s=3.0))
+    awake = 8 / 24 if habit == "diurnal" else 1.0
+    assert idle.mean_s * awake == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize("habit", ["exponential", "lognormal", "diurnal"])

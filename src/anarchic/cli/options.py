@@ -110,8 +110,12 @@ OPTIONS: Mapping[str, Option] = {
     "arrival_probs": Option(
         _TURNOUT, "Sampler: how likely each worker is to turn up.", "P1,P2,...", "all alike"
     ),
-    "idle_s": Option(_TIME, "Mean idle time before a visit, in virtual seconds."),
-    "step_s": Option(_TIME, "Time of one local step."),
+    "idle_s": Option(
+        _TIME,
+        "Mean idle time before a visit, in virtual seconds; of diurnal workers while they are "
+        "awake, 8 hours a day.",
+    ),
+    "step_s": Option(_TIME, "Mean time of one local step; slow workers take longer."),
     "spread": _one_of(_TIME, "Chance in the time that a visit takes", SPREADS),
     "slow_share": Option(_TIME, "Probability that a worker is slow."),
     "slow_factor": Option(_TIME, "How many times longer slow workers take."),

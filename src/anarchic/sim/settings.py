@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -107,7 +108,7 @@ class Settings:
     versions_back: int = 1
     replace: bool = False
     arrival_probs: tuple[float, ...] | None = None
-    idle_s: float = 1.0
+    idle_s: float = 1.0  # in the mean; of diurnal workers while they are awake
     step_s: float = 0.2
     spread: str = "exponential"
     slow_share: float = 0.0
@@ -295,7 +296,7 @@ def make_table(settings: Settings, workers: int) -> Timetable:
         synchronous = Synchronous(workers, m, work, settings.lost, settings.timeout_s)
         return synchronous.timetable(rng, settings.rounds)
     habits = Habits(
-        _idle(settings),
+        make_idle(settings),
         work,
         Dropout(settings.lost),
         availability=read_availability(settings.availability) if settings.availability else None,
@@ -363,11 +364,12 @@ def _make(kind: Callable[..., Any], given: Mapping[str, Any], options: Mapping[s
     return kind(**chosen)
 
 
-def _idle(settings: Settings) -> Idle:
+def make_idle(settings: Settings) -> Idle:
+    """How long workers idle: ``idle_s`` in the mean."""
     if settings.participation == "exponential":
         return Exponential(settings.idle_s)
     if settings.participation == "lognormal":
-        return LogNormal(settings.idle_s, sigma=1.0)
+        return LogNormal(settings.idle_s / math.exp(1 / 2), sigma=1.0)  # its mean is idle_s
     return Diurnal(settings.idle_s)
 
 
