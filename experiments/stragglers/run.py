@@ -95,7 +95,7 @@ that picks the five that turn up first.
 
 
 def rounds_of(who: str, idle, work: Work, rng: np.random.Generator, rounds: int) -> Timetable:
-    """Rounds that begin together, as ``Synchronous`` and ``Racing`` have them, under any habits.
+    """Rounds that begin together, as ``Synchronous`` has them, under any habits.
 
     ``picked``: m at random; ``awake``: the m that turn up first; ``race``: the m that are done
     first. The round lasts until the last of them is done.

@@ -20,7 +20,6 @@ def test_a_share_of_visits_is_lost():
     visits = habits.visits(np.random.default_rng(0), 1000, 100.0)
     # At the horizon a few more visits are known to be lost than would be if all had ended.
     assert visits.lost.mean() == pytest.approx(0.25, abs=0.01)
-    assert visits.pushes == (~visits.lost).sum()
 
 
 def test_workers_leave_for_ever():

@@ -7,7 +7,7 @@ The result is a `Timetable`. It comes from
 - a process in continuous time, such as `Habits`, through `make_timetable` or, block by block and
   in the memory of a block, `timetable_blocks`,
 - recorded `Visits`, through `from_visits`,
-- for comparison, `Synchronous` or `Racing` rounds.
+- for comparison, `Synchronous` rounds.
 """
 
 from anarchic.participation.availability import Availability, read_availability
@@ -18,7 +18,6 @@ from anarchic.participation.folding import from_visits
 from anarchic.participation.habits import Habits
 from anarchic.participation.horizon import make_timetable, timetable_blocks
 from anarchic.participation.idle import Exponential, Idle, LogNormal
-from anarchic.participation.racing import Racing
 from anarchic.participation.sampler import Sampler
 from anarchic.participation.steps import ConstantSteps, StepPolicy, UniformSteps
 from anarchic.participation.synchronous import Synchronous
@@ -48,7 +47,6 @@ __all__ = [
     "LogNormalSpread",
     "NoSpread",
     "Participation",
-    "Racing",
     "Sampler",
     "SpeedClasses",
     "Spread",

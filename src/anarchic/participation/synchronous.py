@@ -37,7 +37,10 @@ class Synchronous:
     timeout_s: float | None = None
 
     def __post_init__(self) -> None:
-        check_round(self.workers, self.m)
+        if not 1 <= self.m <= self.workers:
+            raise ConfigError(
+                f"A round needs 1 <= m <= workers, got m={self.m} of {self.workers} workers."
+            )
         if not 0 <= self.lost < 1:
             raise ConfigError(f"Synchronous needs 0 <= lost < 1, got {self.lost}.")
         if self.lost > 0 and self.timeout_s is None:
@@ -67,12 +70,6 @@ class Synchronous:
     def _work(self, rng: Generator, factor: Floats) -> tuple[Ints, Floats]:
         steps = self.work.draw_steps(rng, factor)
         return steps, self.work.draw_seconds(rng, steps, factor)
-
-
-def check_round(workers: int, m: int) -> None:
-    """Refuse rounds that cannot be filled."""
-    if not 1 <= m <= workers:
-        raise ConfigError(f"A round needs 1 <= m <= workers, got m={m} of {workers} workers.")
 
 
 def timetable_of_rounds(

@@ -39,11 +39,6 @@ class Visits:
         """Which visits never push."""
         return np.isinf(self.push_s)
 
-    @property
-    def pushes(self) -> int:
-        """How many visits end in an update."""
-        return len(self) - int(np.count_nonzero(self.lost))
-
     def until(self, horizon_s: float) -> Visits:
         """What is known at the horizon: visits pushed by then, and those lost that began before."""
         known = (self.push_s <= horizon_s) | (self.lost & (self.pull_s < horizon_s))
