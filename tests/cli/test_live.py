@@ -3,8 +3,10 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
+from anarchic.cli import live
 from anarchic.cli.app import app
 from anarchic.cli.live import run_live
+from anarchic.errors import RunError
 
 
 @pytest.mark.slow
@@ -27,9 +29,15 @@ def test_the_live_demo_loses_nothing(tmp_path):
     assert not any(secret.partition(".")[2] in logs for secret in secrets)
 
 
+def test_workers_that_never_come_are_told_of(tmp_path, monkeypatch):
+    monkeypatch.setattr(live, "START_S", 0.0)
+    with pytest.raises(RunError, match=r"no version within 0 s: see the logs"):
+        live._Stage(tmp_path, print)._await_first_version()
+
+
 def test_the_live_demo_leaves_what_is_not_its_own_alone(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     done = CliRunner().invoke(app, ["demo", "--live", "--out", str(tmp_path)])
-    assert done.exit_code == 2
+    assert done.exit_code == 1
     assert "was not made by the demo" in done.output
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -12,8 +11,8 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,13 +26,14 @@ from anarchic import wire
 from anarchic.cli.show import number, percent, print_facts
 from anarchic.core.types import Snapshot
 from anarchic.data.digits import load_digits
-from anarchic.errors import ConfigError, RunError
+from anarchic.errors import RunError
+from anarchic.report.folder import demo_directory
 from anarchic.server.auth import new_token
 from anarchic.server.replay import Replay, replay
 from anarchic.server.sql import open_store
 
 WORKERS, M, SERVER_LR = 8, 4, 3.0
-MARK = "live-demo.json"  # tells a directory that an earlier demo made from one that it did not
+OWN = ("model.safetensors*", "run.db*", "server.log", "worker-*")  # what an earlier demo wrote
 # Habits of the eight: how long they idle on average, how hard they work, at which rate.
 HABITS = (
     ("random:0.05", "5", "0.1"),
@@ -70,7 +70,6 @@ class Ending:
     replay: Replay
     worker_kills: int
     server_kills: int
-    picture: list[tuple[float, float]] = field(default_factory=list)  # (seconds, accuracy)
 
 
 def run_live(folder: Path, *, seconds: float, tell: Tell, watch: Watch) -> Ending:
@@ -78,10 +77,10 @@ def run_live(folder: Path, *, seconds: float, tell: Tell, watch: Watch) -> Endin
     _prepare(folder)
     stage = _Stage(folder, tell)
     try:
-        curve = stage.play(seconds, watch)
+        first_accuracy = stage.play(seconds, watch)
     finally:
         stage.clear()
-    return stage.ending(curve)
+    return stage.ending(first_accuracy)
 
 
 def show_live(folder: Path, seconds: float) -> None:
@@ -135,11 +134,11 @@ class _Stage:
         self._killed: Counter[str] = Counter()
         self._test = load_digits()
 
-    def play(self, seconds: float, watch: Watch) -> list[tuple[float, float]]:
+    def play(self, seconds: float, watch: Watch) -> float:
+        """All of it; gives the accuracy at first."""
         self._start_server()
         self._workers = [self._start_worker(index) for index in range(WORKERS)]
-        self._await_first_version()
-        curve: list[tuple[float, float]] = []
+        first_accuracy = self._await_first_version()
         acts = [
             (KILL_WORKERS, self._kill_workers),
             (RESTART_WORKERS, self._restart_workers),
@@ -152,19 +151,23 @@ class _Stage:
                 acts.pop(0)[1]()
             seen = self._look()
             if seen is not None:
-                curve.append((passed, seen["accuracy"]))
                 watch(passed / seconds, seen)
             time.sleep(0.2)
-        return curve
+        return first_accuracy
 
-    def _await_first_version(self) -> None:
+    def _await_first_version(self) -> float:
         """Starting nine processes takes a while on a busy machine; the time counts from then."""
         until = time.monotonic() + START_S
         while time.monotonic() < until:
             seen = self._look()
             if seen is not None and seen["version"] > 0:
-                return
+                accuracy: float = seen["accuracy"]
+                return accuracy
             time.sleep(0.1)
+        raise RunError(
+            f"The workers made no version within {START_S:g} s: see the logs in {self._folder}; "
+            "if the machine is busy, try again."
+        )
 
     def clear(self) -> None:
         """End the workers first: what they have in hand they send, or spool."""
@@ -178,7 +181,7 @@ class _Stage:
         for log in self._logs:
             log.close()
 
-    def ending(self, curve: list[tuple[float, float]]) -> Ending:
+    def ending(self, first_accuracy: float) -> Ending:
         pushes = list(_pushes(self._folder))
         told = Counter(
             (p["worker"], p["id"]) for p in pushes if p["status"] in ("accepted", "duplicate")
@@ -197,7 +200,7 @@ class _Stage:
         orders = Counter(row.order for row in trace if row.order is not None)
         return Ending(
             accuracy=self._accuracy(wire.decode_snapshot(body)[1]),
-            first_accuracy=curve[0][1] if curve else 0.0,
+            first_accuracy=first_accuracy,
             version=run.version,
             accepted=len(told),
             folded=orders.total(),
@@ -208,7 +211,6 @@ class _Stage:
             replay=again,
             worker_kills=self._killed["worker"],
             server_kills=self._killed["server"],
-            picture=curve,
         )
 
     def _start_server(self) -> None:
@@ -217,7 +219,7 @@ class _Stage:
             "--store", self._path("run.db"), "--rule", "afa-cs", "--m", str(M),
             "--server-lr", str(SERVER_LR), "--port", str(self._port), "--keep-payloads",
         )  # fmt: skip
-        until = time.monotonic() + 30
+        until = time.monotonic() + START_S
         while self._look() is None:
             if self._server.poll() is not None or time.monotonic() > until:
                 raise RunError(f"The server did not start; see {self._folder / 'server.log'}.")
@@ -290,14 +292,7 @@ class _Stage:
 
 def _prepare(folder: Path) -> None:
     """A fresh directory with a first model, and a token for every worker in the store."""
-    if folder.exists():
-        if not (folder / MARK).exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise ConfigError(
-                f"{folder} exists and was not made by the demo: choose another with --out."
-            )
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True)
-    (folder / MARK).write_text(json.dumps({"made by": "anarchic demo --live"}), encoding="utf-8")
+    demo_directory(folder, OWN)
     from anarchic.worker.digits import digits_task
 
     task = digits_task(f"digits:1/{WORKERS}")
@@ -319,18 +314,10 @@ def _pushes(folder: Path) -> Iterator[dict[str, Any]]:
     """What the workers logged of their pushes; a line that a kill cut short is passed over."""
     for path in sorted(folder.glob("worker-*.log")):
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            with _passing_over(ValueError):
+            with suppress(ValueError):
                 facts = json.loads(line)
                 if facts.get("event") == "push":
                     yield facts
-
-
-@contextmanager
-def _passing_over(kind: type[Exception]) -> Iterator[None]:
-    try:
-        yield
-    except kind:
-        return
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -11,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from anarchic.errors import RunError
 from anarchic.report.curves import Curve, plot_race
+from anarchic.report.folder import demo_directory
 from anarchic.report.runs import first_at
 from anarchic.sim.record import Metrics
 from anarchic.sim.run import Run, Watcher, simulate
@@ -36,8 +34,7 @@ FEDAVG = Settings(
     eval_every=1,
 )
 LABELS = {"fedavg": "FedAvg, waiting", "afa-cd": "AFA-CD", "afa-cs": "AFA-CS"}
-MARK = "demo.json"
-"""Its presence says that a directory was made by the demo, which may then replace its own files."""
+PICTURE = "demo.png"
 
 Watching = Callable[[str], AbstractContextManager[Watcher]]
 
@@ -73,7 +70,7 @@ class Race:
 
 def race(out: Path, *, seed: int = 0, watching: Watching | None = None) -> Race:
     """Run all three in the same virtual time, and record them and a picture in ``out``."""
-    _clear(out)
+    demo_directory(out, [*LABELS, PICTURE])
     baseline = replace(FEDAVG, seed=seed)
     horizon_s = _end_s(baseline)
     entries = []
@@ -82,7 +79,7 @@ def race(out: Path, *, seed: int = 0, watching: Watching | None = None) -> Race:
         with watching(label) if watching else nullcontext(None) as watch:
             run = simulate(settings, out=out / rule, watch=watch)
         entries.append(Entry(label, settings, run, first_at(run.metrics, TARGET)))
-    done = Race(entries, TARGET, out / "demo.png")
+    done = Race(entries, TARGET, out / PICTURE)
     curves = [Curve(_legend(entry), entry.run.metrics) for entry in entries]
     plot_race(curves, done.picture, target=TARGET, title=_title(done))
     return done
@@ -158,22 +155,3 @@ def _version_s(settings: Settings) -> np.ndarray[tuple[int], np.dtype[np.float64
     table = make_table(settings, WORKERS)
     assert table.version_s is not None, "the demo runs in continuous time"
     return table.version_s
-
-
-def _clear(out: Path) -> None:
-    """Make the directory, or empty it of what an earlier demo put there, and of nothing else."""
-    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / MARK).exists())):
-        raise RunError(
-            f"{out} exists and was not made by the demo: choose another directory with --out."
-        )
-    about = {"made_by": "anarchic demo", "replaces": [*LABELS, "demo.png"]}
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / MARK).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise RunError(
-            f"The demo cannot write to {out}: {error.strerror or error}. Choose another directory "
-            "with --out."
-        ) from error
-    for rule in LABELS:
-        shutil.rmtree(out / rule, ignore_errors=True)
