@@ -20,6 +20,6 @@ def test_what_no_demo_made_is_left_alone(tmp_path, what):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "run").write_text("mine")
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(RunError, match="not made by the demo: .* --out"):
+    with pytest.raises(RunError, match=r"not made by the demo: .* --out"):
         demo_directory(tmp_path / what, ["run"])
     assert (tmp_path / "full" / "run").read_text() == (tmp_path / "file").read_text() == "mine"

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from anarchic.errors import RunError
-from anarchic.report.runs import read_run, read_runs
+from anarchic.report.runs import first_at, read_run, read_runs
 from tests.report.make import make_run
 
 
@@ -31,8 +31,8 @@ def test_equal_names_become_paths(tmp_path):
 
 def test_the_first_time_at_an_accuracy(tmp_path):
     run = read_run(make_run(tmp_path / "one"))
-    assert run.first_at(0.5)["round"] == 1
-    assert run.first_at(0.9) is None
+    assert first_at(run.metrics, 0.5)["round"] == 1
+    assert first_at(run.metrics, 0.9) is None
 
 
 def test_what_is_no_run(tmp_path):

@@ -191,8 +191,6 @@ def work(
 
     habits = parse_policy(policy), parse_steps(local_steps, time_budget_s)
     rule = parse_rule(local_rule, local_option or [])
-    if dtype not in ("F32", "F16", "BF16"):
-        raise ConfigError(f"There is no dtype {dtype!r}; there are F32, F16, BF16.")
     token = _token(token_file, name)
     _log_to_stderr()
     trained = load_task(task)
@@ -201,7 +199,7 @@ def work(
         token=token,
         name=name,
         spool=spool or default_spool(server, name or (token or "").partition(".")[0]),
-        dtype=dtype,  # type: ignore[arg-type]  # checked above
+        dtype=dtype,  # type: ignore[arg-type]  # it refuses others
         timeout_s=timeout_s,
         proxy=proxy,
         ca_file=ca_file,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.random import Generator
 from numpy.typing import NDArray
 
 from anarchic.errors import ConfigError
@@ -53,13 +52,11 @@ class Quadratics:
         away = x - self.optima
         return float(np.einsum("ij,ij->", away, self._times(away)) / (2 * self.workers))
 
-    def gradient(self, x: Floats, worker: int, rng: Generator | None = None) -> Floats:
-        """Gradient of one worker's function at ``x``; stochastic where an ``rng`` is given."""
+    def gradient(self, x: Floats, worker: int) -> Floats:
+        """Gradient of one worker's function at ``x``, without noise."""
         hessian, away = self.hessians[worker], x - self.optima[worker]
         exact: Floats = hessian @ away if hessian.ndim == 2 else hessian * away
-        if rng is None:
-            return exact
-        return exact + rng.normal(0, self.noise / np.sqrt(self.dim), self.dim)
+        return exact
 
     def optimum(self) -> Floats:
         """Where the mean of the functions is least: ``(sum H_i) x = sum H_i optima[i]``."""

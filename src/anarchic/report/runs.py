@@ -25,10 +25,6 @@ class RecordedRun:
         """Whether its participation runs in virtual time."""
         return any(row.get("virtual_s") is not None for row in self.metrics)
 
-    def first_at(self, accuracy: float) -> Metrics | None:
-        """The first evaluation with at least that accuracy."""
-        return first_at(self.metrics, accuracy)
-
 
 def read_run(path: str | os.PathLike[str], name: str | None = None) -> RecordedRun:
     """The run in a directory, under its name or another."""

@@ -4,10 +4,8 @@ from anarchic.wire.files import (
     decode_state,
     encode_state,
     load_model,
-    load_state,
     read,
     save_model,
-    save_state,
     write,
 )
 from anarchic.wire.snapshots import decode_snapshot, encode_snapshot
@@ -24,10 +22,8 @@ __all__ = [
     "encode_state",
     "encode_update",
     "load_model",
-    "load_state",
     "most_body_bytes",
     "read",
     "save_model",
-    "save_state",
     "write",
 ]

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import safetensors
@@ -14,28 +14,12 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load, save
 
-from anarchic.core.saving import Arrays, Numbers, pack, unpack
+from anarchic.core.saving import Arrays, Numbers
 from anarchic.core.types import Layout, Vector
 from anarchic.errors import RunError
 from anarchic.wire.strict import floats
 
-T = TypeVar("T")
-
 _NUMBERS = "numbers"  # the metadata entry that holds a state's numbers, as JSON
-
-
-def save_state(path: Path, state: Any, **numbers: Any) -> None:
-    """Write a rule's state, and whatever ``numbers`` should travel with it, in one step."""
-    arrays, own = pack(state)
-    write(path, arrays, {"state": own, **numbers})
-
-
-def load_state(path: Path, template: T) -> tuple[T, Numbers]:
-    """The state written by ``save_state`` for the same rule, and the numbers beside it."""
-    arrays, numbers = read(path)
-    if "state" not in numbers:
-        raise RunError(f"{path} holds {sorted(numbers)}, but not the state of a rule.")
-    return unpack(template, arrays, numbers.pop("state")), numbers
 
 
 def save_model(path: Path, layout: Layout, params: Vector, **metadata: str) -> None:

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anarchic import AfaCs, MomentumStep, Updates, wire
+from anarchic.core.saving import pack, unpack
 from anarchic.errors import ConfigError, UpdateRefused
 
 from ..make import dump, fold, update, vector
@@ -123,8 +124,8 @@ def test_the_order_of_the_rows_survives_saving(tmp_path):
     state = rule.init(vector(0.0, dtype="f4"))
     for name in ("cleo", "ann", "bob", "cleo", "dan"):
         state = rule.receive(state, update([1.0], name, dtype="f4"))
-    wire.save_state(tmp_path / "state", state)
-    loaded, _ = wire.load_state(tmp_path / "state", rule.init(vector(0.0, dtype="f4")))
+    wire.write(tmp_path / "state", *pack(state))
+    loaded = unpack(rule.init(vector(0.0, dtype="f4")), *wire.read(tmp_path / "state"))
     assert loaded.rows.pack()[1] == {"workers": ["ann", "bob", "cleo", "dan"]}
     assert loaded.rows.longest_silent() == state.rows.longest_silent() == ("ann", 0)
     assert dump(loaded) == dump(state)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anarchic import Update, Updates, wire
-from anarchic.core.saving import pack
+from anarchic.core.saving import pack, unpack
 from anarchic.errors import ConfigError, StaleUpdate, UpdateRefused
 
 from ..make import dump, fold
@@ -172,9 +172,8 @@ def test_a_flush_steps_along_the_mean_of_what_is_there(case):
 def test_a_saved_state_goes_on_as_if_nothing_had_happened(case, before, tmp_path):
     updates = stream(case, 14)
     state = fold(case.rule, case.rule.init(first_params()), updates[:before])
-    wire.save_state(tmp_path / "state", state, seen=before)
-    loaded, numbers = wire.load_state(tmp_path / "state", case.rule.init(first_params()))
-    assert numbers == {"seen": before}
+    wire.write(tmp_path / "state", *pack(state))
+    loaded = unpack(case.rule.init(first_params()), *wire.read(tmp_path / "state"))
     assert dump(loaded) == dump(state)
     assert dump(fold(case.rule, loaded, updates[before:])) == dump(begun(case, 14))
 
