@@ -15,7 +15,7 @@ import pytest
 def real_data():
     """The folder with the real data sets; the test is skipped without one."""
     place = os.environ.get("ANARCHIC_DATA")
-    if not place:
+    if not place or not Path(place).is_dir():
         pytest.skip("needs real data: set ANARCHIC_DATA to a folder that holds it")
     return Path(place)
 
