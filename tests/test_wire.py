@@ -578,6 +578,11 @@ def test_bad_metadata_are_refused(name, text):
     refused(by_hand(header, ramp().tobytes()), f"'{name}'")
 
 
+def test_what_a_name_must_be_is_said_in_words():
+    header = entries(__metadata__=FACTS | {"id": "a b"})
+    refused(by_hand(header, ramp().tobytes()), "must be 1 to 128 printable ASCII characters")
+
+
 @pytest.mark.parametrize("name", FACTS)
 def test_missing_metadata_are_refused(name):
     header = entries(__metadata__={key: text for key, text in FACTS.items() if key != name})

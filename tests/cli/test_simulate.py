@@ -125,7 +125,7 @@ def test_without_out_nothing_is_written(anarchic, tmp_path, monkeypatch):
     [
         ("--rule nope", "There is no rule 'nope'"),
         ("--local-rule nope", "There is no local rule 'nope'"),
-        ("--data nope", "there is no data set 'nope'"),
+        ("--data nope", "There is no data set 'nope'"),
         ("--model nope", "There is no model 'nope'"),
         ("--device tpu", "There is no device 'tpu'"),
         ("--dtype float16", "There is no dtype 'float16'"),

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from anarchic import AfaCd, Experiment, LocalWork, Settings, simulate
+from anarchic import AfaCd, Experiment, Layout, LocalWork, Settings, simulate
 from anarchic.data import random_quadratics
 from anarchic.errors import ConfigError, Diverged, RunError
 from anarchic.participation import Sampler, UniformSteps
@@ -171,6 +171,12 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(RunError, match="cut short"):
         simulate(SMALL, out=tmp_path / "cut", resume=True)
+
+
+def test_a_model_of_other_tensors_is_named(tmp_path):
+    simulate(replace(SMALL, rounds=1), out=tmp_path / "run")
+    with pytest.raises(RunError, match=r"other tensors \(bias, weight\) than this task \(w\): "):
+        RunDirectory(tmp_path / "run").model(Layout.of({"w": ((2,), "F32")}))
 
 
 def test_a_target_ends_the_run():

@@ -34,7 +34,7 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None, **options: o
     """
     if name not in DATASETS:
         raise ConfigError(
-            f"there is no data set {name!r}.{_nearest(name, DATASETS)} Known: "
+            f"There is no data set {name!r}.{_nearest(name, DATASETS)} Known: "
             f"{', '.join(DATASETS)}."
         )
     known = [option for option in signature(DATASETS[name]).parameters if option != "data_dir"]

@@ -69,7 +69,10 @@ def read(path: Path) -> bytes:
         size = path.stat().st_size
         raise damaged(path, f"its {size:,} bytes do not decompress ({error})") from error
     except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}.") from error
+        raise DataError(
+            f"{path} cannot be read: {error.strerror or error}. Make it readable, or name a folder "
+            "with another copy by data_dir or ANARCHIC_DATA."
+        ) from error
 
 
 def damaged(path: Path, found: str) -> DataError:

@@ -33,7 +33,7 @@ def labels(y: ArrayLike, workers: int, per_worker: int, seed: int) -> Parts:
     share = int(np.bincount(y).min()) // holders
     if share == 0:
         raise ConfigError(
-            f"each class is held by {holders} workers, but the rarest has only "
+            f"Each class is held by {holders} workers, but the rarest has only "
             f"{np.bincount(y).min()} samples. Take fewer workers or a smaller per_worker."
         )
     parts: list[list[NDArray[np.int64]]] = [[] for _ in range(workers)]
@@ -86,7 +86,7 @@ def by_role(dataset: Dataset) -> Parts:
 
 def _check_deal(classes: int, workers: int, per_worker: int) -> None:
     if workers < 1:
-        raise ConfigError(f"a partition needs workers >= 1, got workers={workers}.")
+        raise ConfigError(f"A partition needs workers >= 1, got workers={workers}.")
     if 1 <= per_worker <= classes and workers * per_worker % classes == 0:
         return
     able = [str(p) for p in range(1, classes + 1) if workers * p % classes == 0]

@@ -31,7 +31,10 @@ def unpack(archive: Path, members: Mapping[str, str], folder: Path) -> None:
             "fetch it again."
         ) from error
     except OSError as error:
-        raise DataError(f"cannot unpack {archive} into {folder}: {error}.") from error
+        raise DataError(
+            f"{archive} cannot be unpacked into {folder}: {error}. Make room there, or choose "
+            "another place with data_dir or ANARCHIC_DATA."
+        ) from error
 
 
 def _from_tar(archive: Path, members: Mapping[str, str], folder: Path) -> None:

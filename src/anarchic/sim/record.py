@@ -88,7 +88,11 @@ class RunDirectory:
         """The last parameters; the file must fit ``layout``."""
         found, params, _ = wire.load_model(self.path / "model.safetensors")
         if found != layout:
-            raise RunError(f"The model in {self.path} is not that of this task.")
+            raise RunError(
+                f"The model in {self.path} has other tensors ({', '.join(found.names)}) than this "
+                f"task ({', '.join(layout.names)}): build the task as for that run, or record this "
+                "one in another directory."
+            )
         return params
 
     def timetable(self) -> Timetable:

@@ -9,8 +9,11 @@ from math import isfinite
 from anarchic.errors import MalformedUpdate
 from anarchic.wire.strict import shown
 
-ID = re.compile(r"[!-~]{1,128}")
-WORKER = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
+ID, WORKER = re.compile(r"[!-~]{1,128}"), re.compile(r"[A-Za-z0-9_.@-]{1,64}")
+_IN_WORDS = {
+    ID: "1 to 128 printable ASCII characters without spaces",
+    WORKER: "1 to 64 of the characters A-Z a-z 0-9 _ . @ -",
+}
 _WHOLE = re.compile(r"0|[1-9][0-9]{0,14}")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")  # as in JSON
 _MOST_NUMBER = 64  # characters
@@ -20,7 +23,7 @@ def text(metadata: Mapping[str, str], name: str, pattern: re.Pattern[str]) -> st
     found = metadata.get(name, "")
     if not pattern.fullmatch(found):
         raise MalformedUpdate(
-            f"{name!r} in the metadata must match {pattern.pattern}, found {shown(found)}."
+            f"{name!r} in the metadata must be {_IN_WORDS[pattern]}, found {shown(found)}."
         )
     return found
 
