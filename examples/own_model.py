@@ -4,12 +4,10 @@ import numpy as np
 from torch import nn
 
 import anarchic
-from anarchic.data import dirichlet, load
-from anarchic.participation import Exponential, Habits, UniformSteps, Work, make_timetable
-from anarchic.train.torch_task import TorchTask
+from anarchic import Exponential, Habits, TorchTask, UniformSteps, Work, make_timetable
 
-data = load("digits")
-parts = dirichlet(data.y_train, workers=12, alpha=0.3, seed=0)
+data = anarchic.data.load("digits")
+parts = anarchic.data.dirichlet(data.y_train, workers=12, alpha=0.3, seed=0)
 module = nn.Sequential(
     nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Flatten(), nn.GroupNorm(4, 576), nn.Linear(576, 10)
 )

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 import anarchic
-from anarchic.core.rule import check
 
 
 @dataclass
@@ -27,7 +26,7 @@ class Median:
         return MedianState(params.copy(), 0)
 
     def receive(self, state, update):
-        check(update, params=state.params, version=state.version)
+        anarchic.check(update, params=state.params, version=state.version)
         state.waiting[str(len(state.waiting))] = update.local_lr * update.direction
         return self.flush(state) if len(state.waiting) == self.m else state
 

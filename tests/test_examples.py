@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,15 @@ def test_an_example_runs(path: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_uses_public_names_only(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert set(re.findall(r"^(?:from|import) (anarchic[\w.]*)", text, re.M)) <= {
+        "anarchic",
+        "anarchic.worker",
+    }
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)

@@ -2,20 +2,34 @@
 
 from typing import TYPE_CHECKING, Any
 
+from anarchic import data
 from anarchic.core import local, rules
 from anarchic.core.around import Carry, Clip, StalenessDiscount
 from anarchic.core.local import *  # noqa: F403
-from anarchic.core.rule import Rule, State
+from anarchic.core.rule import Rule, State, check
 from anarchic.core.rules import *  # noqa: F403
 from anarchic.core.steps import AdamStep, MomentumStep, SgdStep, Step, YogiStep
 from anarchic.core.types import Layout, Snapshot, Update, Updates
+from anarchic.participation import (
+    ConstantSteps,
+    Exponential,
+    Habits,
+    Sampler,
+    Timetable,
+    UniformSteps,
+    Work,
+    make_timetable,
+)
 from anarchic.sim.experiment import Experiment
 from anarchic.sim.many import simulate_many
 from anarchic.sim.run import Progress, Run, simulate
 from anarchic.sim.settings import Settings, build
+from anarchic.train.batched import Batched
+from anarchic.train.loop import Loop
 from anarchic.train.task import LocalWork, Task
 
 if TYPE_CHECKING:
+    from anarchic.train.torch_task import TorchTask
     from anarchic.worker import Worker
 
 __version__ = "0.1.0"
@@ -24,15 +38,21 @@ __all__ = [
     *local.__all__,
     *rules.__all__,
     "AdamStep",
+    "Batched",
     "Carry",
     "Clip",
+    "ConstantSteps",
     "Experiment",
+    "Exponential",
+    "Habits",
     "Layout",
     "LocalWork",
+    "Loop",
     "MomentumStep",
     "Progress",
     "Rule",
     "Run",
+    "Sampler",
     "Settings",
     "SgdStep",
     "Snapshot",
@@ -40,20 +60,31 @@ __all__ = [
     "State",
     "Step",
     "Task",
+    "Timetable",
+    "TorchTask",
+    "UniformSteps",
     "Update",
     "Updates",
+    "Work",
     "Worker",
     "YogiStep",
     "build",
+    "check",
+    "data",
+    "make_timetable",
     "simulate",
     "simulate_many",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """``Worker`` is loaded on first use: it brings an HTTP client."""
+    """Two names are loaded on first use: one brings an HTTP client, the other PyTorch."""
     if name == "Worker":
         from anarchic.worker import Worker
 
         return Worker
+    if name == "TorchTask":
+        from anarchic.train.torch_task import TorchTask
+
+        return TorchTask
     raise AttributeError(f"module 'anarchic' has no attribute {name!r}")
