@@ -60,6 +60,11 @@ def test_options_of_a_rule_get_the_types_that_it_declares():
     assert isinstance(settings.rule_options["power"], float)
 
 
+def test_options_of_the_server_step_get_its_types_too():
+    settings = settings_from({"server_opt": "adam", "server_options": ["epsilon=1e-5"]})
+    assert settings == Settings(server_opt="adam", server_options={"epsilon": 1e-5})
+
+
 def test_options_of_a_rule_are_read_for_the_rule_of_the_base():
     base = Settings(rule="fedavg")
     assert settings_from({"rule_options": ["by-samples=true"]}, base).rule_options == {

@@ -1,6 +1,7 @@
 import pytest
 
 from anarchic.cli.values import parse_options, parse_probabilities
+from anarchic.core.local import Scaffold
 from anarchic.core.rules import AfaCd, AfaCs, FedAsync, FedAvg
 from anarchic.errors import ConfigError
 
@@ -24,6 +25,7 @@ def test_malformed_probabilities(text):
         (FedAvg, "by-samples=false", {"by_samples": False}),
         (AfaCs, "expire-after=4", {"expire_after": 4}),
         (AfaCs, "rows=int8", {"rows": "int8"}),
+        (Scaffold, "option=1", {"option": 1}),
         (AfaCd, "unknown=1", {"unknown": 1.0}),
         (None, "anything=1", {"anything": 1.0}),
     ],

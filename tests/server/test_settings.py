@@ -17,6 +17,12 @@ def test_names_become_rules():
     assert wrapped == Clip(StalenessDiscount(AfaCs(5, rows=TrackedRows, **options), 0.5), 1.0)
 
 
+def test_options_reach_the_rule_and_its_step():
+    settings = {"server_opt": "adam", "server_options": {"epsilon": 1e-5}}
+    rule = RuleSettings(rule="fedbuff", rule_options={"power": 1.0}, **settings).build()
+    assert rule == FedBuff(5, power=1.0, step=AdamStep(epsilon=1e-5))
+
+
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
@@ -26,6 +32,10 @@ def test_names_become_rules():
         ({"expire_after": 5}, "remembers nobody"),
         ({"cap": 5}, "remembers nobody: leave cap out"),
         ({"clip": -1.0}, "max_norm"),
+        ({"rule_options": {"power": 1.0}}, "AfaCd has no option 'power' here; it has none"),
+        ({"rule": "afa-cs", "rule_options": {"rows": "int8"}}, "no option 'rows' here"),
+        ({"rule": "afa-cs", "rule_options": {"cap": 9}}, "no option 'cap' here; it has population"),
+        ({"server_options": {"beta": 0.5}}, "SgdStep has no option 'beta'"),
     ],
 )
 def test_bad_rules_are_refused(settings, says):

@@ -38,6 +38,11 @@ def test_rule_options_reach_the_rule():
     assert (rule.mixing, rule.history) == (0.9, 7)
 
 
+def test_server_options_reach_the_step():
+    rule = build(Settings(server_opt="adam", server_options={"epsilon": 1e-5, "beta1": 0.5})).rule
+    assert rule.step == AdamStep(beta1=0.5, epsilon=1e-5)
+
+
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
@@ -58,6 +63,7 @@ def test_rule_options_reach_the_rule():
         ({"rule": "fedasync", "server_lr": 1.0}, "no setting 'server_lr'"),
         ({"mu": 0.1}, "Sgd has no setting 'mu'"),
         ({"rule_options": {"beta": 1}}, "AfaCd has no setting 'beta'"),
+        ({"server_options": {"beta": 1}}, "SgdStep has no setting 'beta'; it has none"),
         ({"rule": "fedavg", "versions_back": 5}, "fedavg is synchronous"),
         ({"local_lr": 0.0}, "positive learning rate"),
         ({"batch": 0}, "batch of at least 1"),

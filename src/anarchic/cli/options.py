@@ -73,6 +73,13 @@ OPTIONS: Mapping[str, Option] = {
         "1.0, for rules that have it",
     ),
     "server_opt": _one_of(_SERVER, "How a mean becomes a step", STEPS, "sgd"),
+    "server_options": Option(
+        _SERVER,
+        "A setting of the server step, such as epsilon=1e-5 of adam; may be repeated.",
+        "NAME=VALUE",
+        "the step's own",
+        flag="--server-option",
+    ),
     "rule_options": Option(
         _SERVER,
         "Another setting of the rule, such as power=0.5 of fedbuff; may be repeated.",
@@ -188,11 +195,12 @@ def settings_from(given: Given, base: Settings | None = None) -> Settings:
     if "arrival_probs" in given:
         values["arrival_probs"] = parse_probabilities(given["arrival_probs"])
     for name, flag, chooser, kinds in (
+        ("server_options", "--server-option", "server_opt", STEPS),
         ("rule_options", "--rule-option", "rule", RULES),
         ("local_options", "--local-option", "local_rule", LOCAL_RULES),
     ):
         if name in given:
-            kind = kinds.get(given.get(chooser, getattr(base, chooser)))
+            kind = kinds.get(given.get(chooser, getattr(base, chooser)) or "")
             values[name] = parse_options(flag, given[name], kind)
     return replace(base, **values)
 

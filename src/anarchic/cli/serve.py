@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 from anarchic.cli.help import examples, option
+from anarchic.cli.values import parse_options
+from anarchic.core.rules import RULES
 from anarchic.core.steps import STEPS
 from anarchic.errors import ConfigError
 from anarchic.server.settings import LIVE_RULES, Limits, RuleSettings, ServerSettings
@@ -90,6 +92,24 @@ def serve(
             f"How a mean becomes a step: {', '.join(STEPS)}.",
             RuleSettings.server_opt,
             metavar="NAME",
+            rich_help_panel=_FIXED,
+        ),
+    ] = None,
+    server_option: Annotated[
+        list[str] | None,
+        option(
+            "A setting of the server step, such as epsilon=1e-5 of adam; may be repeated.",
+            "the step's own",
+            metavar="NAME=VALUE",
+            rich_help_panel=_FIXED,
+        ),
+    ] = None,
+    rule_option: Annotated[
+        list[str] | None,
+        option(
+            "Another setting of the rule, such as power=1 of fedbuff; may be repeated.",
+            "the rule's own",
+            metavar="NAME=VALUE",
             rich_help_panel=_FIXED,
         ),
     ] = None,
@@ -239,6 +259,12 @@ def serve(
         "m": m,
         "server_lr": server_lr,
         "server_opt": server_opt,
+        "server_options": parse_options(
+            "--server-option", server_option or [], STEPS.get(server_opt or RuleSettings.server_opt)
+        ),
+        "rule_options": parse_options(
+            "--rule-option", rule_option or [], RULES.get(rule or RuleSettings.rule)
+        ),
         "staleness_power": staleness_power,
         "clip": clip,
         "expire_after": expire_after,
@@ -267,7 +293,7 @@ def serve(
     log = JsonLog()
     opened = open_store(store, keep_payloads=keep_payloads, history=history)
     try:
-        given = {name: value for name, value in rules.items() if value is not None}
+        given = {name: value for name, value in rules.items() if value not in (None, {})}
         check_alone(opened)
         open_run(opened, given, init)
         if not (open_enrolment or opened.accounts()):

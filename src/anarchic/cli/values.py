@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from anarchic.errors import ConfigError
 
@@ -42,6 +42,8 @@ def _value(flag: str, name: str, text: str, hint: Any) -> Any:
     kinds = [hint]
     if get_origin(hint) in (Union, UnionType):
         kinds = [part for part in get_args(hint) if part is not type(None)]
+    if get_origin(hint) is Literal:
+        kinds = [type(get_args(hint)[0])]  # whoever is built says which ones it takes
     readers: dict[Any, Callable[[str], Any]] = {
         bool: _truth,
         int: int,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -24,6 +25,8 @@ class RuleSettings:
     m: int = 5
     server_lr: float = 1.0
     server_opt: str = "sgd"
+    server_options: Mapping[str, Any] = field(default_factory=dict)
+    rule_options: Mapping[str, Any] = field(default_factory=dict)
     staleness_power: float | None = None
     clip: float | None = None
     expire_after: int | None = None
@@ -44,7 +47,8 @@ class RuleSettings:
         """The rule, its memory of workers kept by the store where it has one."""
         kind = RULES[self.rule]
         names = {f.name for f in fields(kind)}
-        own: dict[str, Any] = {"step": STEPS[self.server_opt]()}
+        step = _with(STEPS[self.server_opt], {}, self.server_options)
+        own: dict[str, Any] = {"m": self.m, "server_lr": self.server_lr, "step": step}
         if "rows" in names:
             own["rows"] = TrackedRows
         for name in ("expire_after", "cap"):
@@ -52,10 +56,25 @@ class RuleSettings:
                 if name not in names:
                     raise ConfigError(f"{self.rule} remembers nobody: leave {name} out.")
                 own[name] = value
-        rule: Rule[Any] = kind(m=self.m, server_lr=self.server_lr, **own)
+        rule: Rule[Any] = _with(kind, own, self.rule_options)
         if self.staleness_power is not None:
             rule = StalenessDiscount(rule, self.staleness_power)
         return rule if self.clip is None else Clip(rule, self.clip)
+
+
+def _with(kind: Callable[..., Any], own: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
+    """The part with what it is given in any case, and with options; others are refused.
+
+    What is a setting of its own is no option: there would be two places to look for it.
+    """
+    settings = {*own, *RuleSettings.__dataclass_fields__}
+    has = [f.name for f in fields(kind) if f.name not in settings]  # type: ignore[arg-type]
+    for name in options:
+        if name not in has:
+            raise ConfigError(
+                f"{kind.__name__} has no option {name!r} here; it has {', '.join(has) or 'none'}."
+            )
+    return kind(**own, **options)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from anarchic.core.chunks import use_threads
 from anarchic.core.local import LOCAL_RULES, LocalRule
 from anarchic.core.rule import Rule
 from anarchic.core.rules import RULES
-from anarchic.core.steps import STEPS
+from anarchic.core.steps import STEPS, Step
 from anarchic.data import Dataset, Parts, by_role, dirichlet, iid, labels, load
 from anarchic.errors import ConfigError, RunError
 from anarchic.models import make
@@ -92,6 +92,7 @@ class Settings:
     m: int | None = None  # 5, for rules that have it
     server_lr: float | None = None  # eta
     server_opt: str | None = None
+    server_options: Mapping[str, Any] = field(default_factory=dict)
     rule_options: Mapping[str, Any] = field(default_factory=dict)
     staleness_power: float | None = None
     clip: float | None = None
@@ -251,7 +252,7 @@ def make_rule(settings: Settings, workers: int, *, staleness: int = 0) -> Rule[A
     given = {
         "m": (5 if settings.m is None else settings.m) if "m" in has else settings.m,
         "server_lr": settings.server_lr,
-        "step": STEPS[settings.server_opt]() if settings.server_opt else None,
+        "step": _step(settings),
         "population": workers if "population" in has else None,
         "history": staleness + 1 if "history" in has else None,
     }
@@ -317,6 +318,13 @@ def _by_role(settings: Settings, data: Dataset) -> Parts:
             f"workers={settings.workers}: leave it out, or deal by labels_per_worker or dirichlet."
         )
     return by_role(data)
+
+
+def _step(settings: Settings) -> Step | None:
+    if settings.server_opt is None and not settings.server_options:
+        return None
+    step: Step = _make(STEPS[settings.server_opt or "sgd"], {}, settings.server_options)
+    return step
 
 
 def _local_rule(settings: Settings) -> LocalRule:
