@@ -1,10 +1,12 @@
-"""The examples of docs/commands.md run as they stand there."""
+"""The examples of docs/commands.md and of the help run as they stand there."""
 
 import re
 import shlex
 from pathlib import Path
 
 import pytest
+
+from tests.cli.test_app import COMMANDS
 
 pytest.importorskip("torch")
 pytest.importorskip("matplotlib")
@@ -16,15 +18,47 @@ def examples():
         yield from (shlex.split(line, comments=True) for line in block.splitlines())
 
 
-@pytest.mark.slow
-def test_every_example_runs(anarchic, tmp_path, monkeypatch):
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """An empty directory, and no data but those of the package."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ANARCHIC_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("elsewhere")
+def test_every_example_runs(anarchic):
     lines = [line for line in examples() if line]
     assert len(lines) > 10
     for line in lines:
-        assert line[0] == "anarchic"
-        words = [sorted(Path().glob(w)) if w == "runs/*" else [w] for w in line[1:]]
-        shown = anarchic(*(word for group in words for word in group))
-        assert shown.exit_code == 0, (line, shown.output)
+        run(anarchic, line)
+
+
+# Examples of one group build upon each other; those that need a server are tried in test_live.py.
+GROUPS = (
+    ("simulate", "compare"),
+    ("theory",),
+    ("timetable",),
+    ("data list", "data holdings"),
+    ("init", "token add", "token list", "token revoke"),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize("group", GROUPS, ids=" ".join)
+def test_the_examples_of_the_help_run(anarchic, group):
+    for command in group:
+        lines = [shlex.split(line, comments=True) for line in COMMANDS[command].epilog.splitlines()]
+        ours = [line for line in lines if line[:1] == ["anarchic"] and "my_tasks:task" not in line]
+        assert ours
+        for line in ours:
+            run(anarchic, line[: line.index(">")] if ">" in line else line)
+
+
+def run(anarchic, line):
+    assert line[0] == "anarchic"
+    words = [sorted(Path().glob(w)) if w == "runs/*" else [w] for w in line[1:]]
+    shown = anarchic(*(word for group in words for word in group))
+    assert shown.exit_code == 0, (line, shown.output)

@@ -11,7 +11,7 @@ from anarchic.cli.help import examples, option
 from anarchic.cli.show import number, percent, print_table
 
 EPILOG = examples(
-    "anarchic compare runs/fedavg runs/afa-cd",
+    "anarchic compare runs/cd runs/cs",
     "anarchic compare runs/* --out compare.png --csv compare.csv",
 )
 
