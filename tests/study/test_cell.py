@@ -36,6 +36,13 @@ def test_a_setting_that_did_not_exist_yet_had_its_default():
     assert not trained(clip=1.0).answered_by(old)
 
 
+def test_so_it_had_where_settings_are_a_part_of_what_is_measured():
+    old = {"clip": None, "who": "race"}
+    now = replace(cell(), settings={**old, "server_options": {}})
+    assert now.answered_by(old)
+    assert not replace(now, settings={**old, "server_options": {"beta": 0.5}}).answered_by(old)
+
+
 def test_tuples_are_the_lists_that_json_makes_of_them():
     biased = trained(workers=2, arrival_probs=(0.9, 0.1))
     assert biased.answered_by(recorded(biased))

@@ -75,9 +75,9 @@ class Cell:
         Settings that did not exist when it was recorded had no effect then, which is what their
         defaults promise.
         """
-        asked = _plain(self.asked)
-        defaults = _DEFAULTS if isinstance(self.settings, Settings) else {}
-        return {**defaults, **recorded} == {**defaults, **asked}
+        asked: dict[str, Any] = _plain(self.asked)
+        defaults = {name: value for name, value in _DEFAULTS.items() if name in asked}
+        return {**defaults, **recorded} == asked
 
 
 @dataclass(frozen=True)
