@@ -1,4 +1,4 @@
-"""AFA-CS with every visit's sum of gradients divided by c."""
+"""AFA-CS divided by c, and what the page says of the deals of labels and of arrivals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ pytest.importorskip("torch")
 
 from anarchic.core.rules import AfaCs
 from anarchic.core.types import Update, Updates
+from anarchic.participation import ConstantSteps, Sampler
+from anarchic.sim.settings import Settings, dealt
+from anarchic.study.findings import Findings, Line
 from tests.experiments.run_files import names_of
+from tests.study.make import result
 
 run = names_of("figures-5-6")
 
@@ -42,3 +46,62 @@ def test_uniform_cells_are_those_of_table_1():
     uniform = [c for c in run.STUDY.cells if c.columns["arrivals"] == "uniform"]
     assert len(uniform) == 12
     assert all(table[c.task, c.name].asked == c.asked for c in uniform)
+
+
+SELDOM = (8, 9)  # as the probabilities have it
+
+
+def holders(p, seed):
+    """Who holds each label; the deal depends on the number of classes, not on the images."""
+    data, parts = dealt(Settings(data="digits", workers=10, labels_per_worker=p, seed=seed))
+    held = [set(data.y_train[part]) for part in parts]
+    return [{worker for worker in range(10) if label in held[worker]} for label in range(10)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_only_the_deal_of_seed_3_leaves_labels_to_the_seldom(seed):
+    assert [min(run.BIAS[w] for w in SELDOM), max(run.BIAS[w] for w in SELDOM)] == [0.01, 0.01]
+    alone = [label for label in holders(2, seed) if label <= set(SELDOM)]
+    assert alone == ([set(SELDOM)] * 2 if seed == 3 else [])
+    assert len([label for label in holders(1, seed) if label <= set(SELDOM)]) == 2
+
+
+def test_a_label_of_the_seldom_has_a_holder_who_comes_often_in_the_deal_of_seed_0():
+    others = [label - set(SELDOM) for label in holders(2, 0) if label & set(SELDOM)]
+    assert [len(label) for label in others] == [1] * 4
+    often = visits() / 10_000
+    assert min(often[list(label)].min() for label in others) > 0.5
+
+
+def test_the_seldom_come_in_7_of_100_rounds():
+    seldom = visits()[list(SELDOM)].mean() / 10_000
+    assert seldom == pytest.approx(0.07, abs=0.005)
+    assert (1 / seldom, seldom / 5) == (pytest.approx(14, abs=1), pytest.approx(0.014, abs=0.001))
+
+
+def visits():
+    """How often each worker comes in 10,000 rounds."""
+    table = Sampler(10, 5, ConstantSteps(5), probabilities=run.BIAS).timetable(0, 10_000)
+    return np.bincount(table.worker, minlength=10)
+
+
+def findings(ours):
+    """All cells, with the same accuracy for all of a kind of arrivals."""
+    return Findings(
+        [Line(c, [result(c, 0, last10=ours[c.columns["arrivals"]])]) for c in run.STUDY.cells]
+    )
+
+
+@pytest.mark.parametrize(("cs", "side"), [(0.8, "above AFA-CD"), (0.6, "not above it")])
+def test_afa_cs_is_told_as_it_went(cs, side):
+    found = findings({"uniform": 0.9, "biased": 0.7, "biased-afa-cs": cs})
+    told = run.by_memory(found.where(task="cnn"))
+    assert told.startswith(f"- CNN, biased: AFA-CS ends {side} at p = 1 ({cs:.4f}, 0.7000), p = 2")
+    assert "LR 0.2000; LR by c 0.2000." in run.by_seed(found)
+
+
+def test_a_cost_and_a_gain_can_be_missed():
+    found = findings({"uniform": 0.7, "biased": 0.7, "biased-afa-cs": 0.7})
+    met = [claim.holds(claim.measured(found)) for claim in run.STUDY.claims]
+    # No cost at p = 1, none for p >= 2, no gain; CNN twice no gain.
+    assert met == [False, True, False, False, True, True, True, False, True, False]
