@@ -97,6 +97,11 @@ class Findings:
         return bool(self.lines) and all(line.results for line in self.lines)
 
     @property
+    def settled(self) -> Findings:
+        """Those of which no run diverged."""
+        return self.where(lambda line: all(r.stopped_at != "diverged" for r in line.results))
+
+    @property
     def tasks(self) -> list[str]:
         return list(dict.fromkeys(line.cell.task for line in self.lines))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from anarchic.study import find
 from anarchic.study.findings import Findings, read_findings
-from anarchic.study.page import TIMES, claims_table, duration, missed, times
+from anarchic.study.page import TIMES, claims_table, duration, mean_difference, missed, times
 from anarchic.study.study import Study
 from anarchic.study.tables import NOT_RUN, fixed, markdown
 
@@ -90,7 +90,7 @@ def _summary(read: Read) -> str:
                     study.task_name(task),
                     f"{len(done)} of {len(of_task)}" if done.lines else NOT_RUN,
                     " or ".join(map(str, seeds)),
-                    fixed(done.mean_difference, study.digits),
+                    mean_difference(done, study.digits),
                     ""
                     if worst is None
                     else f"{fixed(worst.difference, study.digits, signed=True)} "

@@ -62,6 +62,14 @@ def missed(claims: Sequence[Claim], findings: Findings) -> list[str]:
     ]
 
 
+def mean_difference(findings: Findings, digits: int) -> str:
+    """To the paper; where runs diverged, what it is without them as well."""
+    mean, rest = fixed(findings.mean_difference, digits), findings.settled
+    if not mean or not (bad := len(findings) - len(rest)):
+        return mean
+    return f"{mean}, {fixed(rest.mean_difference, digits)} without the {bad} that diverged"
+
+
 def bound(claim: Claim) -> str:
     if claim.at_least is None:
         return f"at most {claim.at_most:g}"
@@ -133,8 +141,8 @@ def _task(study: Study, every: Findings, task: str) -> list[str]:
     about = f"{len(findings.run)} of {len(findings)} cells have results"
     if seeds:
         about += f", with {' or '.join(map(str, seeds))} seed{'s' if seeds != [1] else ''}"
-    if (mean := findings.mean_difference) is not None:
-        about += f"; mean absolute difference to the paper {fixed(mean, study.digits)}"
+    if mean := mean_difference(findings, study.digits):
+        about += f"; mean absolute difference to the paper {mean}"
     if not findings.complete:
         about += f". Those not run: `{study.command(task)} --resume`"
     heading = f"## {study.task_name(task)}"
