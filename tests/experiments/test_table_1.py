@@ -9,8 +9,9 @@ pytest.importorskip("torch")
 
 from anarchic import AfaCd
 from anarchic.core.types import Update
-from anarchic.study.findings import read_findings
+from anarchic.study.findings import Findings, Line, read_findings
 from tests.experiments.run_files import names_of
+from tests.study.make import result
 
 run = names_of("table-1")
 
@@ -40,6 +41,40 @@ def test_apart_changes_one_thing_of_an_asynchronous_cell():
         changed = {n: v for n, v in cell.asked.items() if v != base.asked[n]}
         assert changed == run.CHANGES[cell.columns["change"]]
         assert base.asked["versions_back"] == 5
+
+
+def lines(task, ours, **more):
+    """The cells of a task, each with the accuracy that its columns are given."""
+    cells = [c for c in run.STUDY.cells if c.task == task]
+    return [Line(c, [result(c, 0, last10=ours(c.columns), **more)]) for c in cells]
+
+
+def apart(dynamic, constant):
+    """The RNN's asynchronous cells at 0.4, and the changed ones as told, of seed 0 alone."""
+    plain = lines("rnn", lambda columns: 0.4)
+    plain = [Line(x.cell, [*x.results, result(x.cell, 1, last10=0.9)]) for x in plain]
+    new = {"async-dynamic": dynamic, "async-constant": constant}
+    return Findings([*plain, *lines("rnn-apart", lambda columns: new[columns["setting"]])])
+
+
+def test_the_unchanged_cells_stand_beside_the_changed_ones_of_their_seed():
+    text = run.apart_table(apart(0.5, 0.3))
+    assert "| async-dynamic | none | 0.4000 |" in text
+    assert "| async-dynamic | clip 0.1 | 0.5000 |" in text
+    assert text.endswith(run.TOO_LONG)
+
+
+@pytest.mark.parametrize(("dynamic", "constant"), [(0.5, 0.5), (0.3, 0.3), (0.3, 0.5)])
+def test_steps_are_not_too_long_where_a_change_does_not_tell_so(dynamic, constant):
+    assert run.TOO_LONG not in run.apart_table(apart(dynamic, constant))
+
+
+@pytest.mark.parametrize(("ours", "told"), [(0.70, True), (0.73, False)])
+def test_constant_steps_are_named_where_they_are_far_off_at_p_1(ours, told):
+    text = run.cnn_at_p1(Findings(lines("cnn", lambda columns: ours)))
+    # The paper has 0.7474 and 0.7319 for constant steps.
+    assert ("0.0474 (*sync-constant*)" in text) == told
+    assert ("(seeds: 1): *sync-constant* has constant" in text) == told
 
 
 def test_the_data_table_has_fedprox_beside_what_was_measured():
