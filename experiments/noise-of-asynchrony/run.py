@@ -57,7 +57,7 @@ AFA-CS with eta = 1, FedBuff, which adds up K steps, with eta = 1/K, FedAsync wi
 of 1/(mK). Nothing is tuned, neither for a cell nor for a rule. FedBuff and FedAsync discount an
 update of staleness t by 1/sqrt(1 + t) as published; FedAsync counts t in its own versions, of which
 there are five a round, and so discounts more, even at tau = 0. Entries are the mean over the last
-ten rounds. The bounds of the claims were chosen after the results: they say what is seen.
+ten rounds. The bounds of the claims, a hundredth each, were chosen after the results.
 """
 
 
@@ -216,18 +216,11 @@ STUDY = Study(
             at_most=0.01,
         ),
         claim(
-            "FedBuff less AFA-CD at tau = 10: what the discount costs",
-            "lr-delay",
-            ("fedbuff", 10),
-            ("afa-cd", 10),
-            at_most=0.0,
-        ),
-        claim(
             "FedBuff less AFA-CD at tau = 100: what the discount is for",
             "lr-delay",
             ("fedbuff", 100),
             ("afa-cd", 100),
-            at_least=0.0,
+            at_least=0.01,
         ),
         claim(
             "AFA-CS: what a skew of s = 3 costs",
@@ -241,7 +234,7 @@ STUDY = Study(
             "lr-skew",
             ("afa-cs", 3.0),
             ("afa-cd", 3.0),
-            at_least=0.0,
+            at_least=0.01,
         ),
     ],
     notes=shown,
