@@ -79,8 +79,8 @@ of 64. A point that lies on two lines stands in the table under the first.
 """
 FIXED_REASON = (
     "With m fixed the noise of a row is used M/m times over, which Theorem 4's proof counts as "
-    "fresh each time; averaged over the rows in use it is that of m updates a round, not of M. See "
-    "the last section."
+    "fresh each time; averaged over the rows in use it is that of m updates a round, not of M: see "
+    "*AFA-CS: fast in M only where m grows with it* on the page of the experiment."
 )
 BOUND_REASON = (
     "The same gap in the proof: all conditions of the theorem hold in this run, and its error lies "
