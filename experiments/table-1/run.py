@@ -152,7 +152,7 @@ steps, so that dividing by c does not explain it.
 """.strip()
 TOO_LONG = (
     "Each change raises *async-dynamic* and lowers *async-constant*: at eta = 50 steps are too "
-    "long for dynamic K under asynchrony, and for that alone."
+    "long for dynamic K under asynchrony, and not for constant K."
 )
 
 BY_ROLE = """
