@@ -73,6 +73,30 @@ def test_local_steps_that_differ_count_with_their_worst():
     assert values(uniform_conditions(L, RATES, mixed))["drift"] == pytest.approx(41.04)
 
 
+def test_what_the_paper_prints_stands_beside_what_its_proof_needs():
+    # L eta eta_L = 1/50: 0.02 + 2 * 9 * 0.0004 = 0.0272, printed 0.0236; the limit at M = 20 is
+    # 0.025.
+    rates = Rates(server_lr=0.1, local_lr=0.1)
+    step = uniform_conditions(L, rates, arrivals(workers=20))[2]
+    assert (step.value, step.printed.value) == (pytest.approx(0.0272), pytest.approx(0.0236))
+    assert (step.limit, step.printed.limit) == (1 / 40, 1 / 40)
+    assert (step.holds, step.printed.holds, step.disputed) == (False, True, True)
+    agreed = uniform_conditions(L, rates, arrivals())[2]
+    assert (agreed.holds, agreed.disputed) == (True, False)
+
+
+@every_theorem
+def test_the_printed_gradient_condition_is_vacuous_without_delay(conditions, limits, numbers):
+    delay = "row_age" if numbers is memory else "staleness"
+    now = conditions(L, RATES, numbers(**{delay: 0}))[1]
+    assert (now.printed.value, now.printed.holds) == (0, True)
+    assert now.disputed is not now.holds
+    late = conditions(L, RATES, numbers())[1]
+    assert late.printed.value == late.value
+    assert "max(tau, 1)" in late.formula
+    assert "max" not in late.printed.formula
+
+
 @every_theorem
 def test_without_delay_the_local_rate_is_bounded_all_the_same(conditions, limits, numbers):
     delay = "row_age" if numbers is memory else "staleness"

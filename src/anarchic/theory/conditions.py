@@ -12,6 +12,7 @@ tau = 0 every round still meets its own gradient once. They carry max(tau, 1) he
 care a version is met in up to tau + 1 rounds; the paper's tau is kept from 1 on.) And the *step*
 condition of Theorem 3 is printed with tau^2 where the line before, (b9), has 2 tau^2: a factor is
 lost on the way. It carries 2 tau^2 here, which implies the printed one and equals it at tau = 0.
+Either way ``Condition.printed`` has what the paper prints.
 """
 
 from __future__ import annotations
@@ -25,13 +26,17 @@ from anarchic.theory.numbers import Arrivals, Memory, Rates
 
 @dataclass(frozen=True)
 class Condition:
-    """An inequality ``value <= limit`` (``<`` where ``strict``) between numbers of a run."""
+    """An inequality ``value <= limit`` (``<`` where ``strict``) between numbers of a run.
+
+    ``printed`` is what the paper has in its place, where the condition is a correction.
+    """
 
     name: str
     formula: str
     value: float
     limit: float
     strict: bool = False
+    printed: Condition | None = None
 
     @property
     def holds(self) -> bool:
@@ -41,6 +46,11 @@ class Condition:
     def margin(self) -> float:
         """The share of the limit that is left; below 0 where the condition is broken."""
         return 1 - self.value / self.limit
+
+    @property
+    def disputed(self) -> bool:
+        """Whether the paper's own condition says otherwise."""
+        return self.printed is not None and self.printed.holds != self.holds
 
 
 @dataclass(frozen=True)
@@ -77,10 +87,10 @@ def general_conditions(
     y = L * rates.step
     return (
         _drift(L, rates.local_lr, K),
-        Condition(
-            "gradient",
-            "180 eta_L^2 K^2 L^2 max(tau, 1) < 1",
-            180 * rates.local_lr**2 * K**2 * L**2 * max(tau, 1),
+        _gradient(
+            "180 eta_L^2 K^2 L^2 {tau} < 1",
+            180 * rates.local_lr**2 * K**2 * L**2,
+            tau,
             1.0,
             strict=True,
         ),
@@ -102,13 +112,13 @@ def uniform_conditions(
     L eta eta_L + 2 L^2 eta^2 eta_L^2 tau^2 <= 1 / (2 M), printed without the 2 (see above).
     """
     L, tau = smoothness, arrivals.staleness
-    y = L * rates.step
+    y, limit = L * rates.step, 1 / (2 * arrivals.workers)
     return (
         _drift(L, rates.local_lr, arrivals.steps_max),
-        Condition(
-            "gradient",
-            "120 L^2 K-hat^2 eta_L^2 max(tau, 1) < 1",
-            120 * L**2 * arrivals.worst_square_steps * rates.local_lr**2 * max(tau, 1),
+        _gradient(
+            "120 L^2 K-hat^2 eta_L^2 {tau} < 1",
+            120 * L**2 * arrivals.worst_square_steps * rates.local_lr**2,
+            tau,
             1.0,
             strict=True,
         ),
@@ -116,7 +126,13 @@ def uniform_conditions(
             "step",
             "L eta eta_L + 2 L^2 eta^2 eta_L^2 tau^2 <= 1/(2M)",
             y + 2 * tau**2 * y**2,
-            1 / (2 * arrivals.workers),
+            limit,
+            printed=Condition(
+                "step",
+                "L eta eta_L + L^2 eta^2 eta_L^2 tau^2 <= 1/(2M)",
+                y + tau**2 * y**2,
+                limit,
+            ),
         ),
     )
 
@@ -135,10 +151,10 @@ def memory_conditions(
     squares = memory.worst_sum_square_steps / M
     return (
         _drift(L, rates.local_lr, memory.steps_max),
-        Condition(
-            "gradient",
-            "30 L^2 eta_L^2 max(tau, 1) (sum_i K_i^2) / M <= 1/4",
-            30 * L**2 * rates.local_lr**2 * max(memory.row_age, 1) * squares,
+        _gradient(
+            "30 L^2 eta_L^2 {tau} (sum_i K_i^2) / M <= 1/4",
+            30 * L**2 * rates.local_lr**2 * squares,
+            memory.row_age,
             1 / 4,
         ),
         Condition(
@@ -180,6 +196,20 @@ def _drift(smoothness: float, local_lr: float, steps: int) -> Condition:
         "6 eta_L^2 (2K^2 - 3K + 1) L^2 <= 1",
         6 * local_lr**2 * (2 * steps**2 - 3 * steps + 1) * smoothness**2,
         1.0,
+    )
+
+
+def _gradient(
+    formula: str, factor: float, tau: float, limit: float, *, strict: bool = False
+) -> Condition:
+    printed = Condition("gradient", formula.format(tau="tau"), factor * tau, limit, strict)
+    return Condition(
+        "gradient",
+        formula.format(tau="max(tau, 1)"),
+        factor * max(tau, 1),
+        limit,
+        strict,
+        printed,
     )
 
 
