@@ -132,3 +132,15 @@ def test_a_run_that_is_still_going(tmp_path):
     record.start_metrics(record.metrics()[:1])
     with pytest.raises(RunError, match="no round"):
         judge_run(tmp_path / "run")
+def test_a_run_that_a_gpu_computed_is_judged_without_one(tmp_path):
+    pytest.importorskip("torch")
+    from anarchic import simulate
+
+    simulate(Settings(rounds=3, batch=8), out=tmp_path)
+    here = judge_run(tmp_path, points=1, repeats=2)
+    path = tmp_path / "settings.json"
+    there = {"device": "cuda", "precision": "bf16", "graphs": True, "backend": "ray"}
+    path.write_text(json.dumps(json.loads(path.read_text()) | there))
+    assert judge_run(tmp_path, points=1, repeats=2) == here
+
+

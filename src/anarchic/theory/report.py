@@ -98,9 +98,8 @@ def judge_run(
     known: Mapping[str, float] | None = None,
     points: int = 3,
     repeats: int = 16,
-    device: str = "cpu",
 ) -> Report:
-    """The theorems that cover a recorded run.
+    """The theorems that cover a recorded run, wherever it was computed.
 
     Its data are loaded and dealt again; its constants are estimated at ``points`` points on the
     line from its first model to its last, or at the first alone where it has not finished.
@@ -108,10 +107,8 @@ def judge_run(
     if points < 1:
         raise ConfigError(f"The constants are estimated at points, at least one, got {points}.")
     record = RunDirectory(Path(path))
-    settings = {name: value for name, value in record.settings().items() if name != "trace"}
-    experiment = build(replace(Settings.from_record(settings), device=device))
-    table = _so_far(record)
-    experiment = replace(experiment, timetable=table)
+    settings = _at_hand(record)
+    experiment = replace(build(settings), timetable=_so_far(record))
     first = experiment.task.init()
     last = record.model(experiment.task.layout) if record.finished else first
     shares = np.linspace(0, 1, points if record.finished else 1)
@@ -152,6 +149,16 @@ def _problem(
     experiment: Experiment, points: Sequence[Vector], known: Mapping[str, float], repeats: int
 ) -> tuple[Problem, tuple[float, ...]]:
     numbers = {name: known[name] for name in PROBLEM if name in known}
+def _at_hand(record: RunDirectory) -> Settings:
+    """The run's settings, less what only the machine that computed it need have.
+
+    A low precision would also be lost in the differences of gradients that curvature is made of.
+    """
+    found = {name: value for name, value in record.settings().items() if name != "trace"}
+    settings = Settings.from_record(found)
+    return replace(settings, device="cpu", precision="ieee", graphs=None, backend="batched")
+
+
     gradients: tuple[float, ...] = ()
     if not {"smoothness", "sigma_local", "sigma_global"} <= numbers.keys():
         # The smallest batch is the noisiest, and the assumption is about every worker.
