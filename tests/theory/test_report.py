@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -6,7 +7,8 @@ import pytest
 from anarchic import AfaCd, AfaCs, Clip, Experiment, FedAvg, FedBuff, LocalWork, Prox, Settings
 from anarchic.data import Quadratics
 from anarchic.errors import ConfigError, RunError
-from anarchic.participation import ConstantSteps, Sampler, UniformSteps
+from anarchic.participation import ConstantSteps, Sampler, Timetable, UniformSteps
+from anarchic.participation.timetable import running_numbers
 from anarchic.sim.record import RunDirectory
 from anarchic.theory import judge_experiment, judge_run, plain
 from anarchic.train.quadratic import QuadraticTask
@@ -102,6 +104,28 @@ def test_what_is_known_is_not_estimated():
         report(AfaCd(2), known={"tau": 1})
 
 
+def test_theorem_4_begins_where_everybody_has_reported():
+    # x^2 and (x - 4)^2 from 4; worker 1 is silent for two rounds and counts as zero:
+    # 4 - 8/4/2 = 3, 3 - 6/4/2 = 2.25, where f is (2.25^2 + 1.75^2) / 2.
+    functions = Quadratics(np.full((2, 1), 2.0), np.array([[0.0], [4.0]]))
+    worker, base = np.array([0, 0, 1, 0], np.int32), np.arange(4, dtype=np.int32)
+    table = Timetable(2, 1, worker, running_numbers(worker), base, np.ones(4, np.int32))
+    run = Experiment(
+        QuadraticTask(functions, np.array([4.0])),
+        AfaCs(1, server_lr=1.0, population=2),
+        table,
+        LocalWork(lr=0.25, batch=1),
+    )
+    found = judge_experiment(run, [run.task.init()], repeats=2)
+    assert (found.memory.first, found.memory.rounds) == (2, 2)
+    assert found.problem.gap == pytest.approx(4.0625)
+    assert any("round 3" in w and "that of version 2" in w for w in found.warnings)
+    there = judge_experiment(run, [run.task.init()], repeats=2, loss=lambda x: float(x[0]))
+    assert there.problem.gap == pytest.approx(2.25)
+    at_once = replace(run, rule=AfaCd(1, server_lr=1.0))
+    assert judge_experiment(at_once, [run.task.init()], repeats=2).problem.gap == 8  # f(4)
+
+
 def test_a_recorded_run(tmp_path):
     pytest.importorskip("torch")
     from anarchic import simulate
@@ -118,6 +142,18 @@ def test_a_recorded_run(tmp_path):
         judge_run(tmp_path / "run", points=0)
 
 
+def test_a_run_that_a_gpu_computed_is_judged_without_one(tmp_path):
+    pytest.importorskip("torch")
+    from anarchic import simulate
+
+    simulate(Settings(rounds=3, batch=8), out=tmp_path)
+    here = judge_run(tmp_path, points=1, repeats=2)
+    path = tmp_path / "settings.json"
+    there = {"device": "cuda", "precision": "bf16", "graphs": True, "backend": "ray"}
+    path.write_text(json.dumps(json.loads(path.read_text()) | there))
+    assert judge_run(tmp_path, points=1, repeats=2) == here
+
+
 def test_a_run_that_is_still_going(tmp_path):
     pytest.importorskip("torch")
     from anarchic import simulate
@@ -132,15 +168,3 @@ def test_a_run_that_is_still_going(tmp_path):
     record.start_metrics(record.metrics()[:1])
     with pytest.raises(RunError, match="no round"):
         judge_run(tmp_path / "run")
-def test_a_run_that_a_gpu_computed_is_judged_without_one(tmp_path):
-    pytest.importorskip("torch")
-    from anarchic import simulate
-
-    simulate(Settings(rounds=3, batch=8), out=tmp_path)
-    here = judge_run(tmp_path, points=1, repeats=2)
-    path = tmp_path / "settings.json"
-    there = {"device": "cuda", "precision": "bf16", "graphs": True, "backend": "ray"}
-    path.write_text(json.dumps(json.loads(path.read_text()) | there))
-    assert judge_run(tmp_path, points=1, repeats=2) == here
-
-

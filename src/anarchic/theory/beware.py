@@ -59,7 +59,8 @@ def about_arrivals(rule: str, problem: Problem, memory: Memory, balance: Balance
     elif rule == "afa-cs" and memory.first > 0:
         warnings.append(
             f"Some worker reported for the first time in round {memory.first + 1}: Theorem 4 is "
-            "about the rounds from there on; before, the silent counted as zero."
+            f"about the rounds from there on, with f_0 that of version {memory.first}; before, the "
+            "silent counted as zero."
         )
     return warnings
 

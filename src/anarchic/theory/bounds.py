@@ -100,7 +100,8 @@ def memory_bound(problem: Problem, rates: Rates, memory: Memory) -> Bound:
     with K-bar_t and K-hat_t^2 *sums* over the M rows, as the proof defines them, and tau and m' of
     the rows in memory, see ``Memory``. Departs from the text in: it prints 4 f(x_0) - f(x_T), the
     proof gives 4 (f(x_0) - f(x_T)); it inherits the means of Theorem 2 for K-bar and K-hat^2. f_*
-    in place of f(x_T) makes the bound larger, so ``Problem.gap`` serves here too.
+    in place of f(x_T) makes the bound larger, so ``Problem.gap`` serves here too; its x_0 is the
+    version ``memory.first``.
 
     The theorem is false where m < M: a row is used in many steps, so its noise is in x_t already
     and its expectation given x_t is not Delta_i. The noise is that of m updates a round, not of M

@@ -19,7 +19,8 @@ class Problem:
 
     Symbols: ``smoothness`` is L of every worker's function; ``sigma_local`` is sigma_L, the
     deviation of a stochastic gradient from its worker's gradient; ``sigma_global`` is sigma_G, that
-    of a worker's gradient from the mean of all; ``gap`` is f(x_0) - f_*.
+    of a worker's gradient from the mean of all; ``gap`` is f(x_0) - f_*, f being the mean of the
+    workers' functions and x_0 the first model that the theorem is about.
     """
 
     smoothness: float

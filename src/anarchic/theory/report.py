@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,12 @@ from anarchic.errors import ConfigError, RunError
 from anarchic.participation.timetable import Timetable
 from anarchic.sim.experiment import Experiment
 from anarchic.sim.record import RunDirectory
-from anarchic.sim.settings import Settings, build
+from anarchic.sim.settings import Settings, build, dealt
 from anarchic.theory.beware import about_arrivals, about_verdicts, uncovered
 from anarchic.theory.estimate import estimate_constants
 from anarchic.theory.numbers import Arrivals, Memory, Problem, Rates
 from anarchic.theory.observed import Balance, arrivals_of, balance_of, memory_of
+from anarchic.theory.start import model_at, training_loss
 from anarchic.theory.verdict import Verdict, judge_general, judge_memory, judge_uniform
 
 PROBLEM = tuple(field.name for field in fields(Problem))
@@ -52,12 +54,16 @@ def judge_experiment(
     *,
     known: Mapping[str, float] | None = None,
     repeats: int = 16,
+    loss: Callable[[Vector], float] | None = None,
 ) -> Report:
     """The theorems that cover an experiment, its constants estimated at ``points``.
 
     ``known`` replaces estimates (``smoothness``, ``sigma_local``, ``sigma_global``, ``gap``) and
     learning rates (``server_lr``, ``local_lr``) by numbers that are known, or tried out. Without a
-    known ``gap`` it is the loss of the first model, as evaluated: a loss is at least 0.
+    known ``gap`` it is ``loss`` of the model with which the theorem begins: a loss is at least 0.
+    ``loss`` is f, the mean of the workers' own; without it the task's evaluation stands for it,
+    which may be one on test samples. For AFA-CS the theorem begins where every worker has
+    reported, and the experiment is run that far.
     """
     known = dict(known or {})
     if strange := sorted(known.keys() - {*PROBLEM, *RATES}):
@@ -67,8 +73,11 @@ def judge_experiment(
     table = experiment.timetable
     rule, rates = _rates(experiment)
     rates = replace(rates, **{name: known[name] for name in RATES if name in known})
-    problem, gradients = _problem(experiment, points, known, repeats)
     arrivals, memory, balance = arrivals_of(table), memory_of(table), balance_of(table)
+    if "gap" not in known:
+        first = model_at(experiment, memory.first if rule == "afa-cs" else 0)
+        known["gap"] = loss(first) if loss else experiment.task.evaluate(first)["loss"]
+    problem, gradients = _problem(experiment, points, known, repeats)
     if rule == "afa-cs":
         covering = [judge_memory(problem, rates, memory)]
     else:
@@ -101,8 +110,9 @@ def judge_run(
 ) -> Report:
     """The theorems that cover a recorded run, wherever it was computed.
 
-    Its data are loaded and dealt again; its constants are estimated at ``points`` points on the
-    line from its first model to its last, or at the first alone where it has not finished.
+    Its data are loaded and dealt again, on the CPU; its constants are estimated at ``points``
+    points on the line from its first model to its last, or at the first alone where it has not
+    finished. f is the mean of the workers' training losses.
     """
     if points < 1:
         raise ConfigError(f"The constants are estimated at points, at least one, got {points}.")
@@ -113,7 +123,8 @@ def judge_run(
     last = record.model(experiment.task.layout) if record.finished else first
     shares = np.linspace(0, 1, points if record.finished else 1)
     line = [(first + share * (last - first)).astype(first.dtype) for share in shares]
-    report = judge_experiment(experiment, line, known=known, repeats=repeats)
+    loss = partial(training_loss, experiment.task, *dealt(settings))
+    report = judge_experiment(experiment, line, known=known, repeats=repeats, loss=loss)
     if record.finished:
         return report
     unfinished = "The run has not finished: its constants were estimated at the first model alone."
@@ -136,6 +147,16 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and not isfinite(value) else value
 
 
+def _at_hand(record: RunDirectory) -> Settings:
+    """The run's settings, less what only the machine that computed it need have.
+
+    A low precision would also be lost in the differences of gradients that curvature is made of.
+    """
+    found = {name: value for name, value in record.settings().items() if name != "trace"}
+    settings = Settings.from_record(found)
+    return replace(settings, device="cpu", precision="ieee", graphs=None, backend="batched")
+
+
 def _so_far(record: RunDirectory) -> Timetable:
     """The timetable of the rounds that the run has behind it."""
     metrics = record.metrics() if (record.path / "metrics.csv").exists() else []
@@ -149,16 +170,6 @@ def _problem(
     experiment: Experiment, points: Sequence[Vector], known: Mapping[str, float], repeats: int
 ) -> tuple[Problem, tuple[float, ...]]:
     numbers = {name: known[name] for name in PROBLEM if name in known}
-def _at_hand(record: RunDirectory) -> Settings:
-    """The run's settings, less what only the machine that computed it need have.
-
-    A low precision would also be lost in the differences of gradients that curvature is made of.
-    """
-    found = {name: value for name, value in record.settings().items() if name != "trace"}
-    settings = Settings.from_record(found)
-    return replace(settings, device="cpu", precision="ieee", graphs=None, backend="batched")
-
-
     gradients: tuple[float, ...] = ()
     if not {"smoothness", "sigma_local", "sigma_global"} <= numbers.keys():
         # The smallest batch is the noisiest, and the assumption is about every worker.
@@ -167,8 +178,6 @@ def _at_hand(record: RunDirectory) -> Settings:
         gradients = found.squared_gradients
         names = ("smoothness", "sigma_local", "sigma_global")
         numbers = {name: getattr(found, name) for name in names} | numbers
-    if "gap" not in numbers:
-        numbers["gap"] = experiment.task.evaluate(experiment.task.init())["loss"]
     return Problem(**numbers), gradients
 
 
