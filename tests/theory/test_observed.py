@@ -6,7 +6,7 @@ import pytest
 from anarchic.errors import ConfigError
 from anarchic.participation import ConstantSteps, Sampler, Timetable, UniformSteps
 from anarchic.participation.timetable import running_numbers
-from anarchic.theory import arrivals_of, balance_of, memory_of
+from anarchic.theory import arrivals_of, balance_of, memory_of, steps_of
 
 
 def table(worker, base, steps, *, workers, m=2):
@@ -33,6 +33,16 @@ def test_arrivals_by_hand():
     assert found.inverse_steps == pytest.approx((1 + 0.5 + 0.25 + 1 + 1 + 0.5 + 2) / 10)
     assert found.square_steps == pytest.approx((2.5 + 8.5 + 4 + 16 + 1) / 5)
     assert found.worst_square_steps == 16
+
+
+def test_the_distribution_of_local_steps_by_hand():
+    found = steps_of(BY_HAND)  # 1 1 1 1 2 2 2 4 4 4; the 9 is of no full round
+    assert dict(found.counts) == {1: 4, 2: 3, 4: 3}
+    assert found.quartiles == (1, 1, 2, 4, 4)  # the 1st, 3rd, 5th, 8th and 10th
+    same = table(worker=[0, 1], base=[0, 0], steps=[3, 3], workers=2)
+    assert steps_of(same).quartiles == (3, 3, 3, 3, 3)
+    spread = table(worker=[0, 1, 0, 1], base=[0, 0, 1, 1], steps=[7, 1, 9, 3], workers=2)
+    assert steps_of(spread).quartiles == (1, 1, 3, 7, 9)  # at the edge of a quarter, the lower
 
 
 def test_memory_by_hand():
@@ -101,6 +111,6 @@ def test_balance_by_hand():
 
 def test_a_table_without_a_round_is_refused():
     short = table(worker=[0], base=[0], steps=[1], workers=2)
-    for read in (arrivals_of, memory_of, balance_of):
+    for read in (arrivals_of, memory_of, balance_of, steps_of):
         with pytest.raises(ConfigError, match="no full round"):
             read(short)

@@ -138,6 +138,7 @@ def test_a_recorded_run(tmp_path):
     assert 1 <= found.arrivals.staleness <= 2
     assert found.problem.gap == pytest.approx(np.log(10), rel=0.01)  # ten classes, no idea
     assert found.squared_gradients[1] < found.squared_gradients[0]
+    assert found.local_steps.counts == {5: 60}
     with pytest.raises(ConfigError, match="at least one"):
         judge_run(tmp_path / "run", points=0)
 

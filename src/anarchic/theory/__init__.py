@@ -1,9 +1,9 @@
 """What the paper proves, as functions: conditions, bounds, rates, and the numbers they take.
 
 `Problem`, `Rates`, `Arrivals` and `Memory` hold the numbers, given or estimated
-(`estimate_constants`, `arrivals_of`, `memory_of`); `general_*` is Theorem 2, `uniform_*` Theorem 3,
-`memory_*` Theorem 4, `lower_bound` the construction of Theorem 1; `calculate`, `judge_experiment`
-and `judge_run` put all of it together.
+(`estimate_constants`, `arrivals_of`, `memory_of`); `steps_of` and `balance_of` count K and who
+arrives; `general_*` is Theorem 2, `uniform_*` Theorem 3, `memory_*` Theorem 4, `lower_bound` the
+construction of Theorem 1; `calculate`, `judge_experiment` and `judge_run` put all of it together.
 """
 
 from anarchic.theory import lower_bound
@@ -32,7 +32,7 @@ from anarchic.theory.estimate import (
     estimate_variances,
 )
 from anarchic.theory.numbers import Arrivals, Memory, Problem, Rates
-from anarchic.theory.observed import Balance, arrivals_of, balance_of, memory_of
+from anarchic.theory.observed import Balance, Steps, arrivals_of, balance_of, memory_of, steps_of
 from anarchic.theory.rates import (
     corollary_rates,
     general_rate,
@@ -56,6 +56,7 @@ __all__ = [
     "Problem",
     "Rates",
     "Report",
+    "Steps",
     "Verdict",
     "arrivals_of",
     "balance_of",
@@ -83,6 +84,7 @@ __all__ = [
     "rounds_needed",
     "rounds_until_speed_up",
     "sampling_variance",
+    "steps_of",
     "uniform_bound",
     "uniform_conditions",
     "uniform_limits",

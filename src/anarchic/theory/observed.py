@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, sqrt
 
@@ -32,6 +33,25 @@ class Balance:
     def biased(self) -> bool:
         """Equally likely workers would look like this once in about a thousand runs at most."""
         return self.surprise > SURPRISING
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How the local steps of a visit, K_{t,i}, are distributed.
+
+    ``counts`` says how many updates took how many steps, fewest steps first.
+    """
+
+    counts: Mapping[int, int]
+
+    @property
+    def quartiles(self) -> tuple[int, ...]:
+        """The K that none, a quarter, half, three quarters and all of the updates stay within.
+
+        The first is the least, the third the median, the last the largest.
+        """
+        values, upto = np.array(list(self.counts)), np.cumsum(list(self.counts.values()))
+        return tuple(values[np.searchsorted(upto, upto[-1] * np.arange(5) / 4)].tolist())
 
 
 def arrivals_of(table: Timetable) -> Arrivals:
@@ -94,6 +114,18 @@ def memory_of(table: Timetable) -> Memory:
         worst_sum_square_steps=float(max(squares)),
         first=first or 0,
     )
+
+
+def steps_of(table: Timetable) -> Steps:
+    """The distribution of K over the updates of a run's full rounds.
+
+    >>> from anarchic.participation import Sampler, UniformSteps
+    >>> table = Sampler(10, 5, UniformSteps(1)).timetable(0, rounds=100)
+    >>> list(steps_of(table).counts)
+    [1, 2]
+    """
+    values, counts = np.unique(_full_rounds(table).local_steps, return_counts=True)
+    return Steps(dict(zip(values.tolist(), counts.tolist(), strict=True)))
 
 
 def balance_of(table: Timetable) -> Balance:

@@ -21,7 +21,7 @@ from anarchic.sim.settings import Settings, build, dealt
 from anarchic.theory.beware import about_arrivals, about_verdicts, uncovered
 from anarchic.theory.estimate import estimate_constants
 from anarchic.theory.numbers import Arrivals, Memory, Problem, Rates
-from anarchic.theory.observed import Balance, arrivals_of, balance_of, memory_of
+from anarchic.theory.observed import Balance, Steps, arrivals_of, balance_of, memory_of, steps_of
 from anarchic.theory.start import model_at, training_loss
 from anarchic.theory.verdict import Verdict, judge_general, judge_memory, judge_uniform
 
@@ -33,8 +33,8 @@ RATES = tuple(field.name for field in fields(Rates))
 class Report:
     """The theorems that cover a run, the numbers they were held against, and what to beware of.
 
-    ``squared_gradients`` are estimates of ||grad f||^2 at the points at which the constants were
-    estimated, from the first model to the last.
+    ``local_steps`` is how K is distributed. ``squared_gradients`` are estimates of ||grad f||^2 at
+    the points at which the constants were estimated, from the first model to the last.
     """
 
     rule: str
@@ -43,6 +43,7 @@ class Report:
     arrivals: Arrivals
     memory: Memory
     balance: Balance
+    local_steps: Steps
     squared_gradients: tuple[float, ...]
     verdicts: tuple[Verdict, ...]
     warnings: tuple[str, ...]
@@ -95,6 +96,7 @@ def judge_experiment(
         arrivals,
         memory,
         balance,
+        steps_of(table),
         gradients,
         tuple(covering),
         tuple(warnings),
