@@ -18,6 +18,27 @@ def test_the_calculator_shows_conditions_bounds_and_rates(anarchic):
     assert "bound (void)" in anarchic("theory", "--local-lr", 1).output
 
 
+def test_a_corrected_condition_is_marked_and_a_dispute_told(anarchic):
+    # tau = 4, eta eta_L = 0.03: 0.03 + 2 * 16 * 0.0009 = 0.0588 > 1/20, as printed 0.0444
+    options = ("--staleness", 4, "--server-lr", 30, "--local-lr", 0.001)
+    shown = anarchic("theory", *options).output
+    assert "2 L^2 eta^2 eta_L^2 tau^2 <= 1/(2M) (corrected)" in shown
+    assert "L eta eta_L + L^2 eta^2 eta_L^2 tau^2 <= 1/(2M), that condition holds" in shown
+    assert "value 0.0444" in shown
+    step = json.loads(anarchic("theory", *options, "--json").output)["verdicts"][1]["conditions"][2]
+    assert (step["holds"], step["printed"]["holds"], step["disputed"]) == (False, True, True)
+    assert "As the paper prints it" not in anarchic("theory", "--local-lr", 1e-4).output
+
+
+def test_help_names_symbols_equations_and_defaults(anarchic):
+    shown = " ".join(anarchic("theory", "--help").output.replace("│", " ").split())
+    for words in (
+        *("L of Assumption 1", "sigma_L of Assumption 3", "sigma_G of Assumption 3", "f_0 - f_*"),
+        *("tau of Theorems 2 and 3", "tau of Theorem 4", "m' of Theorem 4", "default: 10,000"),
+    ):
+        assert words in shown
+
+
 def test_json_has_every_number(anarchic):
     shown = anarchic("theory", "--smoothness", 2, "--sigma-global", 0, "--row-age", 7, "--json")
     found = json.loads(shown.output)
@@ -46,6 +67,7 @@ def test_a_run_is_reported_and_warned_of(anarchic, refused, tmp_path):
     shown = anarchic("theory", "--run", run, "--points", 2, "--repeats", 2)
     assert shown.exit_code == 0, shown.output
     assert "afa-cd in" in shown.output
+    assert "5 in 100.0 % of updates" in shown.output
     assert "0 silent: biased" in shown.output
     assert "Theorem 2" in shown.output
     assert "Warning: Biased arrivals" in shown.output
@@ -53,6 +75,17 @@ def test_a_run_is_reported_and_warned_of(anarchic, refused, tmp_path):
     tried = anarchic("theory", "--run", run, "--local-lr", 1e-5, "--repeats", 2, "--json")
     assert json.loads(tried.output)["verdicts"][0]["holds"] is True
     assert "leave out --m" in refused(2, "theory", "--run", run, "--m", 3)
+
+
+def test_many_values_of_local_steps_are_told_by_quartiles(anarchic, tmp_path):
+    pytest.importorskip("torch")
+    run = tmp_path / "run"
+    options = ("--dynamic-steps", "--local-steps", 20, "--rounds", 40, "--batch", 8)
+    assert anarchic("simulate", *options, "--out", run).exit_code == 0
+    shown = anarchic("theory", "--run", run, "--points", 1, "--repeats", 2).output
+    line = next(line for line in shown.splitlines() if "distribution of K" in line)
+    assert "least 1, quartiles " in line
+    assert "largest 40" in line
 
 
 def test_what_is_no_run_is_refused(refused, tmp_path):

@@ -13,7 +13,7 @@ from anarchic.cli.show import percent, print_facts, print_table
 from anarchic.errors import ConfigError
 
 if TYPE_CHECKING:
-    from anarchic.theory import Arrivals, Limits, Memory, Problem, Report, Verdict
+    from anarchic.theory import Arrivals, Limits, Memory, Problem, Report, Steps, Verdict
 
 EPILOG = examples(
     "anarchic theory --rounds 10000 --workers 100 --m 10 --local-steps 5 --staleness 4",
@@ -21,23 +21,29 @@ EPILOG = examples(
     "anarchic simulate --rule afa-cs --labels-per-worker 2 --out runs/cs",
     "anarchic theory --run runs/cs",
     "anarchic theory --run runs/cs --local-lr 0.001   # what if",
+    "anarchic theory --run runs/cs --json             # for machines",
 )
-_PROBLEM, _RATES, _TURNOUT, _RUN = "Problem", "Learning rates", "Participation", "Run"
+_RUN = "Run"
+_PROBLEM = "Problem (with --run: estimated where not given)"
+_RATES = "Learning rates (with --run: its own where not given)"
+_TURNOUT = "Participation (with --run: counted, not given)"
 POINTS, REPEATS = 3, 16
+FEW = 12  # values of K that are told one by one
 Number = float | None
 Count = int | None
 
 
-def _option(help: str, panel: str, default: str, symbol: str) -> Any:
-    return option(f"{help}, {symbol}.", default, rich_help_panel=panel)
+def _option(symbol: str, help: str, panel: str, default: str) -> Any:
+    return option(f"{symbol}: {help}.", default, rich_help_panel=panel)
 
 
 def theory(
     run: Annotated[
         Path | None,
         option(
-            "Directory of a recorded run: its constants are estimated, its delays and local steps "
-            "counted; options of the problem and the learning rates replace what is found.",
+            "Directory of a recorded run: its constants are estimated, on the CPU wherever it ran, "
+            "its delays and local steps counted. AFA-CS is run again until every worker has "
+            "reported, for f_0 of Theorem 4, unless --gap is given.",
             "the numbers below",
             metavar="DIR",
             rich_help_panel=_RUN,
@@ -46,7 +52,8 @@ def theory(
     points: Annotated[
         int,
         option(
-            "Models between the run's first and last at which constants are estimated.",
+            "Models, evenly spaced from the run's first to its last, at which L, sigma_L and "
+            "sigma_G are estimated; the largest count.",
             POINTS,
             rich_help_panel=_RUN,
         ),
@@ -54,43 +61,96 @@ def theory(
     repeats: Annotated[
         int,
         option(
-            "Batches that every worker draws to estimate the noise.",
+            "Batches that every worker draws at each, for sigma_L and sigma_G.",
             REPEATS,
             rich_help_panel=_RUN,
         ),
     ] = REPEATS,
-    smoothness: Annotated[Number, _option("Smoothness", _PROBLEM, "1", "L")] = None,
-    sigma_local: Annotated[Number, _option("Noise of a gradient", _PROBLEM, "1", "sigma_L")] = None,
+    smoothness: Annotated[
+        Number,
+        _option(
+            "L of Assumption 1",
+            "|| grad f_i(x) - grad f_i(y) || <= L || x - y || for every worker i",
+            _PROBLEM,
+            "1",
+        ),
+    ] = None,
+    sigma_local: Annotated[
+        Number,
+        _option(
+            "sigma_L of Assumption 3",
+            "E || stochastic gradient - grad f_i(x) ||^2 <= sigma_L^2 for every worker i",
+            _PROBLEM,
+            "1",
+        ),
+    ] = None,
     sigma_global: Annotated[
-        Number, _option("How far the workers' gradients are apart", _PROBLEM, "1", "sigma_G")
+        Number,
+        _option(
+            "sigma_G of Assumption 3",
+            "|| grad f_i(x) - grad f(x) ||^2 <= sigma_G^2; 0 where the workers' data are alike",
+            _PROBLEM,
+            "1",
+        ),
     ] = None,
     gap: Annotated[
-        Number, _option("How far the first loss is above the least", _PROBLEM, "1", "f_0 - f_*")
+        Number,
+        _option(
+            "f_0 - f_* (Theorem 4: f(x_0) - f(x_T))",
+            "how far the mean training loss can fall from where the theorem begins",
+            _PROBLEM,
+            "1; with --run f_0, since a loss is at least 0",
+        ),
     ] = None,
     server_lr: Annotated[
-        Number, _option("Server learning rate", _RATES, "the corollary's, sqrt(mK)", "eta")
+        Number,
+        _option(
+            "eta",
+            "server learning rate, x_(t+1) = x_t - eta eta_L G_t",
+            _RATES,
+            "the corollaries' sqrt(m K), for Theorem 4 sqrt(M K)",
+        ),
     ] = None,
     local_lr: Annotated[
-        Number, _option("Local learning rate", _RATES, "the corollary's, 1/sqrt(T)", "eta_L")
+        Number,
+        _option(
+            "eta_L", "local learning rate, of every step", _RATES, "the corollaries' 1/sqrt(T)"
+        ),
     ] = None,
-    rounds: Annotated[Count, _option("Rounds", _TURNOUT, "10,000", "T")] = None,
-    workers: Annotated[Count, _option("Number of workers", _TURNOUT, "10", "M")] = None,
-    m: Annotated[Count, _option("Updates a round", _TURNOUT, "5", "m")] = None,
-    local_steps: Annotated[Count, _option("Local steps a visit", _TURNOUT, "5", "K")] = None,
+    rounds: Annotated[
+        Count, _option("T", "rounds, that is steps of the server", _TURNOUT, "10,000")
+    ] = None,
+    workers: Annotated[Count, _option("M", "number of workers", _TURNOUT, "10")] = None,
+    m: Annotated[Count, _option("m", "updates that the server waits for", _TURNOUT, "5")] = None,
+    local_steps: Annotated[
+        Count, _option("K", "local steps, K_(t,i) of every visit", _TURNOUT, "5")
+    ] = None,
     staleness: Annotated[
-        Count, _option("Largest staleness of an update", _TURNOUT, "0", "tau of Theorems 2 and 3")
+        Count,
+        _option(
+            "tau of Theorems 2 and 3",
+            "largest staleness of an update, in rounds",
+            _TURNOUT,
+            "0",
+        ),
     ] = None,
     row_age: Annotated[
         Count,
         _option(
-            "Largest age of a row in the memory of AFA-CS",
-            _TURNOUT,
-            "workers that take turns: tau + ceil(M/m) - 1",
             "tau of Theorem 4",
+            "largest age of a row in the memory of AFA-CS, in rounds",
+            _TURNOUT,
+            "workers take turns: --staleness + ceil(M/m) - 1",
         ),
     ] = None,
     fresh: Annotated[
-        Count, _option("Rows without delay", _TURNOUT, "m where tau is 0, else 0", "m'")
+        Count,
+        _option(
+            "m' of Theorem 4",
+            "rows without delay, the fewest of all rounds",
+            _TURNOUT,
+            "m where --staleness is 0, else 0",
+        ),
     ] = None,
     as_json: Annotated[
         bool, option("Print everything as JSON, for machines.", flag="--json")
@@ -98,9 +158,13 @@ def theory(
 ) -> None:
     """Say what the paper's theorems promise, and under which learning rates.
 
-    Each theorem bounds the mean squared gradient of a run, provided that its conditions hold.
+    Theorem 2 is about AFA-CD with any arrivals, 3 with equally likely ones; Theorem 4 about AFA-CS.
+    If three conditions on the learning rates hold, the mean of || grad f(x_t) ||^2 is at most
 
-    Theorem 2 is AFA-CD with any arrivals, 3 with equally likely ones; Theorem 4 is AFA-CS.
+    4 (f_0 - f_*) / (eta eta_L T) + c (alpha_L sigma_L^2 + alpha_G sigma_G^2),
+
+    where c is 4, and 1 in Theorem 4. A condition marked "corrected" is not the one that the paper
+    prints but the one that its proof needs; it is said where the two disagree.
     """
     known = {
         "smoothness": smoothness,
@@ -162,6 +226,7 @@ def _run_facts(run: Path, report: Report) -> list[tuple[str, str]]:
         ("run", f"{report.rule} in {run}"),
         *_problem(report.problem),
         *_turnout(report.arrivals, report.memory),
+        ("distribution of K", _distribution(report.local_steps)),
         (
             "arrivals",
             f"{percent(balance.share_min)} to {percent(balance.share_max)} of updates a worker, "
@@ -189,19 +254,34 @@ def _turnout(arrivals: Arrivals, memory: Memory) -> list[tuple[str, str]]:
     ]
 
 
+def _distribution(steps: Steps) -> str:
+    if len(steps.counts) > FEW:
+        least, low, half, high, most = steps.quartiles
+        return f"least {least}, quartiles {low}, {half}, {high}, largest {most}"
+    updates = sum(steps.counts.values())
+    shares = (f"{K} in {percent(count / updates)}" for K, count in steps.counts.items())
+    return ", ".join(shares) + " of updates"
+
+
 def _print_verdict(verdict: Verdict) -> None:
     held = sum(condition.holds for condition in verdict.conditions)
     typer.echo(f"\nTheorem {verdict.theorem}: {verdict.about}. {held} of 3 conditions hold.")
     header = "condition", "", "value", "limit", "value / limit"
     rows = [
         (
-            condition.formula,
+            condition.formula + (" (corrected)" if condition.printed else ""),
             "holds" if condition.holds else "BROKEN",
             *(f"{n:.3g}" for n in (condition.value, condition.limit, 1 - condition.margin)),
         )
         for condition in verdict.conditions
     ]
     print_table(header, rows, names=2)
+    for condition in verdict.conditions:
+        if condition.printed and condition.disputed:
+            typer.echo(
+                f"As the paper prints it, {condition.printed.formula}, that condition holds (value "
+                f"{condition.printed.value:.3g}); the proof needs the corrected one."
+            )
     print_facts(_facts(verdict))
 
 
