@@ -78,11 +78,16 @@ class Session:
         paths = [str(ROOT)]
         if not contestant.environment:
             paths.append(os.environ.get("PYTHONPATH", ""))
+        variables = {
+            "PYTHONPATH": os.pathsep.join(paths),
+            "TMPDIR": self.folder.name,
+            MARK: self.mark,
+        }
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 contestant.command(Path(self.folder.name)),
                 cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), MARK: self.mark},
+                env={**os.environ, **variables},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -146,11 +151,12 @@ def race(record: Record, contestants: tuple[Contestant, ...] = CONTESTANTS) -> N
     """Have all take turns, and keep what was found."""
     found = {c: Found(why_not=missing(c.environment) if c.environment else "") for c in contestants}
     with ExitStack() as stack:
-        sessions = {
-            contestant: stack.enter_context(closing(Session(contestant)))
-            for contestant, its in found.items()
-            if not its.why_not
-        }
+        sessions: dict[Contestant, Session] = {}
+        for contestant in [c for c, its in found.items() if not its.why_not]:
+            try:
+                sessions[contestant] = stack.enter_context(closing(Session(contestant)))
+            except OSError as error:
+                found[contestant].why_not = str(error)
         for contestant, session in sessions.items():
             with found[contestant].noting(session):
                 record.versions.update(session.answer(READY_S)["versions"])
