@@ -79,7 +79,7 @@ class Scripted(Contestant):
 
 TAKES_TURNS = """
 import json, subprocess, sys
-left = subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1, start_new_session=True)
+left = subprocess.Popen(["sleep", "60"], start_new_session=True)
 print(json.dumps({"versions": {"left": str(left.pid)}}), flush=True)
 for line in sys.stdin:
     print(json.dumps({"rate": 5 * float(line)}), flush=True)
