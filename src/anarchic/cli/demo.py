@@ -24,7 +24,7 @@ def demo(
     out: Annotated[
         Path | None,
         option(
-            "Directory for the runs and the picture; one that an earlier demo made is replaced.",
+            "Directory for the runs and the picture; what an earlier demo wrote there is replaced.",
             "demo, or demo-live with --live",
             metavar="DIR",
         ),
