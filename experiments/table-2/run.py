@@ -125,9 +125,9 @@ diverged: its failure is seen, not explained. Controls are long there (their med
 p = 10 {ten:.2f}), by conjecture because workers with one label pull in opposite directions.
 """
 INDEPENDENT = """
-*plain* is Algorithm 1 of SCAFFOLD, option II, as a loop of thirty lines that shares nothing with
-the rest but the network and the data. It diverges, too, after {plain:.0f} rounds at p = 10, where
-ours has {ours:.0f}: this is the algorithm's, not an error in our code.
+*plain* is Algorithm 1 of SCAFFOLD, option II, as a loop of its own: nothing but the network and the
+data is shared with the rest. At p = 10 it diverges, too, after {plain:.0f} rounds, ours after
+{ours:.0f}: this is the algorithm's, not an error in our code.
 """
 
 

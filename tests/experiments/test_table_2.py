@@ -140,7 +140,7 @@ def test_the_plain_loop_is_told_if_it_diverged(rounds, told):
         if c.columns["setting"] in of
     ]
     text = run.independent(Findings(lines))
-    assert ("after 41 rounds at p = 10, where\nours has 75" in text) == told
+    assert ("it diverges, too, after 41 rounds, ours after\n75" in text) == told
 
 
 @pytest.mark.parametrize(("rounds", "told"), [(28, False), (150, True)])
