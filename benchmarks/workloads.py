@@ -117,9 +117,14 @@ def held(workload: Workload, place: Path = PLACE) -> Held:
 
 
 class Clock:
-    """A moment before the first round and one after every round."""
+    """A moment before the first round and one after every round.
+
+    It is made when imports are done and the data are read: what passes until the first moment is
+    the time that a contestant takes to get ready.
+    """
 
     def __init__(self) -> None:
+        self.made = time.perf_counter()
         self.moments: list[float] = []
 
     def mark(self) -> None:
@@ -161,6 +166,7 @@ def report(
     seconds, share = clock.warm_share
     found = {
         "seconds": clock.seconds,
+        "ready_s": clock.moments[0] - clock.made,
         "rate": local_steps / clock.seconds,
         "warm_rate": local_steps * share / seconds,
         "versions": versions,

@@ -1,6 +1,6 @@
 """APPFL: the synchronous driver of its virtual-time simulator, with FedAvg.
 
-python -m benchmarks.peers.appfl W1 150 RESULT.json
+python -m benchmarks.peers.appfl W1 150 RESULT.json THREADS
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ class Timed(SyncSimDriver):
 
 
 def main() -> None:
-    workload, into, _ = asked()
-    torch.set_num_threads(1)
-    dealt, clock = held(workload), Clock()
+    workload, into, (threads,) = asked()
+    torch.set_num_threads(int(threads))
+    dealt = held(workload)
     import_lazily()
+    clock = Clock()
     with tempfile.TemporaryDirectory() as logs:
         server = make_server(workload, dealt, logs)
         clients = [

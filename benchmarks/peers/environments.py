@@ -6,6 +6,7 @@ leaves the last line of its error behind, and the benchmark shows that in its pl
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -56,8 +57,11 @@ def missing(name: str, place: Path = PLACE) -> str:
 
 
 def last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip(" =-")]
-    return lines[-1] if lines else "it said nothing"
+    """The last line that names an error, or else the last with words in it."""
+    lines = [line.strip() for line in text.splitlines() if re.search("[A-Za-z]", line)]
+    errors = [line for line in lines if re.search(r"(error|exception|what\(\)): +\S", line, re.I)]
+    last = (errors or lines or ["it said nothing"])[-1]
+    return last.removeprefix("traceback : ")  # as torchrun calls a signal
 
 
 if __name__ == "__main__":

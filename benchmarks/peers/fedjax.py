@@ -34,7 +34,8 @@ DENSE = ("dense1", "dense2", "dense3")
 def main() -> None:
     workload, into, _ = asked()
     dealt, clock = held(workload), Clock()
-    forward, start, back = (logistic if workload.model == "logistic" else cnn)(dealt.start)
+    models = {"logistic": logistic, "cnn": cnn, "lstm": lstm}
+    forward, start, back = models[workload.model](dealt.start)
     algorithm = averaging(workload, forward)
     sampler = fedjax.client_samplers.UniformGetClientSampler(
         fd=clients(workload, dealt), num_clients=workload.m, seed=0
@@ -130,6 +131,37 @@ def cnn(start: dict[str, Array]) -> tuple[Any, Params, Any]:
     for name, layer in first.items():
         first[name] = {"w": jnp.asarray(layer["w"]), "b": jnp.asarray(start[f"{name}.bias"])}
     return forward, first, back
+
+
+def lstm(start: dict[str, Array]) -> tuple[Any, Params, Any]:
+    """The same for the LSTM, whose parameters stay as PyTorch has them."""
+
+    def layer(params: Params, number: int, x: Any) -> Any:  # (time, batch, features)
+        inner, outer, *biases = (
+            params[f"lstm.{name}_l{number}"]
+            for name in ("weight_hh", "weight_ih", "bias_ih", "bias_hh")
+        )
+        gates = x @ outer.T + sum(biases)
+        nothing = jnp.zeros((x.shape[1], inner.shape[1]))
+
+        def step(carry: Any, gates: Any) -> Any:
+            state, cell = carry
+            i, f, g, o = jnp.split(gates + state @ inner.T, 4, axis=1)
+            cell = jax.nn.sigmoid(f) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
+            state = jax.nn.sigmoid(o) * jnp.tanh(cell)
+            return (state, cell), state
+
+        return jax.lax.scan(step, (nothing, nothing), gates)[1]
+
+    def forward(params: Params, tokens: Any) -> Any:
+        x = params["embedding.weight"][tokens.T.astype(jnp.int32)]
+        x = layer(params, 1, layer(params, 0, x))
+        return x[-1] @ params["dense.weight"].T + params["dense.bias"]
+
+    def back(params: Params) -> dict[str, Array]:
+        return {name: np.array(value) for name, value in params.items()}
+
+    return forward, {name: jnp.asarray(value) for name, value in start.items()}, back
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """FLSim: its asynchronous trainer with FedBuff, the buffer as large as a round.
 
-python -m benchmarks.peers.flsim W1 150 RESULT.json
+python -m benchmarks.peers.flsim W1 150 RESULT.json THREADS
 """
 
 from __future__ import annotations
@@ -172,7 +172,8 @@ class Quiet(FLMetricsReporter):
 
 def settings(workload: Workload) -> AsyncTrainerConfig:
     return AsyncTrainerConfig(
-        epochs=workload.rounds * workload.m / workload.workers,
+        # Whole ones, in each of which every worker comes once on average.
+        epochs=max(1, round(workload.rounds * workload.m / workload.workers)),
         do_eval=False,
         always_keep_trained_model=True,
         report_train_metrics=False,
@@ -200,11 +201,13 @@ def settings(workload: Workload) -> AsyncTrainerConfig:
 
 
 def main() -> None:
-    workload, into, _ = asked()
-    torch.set_num_threads(1)
+    workload, into, (threads,) = asked()
+    torch.set_num_threads(int(threads))
     torch.manual_seed(0)
     np.random.seed(0)  # noqa: NPY002 - its event generator draws from there
-    dealt, clock, updates = held(workload), Clock(), [0]
+    dealt, updates = held(workload), [0]
+    import_lazily()
+    clock = Clock()
     users = Users([User(samples, workload) for samples in tensors(dealt.parts())])
     trainer: AsyncTrainer = hydra.utils.instantiate(
         OmegaConf.structured(settings(workload)),
@@ -220,7 +223,6 @@ def main() -> None:
             clock.mark()
 
     trainer.train_and_update_global_model = counted
-    import_lazily()
     clock.mark()
     trainer.train(users, Quiet(), num_total_users=workload.workers, distributed_world_size=1)
     clock.mark()

@@ -1,6 +1,6 @@
 """The simulator: AFA-CD with ``server_lr = K``, which is FedAvg when nobody is late.
 
-python -m benchmarks.peers.ours W1 150 RESULT.json
+python -m benchmarks.peers.ours W1 150 RESULT.json compiled|plain
 """
 
 from __future__ import annotations
@@ -21,35 +21,39 @@ from benchmarks.workloads import Clock, Held, Workload, asked, held, report
 
 
 def main() -> None:
-    workload, into, _ = asked()
-    what, clock = experiment(workload, held(workload)), Clock()
+    workload, into, (loops,) = asked()
+    dealt = held(workload)
     import_lazily()
-    found = what.task.layout.split(walk(what, clock))
+    clock = Clock()
+    task = task_of(workload, dealt, compiled=loops == "compiled")
+    found = task.layout.split(walk(workload, task, clock))
     report(into, clock, found, local_steps=workload.local_steps, versions=software())
 
 
-def experiment(workload: Workload, dealt: Held) -> Experiment:
+def task_of(workload: Workload, dealt: Held, *, compiled: bool) -> TorchTask:
     classes = int(dealt.classes)
     data = Dataset(workload.data, dealt.x, dealt.y, dealt.x_test, dealt.y_test, classes)
     module = make(workload.model, data)
     module.load_state_dict({name: torch.from_numpy(value) for name, value in dealt.start.items()})
     parts = np.split(np.arange(len(dealt.y)), dealt.ends[:-1])
-    task = TorchTask(module, data, parts)
+    task = TorchTask(module, data, parts, compiled=compiled)
     torch.set_num_threads(task.fitting_threads)
-    return Experiment(
-        task=task,
-        rule=AfaCd(workload.m, server_lr=workload.steps),
-        timetable=Sampler(workload.workers, workload.m, ConstantSteps(workload.steps)).timetable(
-            0, workload.rounds
-        ),
-        work=LocalWork(lr=workload.lr, batch=workload.batch),
-    )
+    return task
 
 
-def walk(what: Experiment, clock: Clock) -> Vector:
+def walk(workload: Workload, task: TorchTask, clock: Clock) -> Vector:
+    """All rounds; the timetable is timed too, for others draw their workers as they go."""
     clock.mark()
-    walking = Walk(what)
-    while walking.version < what.timetable.rounds:
+    sampler = Sampler(workload.workers, workload.m, ConstantSteps(workload.steps))
+    walking = Walk(
+        Experiment(
+            task=task,
+            rule=AfaCd(workload.m, server_lr=workload.steps),
+            timetable=sampler.timetable(0, workload.rounds),
+            work=LocalWork(lr=workload.lr, batch=workload.batch),
+        )
+    )
+    while walking.version < workload.rounds:
         walking.next_version()
         clock.mark()
     return walking.state.params

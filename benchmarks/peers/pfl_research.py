@@ -1,7 +1,7 @@
 """pfl-research: federated averaging on its simulated backend, with one process or several.
 
-python -m benchmarks.peers.pfl_research W1 150 RESULT.json
-torchrun --nproc_per_node=2 -m benchmarks.peers.pfl_research W1 150 RESULT.json
+python -m benchmarks.peers.pfl_research W1 150 RESULT.json THREADS
+torchrun --standalone --nproc_per_node=2 -m benchmarks.peers.pfl_research W1 150 RESULT.json 1
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pfl.hyperparam.base import NNEvalHyperParams, NNTrainHyperParams
 from pfl.internal.ops.selector import get_default_framework_module
 from pfl.metrics import Metrics
 from pfl.model.pytorch import PyTorchModel
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.nn.functional import cross_entropy
 
 from benchmarks.peers.torch_work import import_lazily, net, params_of, tensors, versions
@@ -63,17 +63,21 @@ class Timing(TrainingProcessCallback):
 
 
 def main() -> None:
-    workload, into, _ = asked()
-    torch.set_num_threads(1)  # a process a core is its documented way to use several
+    workload, into, (threads,) = asked()
+    torch.set_num_threads(int(threads))
     torch.manual_seed(0)
     np.random.seed(0)  # noqa: NPY002 - its samplers draw from there
-    dealt, clock = held(workload), Clock()
+    dealt = held(workload)
     import_lazily()
+    clock = Clock()
     trained = run(workload, dealt, clock)
     if get_default_framework_module().distributed.global_rank == 0:
         mine = {**versions(), "pfl": version("pfl")}
         params = params_of(trained)
         report(into, clock, params, local_steps=workload.local_steps, versions=mine)
+    if distributed.is_initialized():  # together, or who ends last aborts for want of the other
+        distributed.barrier()
+        distributed.destroy_process_group()
 
 
 def run(workload: Workload, dealt: Held, clock: Clock) -> nn.Module:
