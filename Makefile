@@ -14,7 +14,7 @@ help:
 	@echo "make fuzz       100,000 mutated bodies and requests"
 	@echo "make check      format, lint and types"
 	@echo "make format     put the code into the house format"
-	@echo "make bench      measure speed and scale on this machine"
+	@echo "make bench      measure speed and scale on this machine, for docs/performance.md: an hour"
 	@echo "make bench-peers    install other frameworks, to be measured beside ours: gigabytes"
 	@echo "make bench-compare  hold the last results against those of the last commit"
 

@@ -1,7 +1,8 @@
 """Run every benchmark: ``python -m benchmarks`` (or ``make bench``).
 
 Each has a process of its own: a peak of memory is inherited, and would count against the next.
-Names can be given to run only those.
+Names can be given to run only those. At the end docs/performance.md is given the results. What
+needs a GPU (``cuda``) or Ray (``ray_scaling``) runs only if it is named.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ def main(names: list[str]) -> int:
         print(f"\n== {name}", flush=True)
         if subprocess.run([sys.executable, "-m", f"benchmarks.{name}"]).returncode != 0:
             missed.append(name)
+    subprocess.run([sys.executable, "-m", "benchmarks.page"], check=True)
     print(f"\n{'missed: ' + ', '.join(missed) if missed else 'all within their bounds'}")
     return 1 if missed else 0
 

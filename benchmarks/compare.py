@@ -2,8 +2,10 @@
 
 BEFORE and AFTER are folders of results; BEFORE may also be a commit, and is the last one if left
 out. A median counts as worse if it lost more than a tenth and lies outside the spread of the
-earlier repeats. On another machine rates say nothing, and only ratios are held against each other.
-Exits with 1 if something became worse.
+earlier repeats; what was measured only once has no spread, and counts as worse if it lost a
+quarter. What was measured before and is not any more is shown, and so is a bound that was met and
+is missed. On another machine rates say nothing, and only ratios and bounds are held against each
+other. Exits with 1 if something became worse, has gone or is missed.
 """
 
 from __future__ import annotations
@@ -13,10 +15,11 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from benchmarks.record import RESULTS, Measure, Record, parse, short
 
-TOLERATED = 0.1
+TOLERATED, TOLERATED_ONCE = 0.1, 0.25
 ROOT = Path(__file__).parents[1]
 
 
@@ -25,10 +28,10 @@ class Change:
     """``gain`` is how many times as good it is now: above 1 is better, whatever the unit."""
 
     what: str
-    before: float
-    after: float
-    gain: float
-    worse: bool
+    before: float | None
+    after: float | None
+    gain: float | None = None
+    mark: Literal["", "WORSE", "GONE", "MISSED"] = ""
 
 
 def main(arguments: list[str]) -> int:
@@ -40,46 +43,59 @@ def main(arguments: list[str]) -> int:
         return 0
     print(f"{'':<52}{'before':>10}{'after':>10}{'times':>8}")
     for change in changes:
-        mark = "  WORSE" if change.worse else ""
-        numbers = f"{short(change.before):>10}{short(change.after):>10}{change.gain:>8.2f}"
-        print(f"{change.what:<52}{numbers}{mark}")
-    return int(any(change.worse for change in changes))
+        gain = "" if change.gain is None else f"{change.gain:.2f}"
+        numbers = f"{short(change.before):>10}{short(change.after):>10}{gain:>8}"
+        print(f"{change.what:<52}{numbers}  {change.mark}".rstrip())
+    return int(any(change.mark for change in changes))
 
 
 def compare(before: dict[str, Record], after: dict[str, Record]) -> Iterator[Change]:
-    """All that both have."""
+    """All that both have, and what only the earlier has."""
     for name in sorted(before.keys() & after.keys()):
         old, new = before[name], after[name]
         if old.machine["name"] == new.machine["name"]:
             yield from _medians(old, new)
         yield from _ratios(old, new)
+        yield from _missed(old, new)
 
 
 def _medians(old: Record, new: Record) -> Iterator[Change]:
-    earlier = {(m.group, m.name): m for m in old.measures}
-    for now in new.measures:
-        then = earlier.get((now.group, now.name))
-        if then is not None and then.median and now.median:
+    later = {(m.group, m.name): m for m in new.measures}
+    for then in old.measures:
+        now = later.get((then.group, then.name))
+        what = f"{old.name}: {then.group} {then.name}, {then.unit}"
+        if now is None:
+            yield Change(what, then.median, None, mark="GONE")
+        elif then.median and now.median:
             times = now.median / then.median
             gain = times if now.better == "higher" else 1 / times
-            worse = gain < 1 - TOLERATED and _outside(then, now)
-            what = f"{old.name}: {now.group} {now.name}, {now.unit}"
-            yield Change(what, then.median, now.median, gain, worse)
+            mark: Literal["WORSE", ""] = "WORSE" if _worse(then, now, gain) else ""
+            yield Change(what, then.median, now.median, gain, mark)
 
 
-def _outside(then: Measure, now: Measure) -> bool:
-    return now.median < then.lowest if now.better == "higher" else now.median > then.highest
+def _worse(then: Measure, now: Measure, gain: float) -> bool:
+    if min(then.repeats, now.repeats) == 1:
+        return gain < 1 - TOLERATED_ONCE
+    outside = now.median < then.lowest if now.better == "higher" else now.median > then.highest
+    return gain < 1 - TOLERATED and outside
 
 
 def _ratios(old: Record, new: Record) -> Iterator[Change]:
-    earlier = {(r.group, r.name): r.value for r in old.ratios}
-    for now in new.ratios:
-        then = earlier.get((now.group, now.name))
-        if then and now.value:
-            gain = now.value / then
-            yield Change(
-                f"{old.name}: {now.group} {now.name}", then, now.value, gain, gain < 1 - TOLERATED
-            )
+    later = {(r.group, r.name): r.value for r in new.ratios}
+    for then in old.ratios:
+        now, what = later.get((then.group, then.name)), f"{old.name}: {then.group} {then.name}"
+        if then.value and now:
+            gain = now / then.value
+            yield Change(what, then.value, now, gain, "WORSE" if gain < 1 - TOLERATED else "")
+        elif then.value:
+            yield Change(what, then.value, None, mark="GONE")
+
+
+def _missed(old: Record, new: Record) -> Iterator[Change]:
+    met = {bound.name: bound.value for bound in old.bounds if bound.met}
+    for bound in new.bounds:
+        if bound.name in met and not bound.met:
+            yield Change(f"{old.name}: {bound.name}", met[bound.name], bound.value, mark="MISSED")
 
 
 def records(where: str) -> dict[str, Record]:

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from anarchic.report.figure import COLOURS, new_figure, save
-from benchmarks.record import RESULTS, Measure, Record, read, said, short
+from benchmarks.record import RESULTS, Measure, Record, read, said, short, spread
 
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 CHART = "performance.svg"
@@ -21,8 +21,7 @@ OURS = "anarchic"
 
 
 def main() -> int:
-    paths = [RESULTS / f"{name}.json" for name in NAMES]
-    records = [read(path) for path in paths if path.exists()]
+    records = kept()
     if not records:
         print("There are no results: make bench.")
         return 1
@@ -30,6 +29,12 @@ def main() -> int:
     PAGE.write_text(filled(text, section(records)), encoding="utf-8")
     draw([record for record in records if rates_of(record)], PAGE.with_name(CHART))
     return 0
+
+
+def kept() -> list[Record]:
+    """The results that there are."""
+    paths = [RESULTS / f"{name}.json" for name in NAMES]
+    return [read(path) for path in paths if path.exists()]
 
 
 def filled(text: str, between: str) -> str:
@@ -52,47 +57,55 @@ def table(record: Record) -> str:
     rates = rates_of(record)
     ours = max((m.median for m in rates if m.name == OURS), default=None)
     lines = [
-        "| | local steps/s | lowest to highest | after the first tenth | test accuracy | "
-        "ours is faster by |",
-        "| --- | ---: | ---: | ---: | ---: | ---: |",
+        "| | local steps/s | lowest to highest | after the first tenth | ready after, s | "
+        "test accuracy | ours / this |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for m in sorted(rates, key=lambda m: -m.median):
-        times = f"{ours / m.median:.1f}" if ours and m.name != OURS else ""
+        ratio = times(ours / m.median) if ours and m.name != OURS else ""
         lines.append(
             f"| {m.name} | {short(m.median)} | {short(m.lowest)} to {short(m.highest)} | "
-            f"{short(m.facts['warm'])} | {m.facts['accuracy']:.1%} | {times} |"
+            f"{short(m.facts['warm'])} | {short(m.facts.get('ready_s'))} | "
+            f"{m.facts['accuracy']:.1%} | {ratio} |"
         )
-    lines += [f"| {name} | not measured: {why} | | | | |" for name, why in record.absent.items()]
+    lines += [f"| {name} | not measured: {why} | | | | | |" for name, why in record.absent.items()]
     return "\n".join(lines)
+
+
+def times(ratio: float) -> str:
+    """With digits enough to see which side of 1 it is on."""
+    return f"{ratio:.2f}" if ratio < 2 else f"{ratio:.1f}"
 
 
 def grid(record: Record) -> str:
     """A line for each group, a column for all that was measured in it, and for its ratios."""
-    cells: dict[str, dict[str, float | None]] = {}
+    cells: dict[str, dict[str, str]] = {}
     for m in record.measures:
-        cells.setdefault(m.group, {})[f"{m.name}, {m.unit}"] = m.median
+        cells.setdefault(m.group, {})[f"{m.name}, {m.unit}"] = spread(m)
     for ratio in record.ratios:
-        cells.setdefault(ratio.group, {})[ratio.name] = ratio.value
+        cells.setdefault(ratio.group, {})[ratio.name] = short(ratio.value)
     columns = list(dict.fromkeys(name for line in cells.values() for name in line))
     lines = [f"| | {' | '.join(columns)} |", f"| --- |{' ---: |' * len(columns)}"]
     for group, line in cells.items():
-        lines.append(f"| {group} | {' | '.join(short(line.get(name)) for name in columns)} |")
+        lines.append(f"| {group} | {' | '.join(line.get(name, '-') for name in columns)} |")
     empty = " |" * (len(columns) - 1)
     lines += [f"| {name} | not measured: {why} |{empty}" for name, why in record.absent.items()]
     return "\n".join(lines)
 
 
 def notes(record: Record) -> str:
-    others = [m for m in record.measures if m.unit != RATE] if rates_of(record) else []
-    lines = [
-        f"- {m.name}: {short(m.median)} {m.unit} ({short(m.lowest)} to {short(m.highest)})."
-        for m in others
-    ]
+    lines = []
+    if rates_of(record):  # what the table has no place for
+        others = [m for m in record.measures if m.unit != RATE]
+        lines += [f"- {m.name}, {m.unit}: {spread(m)}." for m in others]
+        fastest = [r for r in record.ratios if "fastest peer" in r.name]
+        lines += [f"- {r.name}: {short(r.value)}." for r in fastest]
     lines += [f"- {b.name}: {said(b)}: {'met' if b.met else '**missed**'}." for b in record.bounds]
     repeats = {m.repeats for m in record.measures}
     versions = ", ".join(f"{name} {v}" for name, v in sorted(record.versions.items()))
     lines.append(
-        f"- Medians of {' and '.join(map(str, sorted(repeats)))} repeats, {record.date}, "
+        f"- Medians of {' and '.join(map(str, sorted(repeats)))} repeats, with the lowest and the "
+        f"highest in brackets, {record.date}, "
         f"{record.machine['name']}, {record.machine['cores']} cores, load before it "
         f"{record.machine['load']}. Versions: {versions}."
     )

@@ -35,7 +35,7 @@ from anarchic.sim.engine import Walk
 from anarchic.train.on_ray import OnRay
 from anarchic.train.task import Backend
 from anarchic.train.torch_task import TorchTask
-from benchmarks.record import RESULTS, Record, read, short
+from benchmarks.record import RESULTS, Record, read, short, spread
 
 REPEATS = 3
 LEAST_SHARE, MOST_DIFFERENCE = 0.6, 1e-4
@@ -159,11 +159,8 @@ def in_markdown(record: Record) -> str:
     for group in dict.fromkeys(measure.group for measure in record.measures):
         rates = {m.name: m for m in record.measures if m.group == group}
         times = {r.name: r.value for r in record.ratios if r.group == group}
-        spread = [
-            f"{short(m.median)} ({short(m.lowest)} to {short(m.highest)})"
-            for m in (rates[name] for name in names)
-        ]
-        rows.append([group, *spread, *(short(times[name]) for name in ratios)])
+        spreads = (spread(rates[name]) for name in names)
+        rows.append([group, *spreads, *(short(times[name]) for name in ratios)])
     lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
     told = (
         f"Medians of {record.measures[0].repeats} and the range, {record.date}, "

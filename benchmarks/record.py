@@ -196,12 +196,24 @@ def commit() -> str:
 
 def said(bound: Bound) -> str:
     """A bound in words: what was found, and what was asked for."""
-    limits = [
-        f"{word} {short(limit)}"
-        for word, limit in (("at least", bound.least), ("at most", bound.most))
-        if limit is not None
-    ]
-    return f"{short(bound.value)}, {' and '.join(limits)}"
+    limits = {"at least": bound.least, "at most": bound.most}
+    asked = [f"{word} {short(limit)}" for word, limit in limits.items() if limit is not None]
+    return f"{_told_apart(bound.value, list(limits.values()))}, {' and '.join(asked)}"
+
+
+def _told_apart(value: float | None, limits: Sequence[float | None]) -> str:
+    """A value in as many digits as it takes to see on which side of its limits it lies."""
+    if value is None or all(value == limit or short(value) != short(limit) for limit in limits):
+        return short(value)
+    enough = (digits for digits in range(9) if round(value, digits) not in limits)
+    return f"{value:,.{next(enough, 9)}f}"
+
+
+def spread(measure: Measure) -> str:
+    """The median, and behind it the lowest and the highest where there are several."""
+    lowest, highest = short(measure.lowest), short(measure.highest)
+    between = "" if lowest == highest else f" ({lowest} to {highest})"
+    return f"{short(measure.median)}{between}"
 
 
 def short(value: float | None) -> str:

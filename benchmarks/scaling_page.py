@@ -13,7 +13,7 @@ from anarchic.report.figure import line_style, new_figure, save, style
 from benchmarks.fleet import GB, Plan
 from benchmarks.million import SUMMED, Simulated
 from benchmarks.one_machine import BODIES, SENDERS, WORKERS
-from benchmarks.record import Measure, Record, short
+from benchmarks.record import Record, short, spread
 
 DOCS = Path(__file__).parents[1] / "docs"
 SILOS = 1_000  # workers of a cross-silo run, for comparison
@@ -65,8 +65,8 @@ def measured_table(record: Record) -> str:
     at = {(m.group, m.name): m for m in record.measures}
     machine = record.machine
     said = (
-        f"{machine['name']}, {machine['cores']} cores shared with other work (load "
-        f"{machine['load']} when it began), {record.date}; medians, lowest and highest in brackets."
+        f"{machine['name']}, {machine['cores']} cores, load {machine['load']} when it began, "
+        f"{record.date}; medians, lowest and highest in brackets."
     )
     pushes = markdown(
         ["updates/s accepted and durable", *(f"{n} sender{'s' * (n > 1)}" for n in SENDERS)],
@@ -82,10 +82,6 @@ def measured_table(record: Record) -> str:
         what = f"timetable, {workers:,} workers, {table.facts['updates']:,.0f} updates"
         rows.append([what, f"{spread(table)} s, {table.facts['peak_gib']:.2f} GiB"])
     return f"{said}\n\n{pushes}\n\n{markdown(['', 'measured'], rows)}"
-
-
-def spread(measure: Measure) -> str:
-    return f"{short(measure.median)} ({short(measure.lowest)} to {short(measure.highest)})"
 
 
 def inputs_table(plan: Plan) -> str:

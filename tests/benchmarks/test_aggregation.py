@@ -27,8 +27,8 @@ def test_folds_are_held_against_the_copy() -> None:
     assert grid(record).splitlines() == [
         "| | copy, GB/s | AFA-CD, GB/s | AFA-CS int8, GB/s | AFA-CD / copy |",
         "| --- | ---: | ---: | ---: | ---: |",
-        "| 16 MB, 1 thread | 8 | 4 | 0.8 | 0.5 |",
-        "| 1 MB, 1 thread | 8 | - | - | - |",
+        "| 16 MB, 1 thread | 8 (4 to 8) | 4 (2 to 4) | 0.8 | 0.5 |",
+        "| 1 MB, 1 thread | 8 (4 to 8) | - | - | - |",
     ]
     assert "GB/s" not in notes(record)  # the table has them
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from benchmarks.record import Bound, Record, read, said, short
+from benchmarks.record import Bound, Record, read, said, short, spread
 
 
 def test_the_median_and_the_spread_are_kept() -> None:
@@ -52,3 +52,17 @@ def test_the_table_names_what_was_missed() -> None:
 def test_numbers_are_short() -> None:
     assert [short(v) for v in (12_345.6, 12.345, 0.5, None)] == ["12,346", "12.3", "0.5", "-"]
     assert said(Bound("a", 2.0, least=1.0, most=3.0)) == "2, at least 1 and at most 3"
+
+
+def test_digits_tell_a_value_from_its_limit() -> None:
+    assert said(Bound("a", 13.98, most=14.0)) == "13.98, at most 14"
+    assert said(Bound("a", 14.0, most=14.0)) == "14, at most 14"
+    assert said(Bound("a", 9_999.7, least=10_000.0)) == "9,999.7, at least 10,000"
+    assert said(Bound("a", None, least=1.0)) == "-, at least 1"
+
+
+def test_a_spread_is_shown_where_there_is_one() -> None:
+    record = Record("some", "Something")
+    record.measure("ours", [3.0, 1.0, 10.0], unit="s")
+    record.measure("once", [3.0], unit="s")
+    assert [spread(m) for m in record.measures] == ["3 (1 to 10)", "3"]
