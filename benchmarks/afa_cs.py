@@ -1,6 +1,6 @@
 """AFA-CS: the price of an update does not grow with the workers, nor the error with the updates.
 
-    python benchmarks/afa_cs.py
+    python -m benchmarks.afa_cs
 
 Exits with 1 if an update with 100,000 workers takes more than 1.5 times as long as one with
 10,000, or if after a million updates the running mean is off by more than 1e-6 of its norm.
@@ -9,13 +9,16 @@ The first part needs 4.5 GB of memory.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
 from anarchic import AfaCs, Update
 from anarchic.core.rules.afa_cs import AfaCsState
+from benchmarks.record import RESULTS, Record
 
 DIM = 10_000
 FEW, MANY = 10_000, 100_000
@@ -29,23 +32,22 @@ POOL = 64  # directions to draw from: making them is not what is timed
 
 
 def main() -> int:
-    rng = np.random.default_rng(0)
-    few, many = seconds_an_update(rng)
-    ratio, drift = many / few, running_mean_error(rng)
-    rows = [
-        ("measure", "value", "limit"),
-        (f"update, {FEW:,} workers, d = {DIM:,}", f"{few * 1e6:.1f} us", ""),
-        (f"update, {MANY:,} workers, d = {DIM:,}", f"{many * 1e6:.1f} us", ""),
-        ("ratio", f"{ratio:.2f}", f"{MOST_RATIO}"),
-        (f"error of the mean, {DRIFT_UPDATES:,} updates", f"{drift:.1e}", f"{MOST_DRIFT:.0e}"),
-    ]
-    for what, value, limit in rows:
-        print(f"{what:<40}{value:>12}{limit:>10}")
-    return int(ratio > MOST_RATIO or drift > MOST_DRIFT)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    folder = parser.parse_args().out
+    record, rng = Record("afa_cs", f"AFA-CS: an update of d = {DIM:,}"), np.random.default_rng(0)
+    few, many = (
+        record.measure(f"update, {workers:,} workers", times, unit="us", better="lower")
+        for workers, times in microseconds_an_update(rng).items()
+    )
+    record.ratio("many workers / few", many / few, most=MOST_RATIO)
+    drift = running_mean_error(rng)
+    record.bound(f"error of the mean after {DRIFT_UPDATES:,} updates", drift, most=MOST_DRIFT)
+    return record.finish(folder)
 
 
-def seconds_an_update(rng: np.random.Generator) -> tuple[float, float]:
-    """Medians over repeats that take turns, so that a busy machine slows both alike."""
+def microseconds_an_update(rng: np.random.Generator) -> dict[int, list[float]]:
+    """By workers, in repeats that take turns, so that a busy machine slows both alike."""
     rule = AfaCs(m=10)
     pool = directions(rng, DIM)
     states = {workers: warmed(rule, workers, pool) for workers in (FEW, MANY)}
@@ -56,8 +58,8 @@ def seconds_an_update(rng: np.random.Generator) -> tuple[float, float]:
             start = time.perf_counter()
             for update in updates:
                 state = rule.receive(state, update)
-            times[workers].append((time.perf_counter() - start) / TIMED)
-    return float(np.median(times[FEW])), float(np.median(times[MANY]))
+            times[workers].append(1e6 * (time.perf_counter() - start) / TIMED)
+    return times
 
 
 def running_mean_error(rng: np.random.Generator) -> float:

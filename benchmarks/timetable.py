@@ -1,10 +1,10 @@
 """How long a timetable takes, and how much memory: a million workers, ten million updates.
 
     python -m benchmarks.timetable            # the required size: under 30 s and 4 GiB
-    python -m benchmarks.timetable --workers 100000 --updates 1000000
+    python -m benchmarks.timetable --workers 100000 --updates 1000000 --out elsewhere
 
 Every case runs twice, each time in a process of its own so that its peak memory is its own, with
-the same seed: the digests must agree.
+the same seed: the digests must agree. Exits with 1 if a bound is missed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import multiprocessing
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from anarchic.participation import (
@@ -30,6 +30,7 @@ from anarchic.participation import (
     make_timetable,
     timetable_blocks,
 )
+from benchmarks.record import RESULTS, Record
 
 SEED = 1
 M = 100  # updates a round
@@ -69,9 +70,11 @@ def biased_sampler(workers: int, rounds: int) -> Timetable:
 CASES = (exponential, diurnal, sampler, biased_sampler)
 
 
-def measure(
-    case: Callable[[int, int], Timetable], workers: int, rounds: int
-) -> tuple[float, float, str]:
+Case = Callable[[int, int], Timetable]
+Made = tuple[float, float, str]
+
+
+def measure(case: Case, workers: int, rounds: int) -> Made:
     """Seconds, peak GiB and digest of one table."""
     start = time.perf_counter()
     table = case(workers, rounds)
@@ -94,25 +97,32 @@ def peak_mib() -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workers", type=int, default=1_000_000)
     parser.add_argument("--updates", type=int, default=10_000_000)
+    parser.add_argument("--out", type=Path, default=RESULTS)
     settings = parser.parse_args()
     rounds = settings.updates // M
-    good = True
-    print(f"{settings.workers:,} workers, {rounds * M:,} updates, m={M}, seed {SEED}")
-    print(f"{'case':<16}{'seconds':>9}{'peak GiB':>10}  digest")
+    what = f"Timetables of {settings.workers:,} workers, {rounds * M:,} updates, m = {M}"
+    record = Record("timetable", what)
     for case in CASES:
-        digests = set()
-        for _ in range(2):
-            with multiprocessing.get_context("spawn").Pool(1) as alone:
-                seconds, peak, digest = alone.apply(measure, (case, settings.workers, rounds))
-            digests.add(digest)
-            good = good and seconds < MOST_SECONDS and peak < MOST_GIB
-            print(f"{case.__name__:<16}{seconds:>9.2f}{peak:>10.2f}  {digest[:16]}")
-        good = good and len(digests) == 1
-    print("within bounds, digests agree" if good else "OUT OF BOUNDS OR DIGESTS DIFFER")
-    return 0 if good else 1
+        keep(record, case.__name__, [alone(case, settings.workers, rounds) for _ in range(2)])
+    return record.finish(settings.out)
+
+
+def alone(case: Case, workers: int, rounds: int) -> Made:
+    with multiprocessing.get_context("spawn").Pool(1) as process:
+        return process.apply(measure, (case, workers, rounds))
+
+
+def keep(record: Record, name: str, found: Sequence[Made]) -> None:
+    """What the runs of one case gave."""
+    seconds, peaks, digests = zip(*found, strict=True)
+    record.measure("made in", seconds, unit="s", better="lower", group=name)
+    record.measure("peak", peaks, unit="GiB", better="lower", group=name)
+    record.bound(f"{name}: seconds", max(seconds), most=MOST_SECONDS)
+    record.bound(f"{name}: peak, GiB", max(peaks), most=MOST_GIB)
+    record.bound(f"{name}: different digests", len(set(digests)), most=1)
 
 
 if __name__ == "__main__":
