@@ -34,7 +34,7 @@ import numpy as np
 
 from anarchic import AfaCd, AfaCs, Update
 from anarchic.core import loops
-from anarchic.core.chunks import use_threads
+from anarchic.core.chunks import SHARED, use_threads
 from anarchic.core.compiled import CAN_COMPILE
 from benchmarks.record import RESULTS, Record
 
@@ -145,7 +145,8 @@ def measure(record: Record, size_mb: int, threads: int) -> None:
     if size_mb <= 128:
         rules |= {f"AFA-CS {rows}": AfaCs(m=NEVER, rows=rows) for rows in OTHER_ROWS}
     folds = {name: Fold(rule, model) for name, rule in rules.items()}
-    works = {"copy": Work(Copies(model, threads).copy)}
+    # A fold shares large models alone: a copy beside it has no more threads than it has.
+    works = {"copy": Work(Copies(model, threads if len(model) > SHARED else 1).copy)}
     works |= {name: Work(fold.receive) for name, fold in folds.items()}
     alternate(list(works.values()), pool)
     group = f"{size_mb} MB, {threads} thread{'s' if threads > 1 else ''}"

@@ -5,8 +5,8 @@
 
 A timetable says who reports when and how late; AFA-CD folds updates of d = 1,000 numbers in its
 order. Both come in blocks: the timetable from workers under way, the directions as a backend would
-hand them over, a window onto random numbers, no two of them alike within a block. Making them is
-part of the time.
+hand them over, windows onto random numbers that are drawn anew for every block. Making them is part
+of the time.
 
 Every run is a process of its own, so that its peak memory is its own. Memory goes with workers and
 buffers, not with updates: a quarter and a half of the updates are run too, and all of it with a
@@ -109,15 +109,17 @@ def run(workers: int, updates: int) -> Result:
 
 
 class Directions:
-    """Makes the updates of a block, with directions that cost little to make."""
+    """Makes the updates of a block, with directions that cost little to make, no two alike."""
 
     def __init__(self) -> None:
-        noise = np.random.default_rng(SEED).standard_normal(DIM + BLOCK, dtype=np.float32)
-        self._windows = np.lib.stride_tricks.sliding_window_view(noise, DIM)
+        self._rng = np.random.default_rng(SEED)
+        self._noise = np.empty(DIM + BLOCK, np.float32)
+        self._windows = np.lib.stride_tricks.sliding_window_view(self._noise, DIM)
         self._room = np.empty((BLOCK, DIM), np.float32)
 
     def updates(self, table: Timetable) -> Updates:
         count = len(table)
+        self._rng.standard_normal(out=self._noise, dtype=np.float32)
         np.copyto(self._room[:count], self._windows[:count])
         return Updates(
             Names(table.worker),

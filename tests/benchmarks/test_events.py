@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from benchmarks.events import Result, keep, run
+from benchmarks.events import BLOCK, Directions, Result, keep, run
 from benchmarks.record import Record
+from benchmarks.timetable import exponential_blocks
 
 
 def test_all_updates_are_folded() -> None:
@@ -11,6 +13,16 @@ def test_all_updates_are_folded() -> None:
     assert found.mean_staleness > 0
     assert found.peak_mib > 1
     assert min(found.seconds.values()) > 0
+
+
+def test_every_block_has_directions_of_its_own() -> None:
+    make = Directions()
+    first, second = (
+        make.updates(table).directions.copy() for table in exponential_blocks(500, 80, BLOCK)
+    )
+    assert len(first) == BLOCK
+    assert not np.array_equal(first[0], second[0])
+    assert not np.array_equal(first[0], first[1])
 
 
 @pytest.mark.parametrize(("peak_mib", "met"), [(310.0, True), (529.0, False)])
