@@ -3,8 +3,8 @@
     python -m benchmarks.one_machine [--seconds 2]
 
 The server, the disk and the senders share the machine, so that a collector of its own would do
-better. Eight senders keep a collector's eight places taken and nobody waiting: the time that an
-update holds a place, and how much it varies, are measured there.
+better. As many senders as a collector has places keep them taken and nobody waiting: the time that
+an update holds a place, and how much it varies, are measured there.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 
 import numpy as np
 
+from anarchic.server.settings import Limits
 from benchmarks.record import Record
 from benchmarks.server import (
     LARGE,
@@ -30,7 +31,7 @@ from benchmarks.timetable import M, diurnal, measure
 
 REPEATS = 3
 SENDERS = (1, 2, 4, 8, 16, 32)
-PLACES = 8
+PLACES = Limits().bodies
 BODIES = {"40 KB": (SMALL, 64), "4 MB": (LARGE, 8)}  # numbers in a model, m
 WORKERS = (10_000, 100_000, 1_000_000)
 UPDATES_EACH = 10

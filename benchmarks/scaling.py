@@ -18,6 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from anarchic.server.settings import Limits
 from benchmarks.fleet import Assumptions, Collector, Plan
 from benchmarks.million import Simulated, simulate
 from benchmarks.one_machine import PLACES
@@ -25,7 +26,7 @@ from benchmarks.record import RESULTS, read, short
 from benchmarks.scaling_page import write_page
 
 WORKERS = 1_000_000
-ROOM = 256  # the server's own, anarchic.server.settings.Limits.waiting_bodies
+ROOM = Limits().waiting_bodies
 SIZES = {"40 KB": 4e4, "4 MB": 4e6, "100 MB": 1e8}
 MOST_S, MOST_GIB = 60.0, 4.0
 
