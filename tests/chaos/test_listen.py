@@ -116,6 +116,25 @@ def test_a_head_may_come_in_pieces_with_a_large_body_behind_it(cut):
             assert (answer.status, answer.body) == (200, b"100000")
 
 
+@pytest.mark.parametrize("coding", [b"chunked", b"gzip, chunked", b"identity"])
+@pytest.mark.parametrize("path", [b"/", b"/early"])
+def test_a_body_of_unknown_length_is_refused_before_it_comes(path, coding):
+    """Headers may follow it, as many as anybody likes to send, and were kept."""
+    head = b"GET %b HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: %b\r\n\r\n" % (path, coding)
+    with served() as port, Line(port) as line:
+        assert line.get("/").status == 200  # a second request is no better than a first
+        line.send(head + b"0\r\na: b\r\n")
+        answer = line.answer()
+        assert (answer.status, answer.json()["error"]) == (411, "length_required")
+
+
+def test_headers_behind_a_body_gain_neither_memory_nor_time(monkeypatch):
+    monkeypatch.setattr(listen, "REFUSED_BODY_S", 0.5)
+    with served() as port, Line(port) as line:
+        line.send(b"GET /early HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n")
+        assert trickled_s(line, b"a: b\r\n" * 100) < 5
+
+
 def test_an_early_answer_reaches_one_who_is_still_sending():
     """Closing at once would reset the connection, and the answer would be gone."""
     body = b"z" * 20_000_000

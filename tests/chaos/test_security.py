@@ -190,6 +190,19 @@ def test_a_refusal_reaches_one_who_is_still_sending(place):
             assert line.answer().status == 401
 
 
+def test_headers_behind_a_body_do_not_fill_the_memory(place):
+    """From anybody: no token is looked at before the answer."""
+    register(place[0], ["ann"])
+    with ServerProcess(*place) as server, Line(server.port) as line:
+        before = server.rss_mb()
+        line.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n")
+        for _ in range(200):
+            line.send(b"a: b\r\n" * 5_000)
+        assert line.answer().status == 411
+        assert server.rss_mb() < before + 30  # of a million headers
+        assert server.status()["version"] == 0
+
+
 def test_a_server_with_listeners_stops_at_once(place):
     with ServerProcess(*place, "--open-enrolment") as server, Line(server.port) as line:
         line.send(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")

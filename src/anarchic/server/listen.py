@@ -20,7 +20,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from anarchic.errors import ConfigError
 from anarchic.server.app import make_app
 from anarchic.server.log import Log
-from anarchic.server.refusals import Refusal
+from anarchic.server.refusals import Refusal, length_required
 from anarchic.server.service import Service
 from anarchic.server.settings import Limits
 
@@ -64,13 +64,15 @@ def _is_loopback(host: str) -> bool:
 
 
 def bounded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
-    """uvicorn's protocol, less its patience: with heads that never end, with bodies that go on
-    after they were refused, with readers who do not read, and with more of them than it can hold.
+    """uvicorn's protocol, less its patience: with heads that never end, with bodies that do not say
+    how long they are or go on after they were refused, with readers who do not read, and with more
+    of them than it can hold.
     """
 
     class BoundedProtocol(HttpToolsProtocol):
         _quiet_since = 0.0
         _head_bytes = 0
+        _deaf = False  # what still comes is read and dropped
         _head_timer: asyncio.TimerHandle | None = None
         _refused_timer: asyncio.TimerHandle | None = None
         _reader_timer: asyncio.TimerHandle | None = None
@@ -100,6 +102,8 @@ def bounded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
             super().on_response_complete()
 
         def data_received(self, data: bytes) -> None:
+            if self._deaf:
+                return
             if self._head_timer is not None:
                 room = limits.header_bytes - self._head_bytes
                 self._head_bytes += len(data)
@@ -107,7 +111,7 @@ def bounded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
                 if self._head_timer is not None and len(data) > room:
                     self._hang_up(HEAD_TOO_LARGE)
                 data = data[room:]
-            if data and not self.transport.is_closing():
+            if data and not (self._deaf or self.transport.is_closing()):
                 super().data_received(data)
 
         def on_message_begin(self) -> None:
@@ -117,7 +121,19 @@ def bounded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
 
         def on_headers_complete(self) -> None:
             self._cancel("_head_timer")
+            if any(name == b"transfer-encoding" for name, _ in self.headers):
+                self._refuse_chunks()
             super().on_headers_complete()
+
+        def _refuse_chunks(self) -> None:
+            """A chunked body may end in headers without end, and no route needs one.
+
+            What follows is dropped for a while, as in ``on_body``; the error ends the parsing.
+            """
+            self.transport.write(_plain_answer(length_required()))
+            self._deaf = True
+            self._refused_timer = self.loop.call_later(REFUSED_BODY_S, self.transport.abort)
+            raise ValueError("a body of unknown length")
 
         def on_body(self, body: bytes) -> None:
             # What follows an early answer is read and dropped for a while: closing at once would
@@ -171,7 +187,7 @@ def bounded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
 
         def _hang_up(self, refusal: Refusal) -> None:
             self._cancel("_head_timer")
-            if not self.transport.is_closing():
+            if not (self._deaf or self.transport.is_closing()):
                 self.transport.write(_plain_answer(refusal))
                 self.transport.close()
 
