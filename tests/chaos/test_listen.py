@@ -15,6 +15,7 @@ import pytest
 import uvicorn
 
 from anarchic.server import listen
+from anarchic.server.app import PIECE
 from anarchic.server.listen import bounded_protocol
 from anarchic.server.settings import Limits
 from tests.chaos.talk import Line, Unreachable
@@ -23,7 +24,8 @@ LARGE = b"x" * (64 << 20)  # more than the system buffers for a reader who does 
 
 
 async def app(scope, receive, send):
-    """Counts the bytes of a body; ``/early`` answers without reading, ``/large`` with a lot."""
+    """Counts the bytes of a body; ``/early`` answers without reading, ``/large`` with a lot, and
+    ``/at-once`` with as much, handed over as a whole."""
     if scope["type"] != "http":
         return
     count = 0
@@ -32,10 +34,13 @@ async def app(scope, receive, send):
         count += len(message.get("body", b""))
         if not message.get("more_body"):
             break
-    body = LARGE if scope["path"] == "/large" else str(count).encode()
+    body = LARGE if scope["path"] in ("/large", "/at-once") else str(count).encode()
     length = (b"content-length", str(len(body)).encode())
     await send({"type": "http.response.start", "status": 200, "headers": [length]})
-    await send({"type": "http.response.body", "body": body})
+    size = PIECE if scope["path"] == "/large" else len(body)
+    for at in range(0, len(body), size):
+        piece, more = memoryview(body)[at : at + size], at + size < len(body)
+        await send({"type": "http.response.body", "body": piece, "more_body": more})
 
 
 @contextmanager
@@ -156,14 +161,46 @@ def test_a_body_that_goes_on_after_the_answer_is_cut(monkeypatch):
 
 def test_one_who_does_not_read_is_hung_up_on_and_a_slow_reader_is_not(monkeypatch):
     monkeypatch.setattr(listen, "READER_S", 0.4)
-    with served() as port, Line(port) as idle, Line(port) as slow:
+    with served(least_rate=1e6) as port, Line(port) as idle, Line(port) as slow:
         for line in (idle, slow):
             line.send(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
-        taken = 0
-        while taken < len(LARGE):
-            taken += len(slow._socket.recv(8 << 20))
-            time.sleep(0.1)
+        count = 0
+        while count < len(LARGE):
+            count += len(slow._socket.recv(8 << 20))
+            time.sleep(0.02)
         assert idle.hung_up(5)
+
+
+def taken(line, wait_s=0.0):
+    """How many bytes come until the server hangs up, of which one MB is read at a time."""
+    count = 0
+    with suppress(OSError):
+        while piece := line._socket.recv(1 << 20):
+            count += len(piece)
+            time.sleep(wait_s)
+    return count
+
+
+def test_one_who_reads_too_slowly_is_hung_up_on(monkeypatch):
+    """It takes some of every piece in time; in the end it is late all the same."""
+    monkeypatch.setattr(listen, "READER_S", 1.0)
+    with served(least_rate=100e6) as port, Line(port) as line:
+        line.send(b"GET /large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert 0 < taken(line, wait_s=0.05) < len(LARGE)
+
+
+@pytest.mark.parametrize("ask", [b"GET /large", b"GET /at-once"])
+def test_who_does_not_read_makes_room_for_newcomers(ask):
+    with served(connections=4) as port, ExitStack() as lines:
+        deaf = [lines.enter_context(Line(port)) for _ in range(4)]
+        for line in deaf:
+            line.send(ask + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        time.sleep(0.3)
+        for _ in range(4):
+            newcomer = lines.enter_context(Line(port))
+            assert newcomer.get("/").status == 200
+        assert all(taken(line) < len(LARGE) for line in deaf)
+        assert newcomer.get("/").status == 200
 
 
 def test_who_holds_every_connection_makes_room_for_newcomers():

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 
 import httpx
 import pytest
 import trustme
 
+from anarchic import Layout
 from anarchic.errors import ConfigError
 from anarchic.server.listen import Address
 from tests.chaos.servers import LAYOUT, ROOT, ServerProcess, write_model
@@ -163,6 +166,59 @@ def test_tls_and_mutual_tls(place, papers, tmp_path):
     finally:
         if server.running:
             server.kill()
+
+
+LARGE = Layout.of({"weight": ((4_000_000,), "F32")})
+
+
+def test_models_that_nobody_reads_do_not_fill_the_memory(papers, tmp_path):
+    """Under TLS what was handed over is encrypted at once, and nobody else's can be used again."""
+    authority, words = papers
+    init = write_model(tmp_path / "model", LARGE)
+    server = ServerProcess(
+        str(tmp_path / "run.db"), init, tmp_path / "log", *words, "--open-enrolment"
+    )
+    server.start()
+    try:
+        context = _context(authority)
+        url = f"https://127.0.0.1:{server.port}"
+        with httpx.Client(base_url=url, verify=context) as client, ExitStack() as lines:
+            _await_tls(server, client)
+            assert len(client.get("/v1/model").content) > 16_000_000
+            before = server.rss_mb()
+            for _ in range(20):
+                plain = socket.create_connection(("127.0.0.1", server.port))
+                line = lines.enter_context(context.wrap_socket(plain, server_hostname="127.0.0.1"))
+                line.sendall(b"GET /v1/model HTTP/1.1\r\nHost: x\r\n\r\n")
+            time.sleep(1.0)
+            assert client.get("/healthz").status_code == 200
+            assert server.rss_mb() < before + 100  # of 320
+    finally:
+        server.kill()
+
+
+def test_a_worker_is_sent_so_many_models_at_a_time(tmp_path):
+    init, store = write_model(tmp_path / "model", LARGE), str(tmp_path / "run.db")
+    tokens = register(store, ["ann", "bob"])
+    with ServerProcess(store, init, tmp_path / "log") as server, ExitStack() as lines:
+
+        def pull(worker):
+            line = lines.enter_context(Line(server.port))
+            token = tokens[worker]
+            line.send(f"GET /v1/model HTTP/1.1\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
+            return line
+
+        pulling = [pull("ann") for _ in range(16)]
+        time.sleep(0.5)
+        refused = pull("ann").answer()
+        assert (refused.status, refused.json()["error"]) == (503, "busy")
+        assert pull("bob").answer().status == 200
+        assert pulling[0].answer().status == 200  # whole
+        time.sleep(0.1)
+        assert pull("ann").answer().status == 200
+        pulling[1].close()
+        time.sleep(0.1)
+        assert pull("ann").answer().status == 200
 
 
 def test_tls_alone_needs_no_certificate_of_the_worker(place, papers):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
@@ -15,7 +16,7 @@ from starlette.routing import Route
 
 from anarchic.errors import AnarchicError
 from anarchic.server.board import Posted
-from anarchic.server.limits import Body, Gone
+from anarchic.server.limits import Body, Gone, Pulls
 from anarchic.server.openapi import OPENAPI
 from anarchic.server.refusals import (
     Refusal,
@@ -26,14 +27,16 @@ from anarchic.server.refusals import (
     too_large,
 )
 from anarchic.server.service import Service
+from anarchic.server.store import Buffer
 
-Scope = dict[str, Any]
+Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
 SAFETENSORS = "application/octet-stream"
 HEARTBEAT_S = 15.0
 MOST_STREAMS = 256  # of events, at a time
+PIECE = 1 << 18  # bytes of a model that are handed to a reader at a time
 
 
 def make_app(service: Service) -> Starlette:
@@ -100,15 +103,40 @@ class _Answering:
         return Response(refusal.body(), refusal.status, headers)
 
 
+class _Pieces(Response):
+    """A model, in pieces: between them uvicorn waits until the reader has taken most of the last.
+
+    As a whole it would stand in memory once more for every reader, encrypted, under TLS.
+    """
+
+    def __init__(
+        self, pulls: Pulls, puller: str, body: Buffer, status: int, headers: Mapping[str, str]
+    ) -> None:
+        super().__init__(memoryview(body), status, headers, SAFETENSORS)
+        pulls.take(puller)
+        self._end = partial(pulls.end, puller)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        start = {"type": "http.response.start", "status": self.status_code}
+        size = len(self.body)
+        try:
+            await send({**start, "headers": self.raw_headers})
+            for at in range(0, size, PIECE):
+                piece = {"body": self.body[at : at + PIECE], "more_body": at + PIECE < size}
+                await send({"type": "http.response.body", **piece})
+        finally:
+            self._end()
+
+
 async def newest_model(service: Service, request: Request) -> Response:
-    service.may_pull(request.headers.get("authorization"))
+    puller = service.may_pull(request.headers.get("authorization"), _address(request))
     posted = service.board.newest
     cache = "public, no-cache" if service.settings.public_model else "private, no-cache"
-    return _model_response(request, posted, cache)
+    return _model_response(request, posted, cache, partial(_Pieces, service.pulls, puller))
 
 
 async def model(service: Service, request: Request) -> Response:
-    service.may_pull(request.headers.get("authorization"))
+    puller = service.may_pull(request.headers.get("authorization"), _address(request))
     run, version = request.path_params["run"], request.path_params["version"]
     if run != service.board.run or not re.fullmatch(r"0|[1-9][0-9]{0,18}", version):
         raise not_found("There is no such run or version here.", "See /v1/status.")
@@ -118,10 +146,18 @@ async def model(service: Service, request: Request) -> Response:
             f"Version {version} does not exist or is no longer kept.", "Pull /v1/model instead."
         )
     kind = "public" if service.settings.public_model else "private"
-    return _model_response(request, posted, f"{kind}, max-age=31536000, immutable")
+    cache = f"{kind}, max-age=31536000, immutable"
+    return _model_response(request, posted, cache, partial(_Pieces, service.pulls, puller))
 
 
-def _model_response(request: Request, posted: Posted, cache: str) -> Response:
+def _address(request: Request) -> str:
+    return request.client.host if request.client is not None else ""
+
+
+Pull = Callable[[Buffer, int, Mapping[str, str]], Response]  # a body, its status and headers
+
+
+def _model_response(request: Request, posted: Posted, cache: str, pieces: Pull) -> Response:
     headers = {
         "etag": posted.etag,
         "cache-control": cache,
@@ -133,15 +169,15 @@ def _model_response(request: Request, posted: Posted, cache: str) -> Response:
         return Response(status_code=304, headers=headers)
     wanted = request.headers.get("range")
     if wanted is not None and request.headers.get("if-range") in (None, posted.etag):
-        return _part(posted, wanted, headers)
-    return Response(posted.body, media_type=SAFETENSORS, headers=headers)
+        return _part(posted, wanted, headers, pieces)
+    return pieces(posted.body, 200, headers)
 
 
-def _part(posted: Posted, wanted: str, headers: dict[str, str]) -> Response:
+def _part(posted: Posted, wanted: str, headers: dict[str, str], pieces: Pull) -> Response:
     size = len(posted.body)
     match = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", wanted.strip())
     if match is None or match.groups() == ("", ""):  # several ranges, or nonsense: all of it
-        return Response(posted.body, media_type=SAFETENSORS, headers=headers)
+        return pieces(posted.body, 200, headers)
     first, last = match.groups()
     if first == "":
         start, end = max(0, size - int(last)), size - 1
@@ -149,12 +185,8 @@ def _part(posted: Posted, wanted: str, headers: dict[str, str]) -> Response:
         start, end = int(first), min(size - 1, int(last)) if last else size - 1
     if start > end:
         return Response(status_code=416, headers={**headers, "content-range": f"bytes */{size}"})
-    return Response(
-        posted.body[start : end + 1],
-        206,
-        {**headers, "content-range": f"bytes {start}-{end}/{size}"},
-        SAFETENSORS,
-    )
+    part = memoryview(posted.body)[start : end + 1]
+    return pieces(part, 206, {**headers, "content-range": f"bytes {start}-{end}/{size}"})
 
 
 async def push(service: Service, request: Request) -> Response:

@@ -125,6 +125,24 @@ class Places:
             self._free.release()
 
 
+class Pulls:
+    """How many models are being sent to each puller: whoever reads slowly holds only so many."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._now: Counter[str] = Counter()
+
+    def take(self, puller: str) -> None:
+        if self._now[puller] >= self._most:
+            raise busy(1.0, f"{self._most} models are being sent to you already.")
+        self._now[puller] += 1
+
+    def end(self, puller: str) -> None:
+        self._now[puller] -= 1
+        if not self._now[puller]:
+            del self._now[puller]
+
+
 class Body:
     """Reads a request's body of known length, refusing those who keep others waiting."""
 

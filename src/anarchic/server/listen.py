@@ -26,7 +26,7 @@ from anarchic.server.settings import Limits
 
 REFUSED_BODY_S = 5.0  # how long the rest of a body is read and dropped after an early answer
 OTHER_FILES = 128  # that the process has open beside connections: the store, the log
-READER_S, READER_RATE = 20.0, 1024  # a reader takes so many bytes a second, seen over so long
+READER_S = 20.0  # how far a reader may be behind the least rate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +73,9 @@ def bounded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
         _quiet_since = 0.0
         _head_bytes = 0
         _deaf = False  # what still comes is read and dropped
+        _sent_off = False
+        _behind_s = 0.0  # how much longer than it should this reader has taken so far
+        _unread = 0  # bytes that it had to take when writing was paused
         _head_timer: asyncio.TimerHandle | None = None
         _refused_timer: asyncio.TimerHandle | None = None
         _reader_timer: asyncio.TimerHandle | None = None
@@ -91,11 +94,19 @@ def bounded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
                 for other in self.connections
                 if isinstance(other, BoundedProtocol)
                 and other is not self
-                and not other.transport.is_closing()
-                and (other.cycle is None or other.cycle.response_complete or other.cycle.more_body)
+                and not other._sent_off
+                and other._keeps_waiting()
             ]
             if waited_for:
-                min(waited_for, key=lambda other: other._quiet_since).transport.abort()
+                longest = min(waited_for, key=lambda other: other._quiet_since)
+                longest._sent_off = True
+                longest.transport.abort()
+
+        def _keeps_waiting(self) -> bool:
+            """For a request, the rest of one, or its reading of the answer."""
+            if self.flow.write_paused or self.transport.is_closing():
+                return True
+            return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
 
         def on_response_complete(self) -> None:
             self._quiet_since = self.loop.time()
@@ -147,11 +158,17 @@ def bounded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
             super().on_message_complete()
 
         def pause_writing(self) -> None:
+            """What waits must be taken at the least rate; so much lateness in all is suffered."""
             super().pause_writing()
-            self._watch_reader(self.transport.get_write_buffer_size())
+            self._quiet_since = self.loop.time()
+            self._unread = self.transport.get_write_buffer_size()
+            left_s = READER_S - self._behind_s + self._unread / limits.least_rate
+            self._reader_timer = self.loop.call_later(left_s, self.transport.abort)
 
         def resume_writing(self) -> None:
             self._cancel("_reader_timer")
+            late_s = self.loop.time() - self._quiet_since - self._unread / limits.least_rate
+            self._behind_s = max(0.0, self._behind_s + late_s)
             super().resume_writing()
 
         def connection_lost(self, exc: Exception | None) -> None:
@@ -166,18 +183,6 @@ def bounded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
         def _await_head(self) -> None:
             self._head_bytes = 0
             self._head_timer = self.loop.call_later(limits.header_s, self._hang_up, HEAD_TOO_SLOW)
-
-        def _watch_reader(self, left: int) -> None:
-            """Bytes that nobody takes hold a connection, of which there are only so many."""
-
-            def look() -> None:
-                now = self.transport.get_write_buffer_size()
-                if left - now < READER_RATE * READER_S:
-                    self.transport.abort()
-                else:
-                    self._watch_reader(now)
-
-            self._reader_timer = self.loop.call_later(READER_S, look)
 
         def _cancel(self, name: str) -> None:
             timer = getattr(self, name)

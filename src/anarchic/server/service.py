@@ -19,7 +19,7 @@ from anarchic.server.auth import bearer
 from anarchic.server.board import Board, Posted
 from anarchic.server.collect import Collector
 from anarchic.server.evaluate import Evaluator
-from anarchic.server.limits import Places
+from anarchic.server.limits import Places, Pulls
 from anarchic.server.log import JsonLog, Log
 from anarchic.server.metrics import Metrics
 from anarchic.server.remember import first_snapshot
@@ -137,7 +137,9 @@ class Service:
         _check_memory(self.rules, self.settings)
         self.board = Board(self.run, self.settings.history)
         self.metrics = Metrics(self.board)
-        self.places = Places(self.settings.limits)
+        limits = self.settings.limits
+        self.places = Places(limits)
+        self.pulls = Pulls(limits.open_pulls if self.settings.open_pull else limits.pulls)
         self.aggregator = Aggregator(
             store,
             self.rules.build(),
@@ -146,9 +148,7 @@ class Service:
             self.log,
             step_after_s=self.settings.step_after_s,
         )
-        self.collector = Collector(
-            store, self.layout, self.board, self.aggregator, self.settings.limits
-        )
+        self.collector = Collector(store, self.layout, self.board, self.aggregator, limits)
         self.stopping = asyncio.Event()
         self._accounts: dict[str, Account] = {}
         self._accounts_task: asyncio.Task[None] | None = None
@@ -191,9 +191,9 @@ class Service:
         self.stopping.set()
         self._posted()
 
-    def may_pull(self, authorization: str | None) -> None:
-        if not (self.settings.public_model or self.settings.open_enrolment):
-            bearer(authorization, self._accounts)
+    def may_pull(self, authorization: str | None, address: str) -> str:
+        """Who pulls: a worker or, where anybody may, an address."""
+        return address if self.settings.open_pull else bearer(authorization, self._accounts)
 
     def may_push(self, authorization: str | None) -> str | None:
         """The worker that pushes, or None where the update may name it."""

@@ -89,9 +89,11 @@ class Limits:
     bodies: int = 8  # read at the same time, beyond their first piece
     waiting_bodies: int = 256  # that may queue for their turn
     first_piece: int = 1 << 18  # bytes of a body that are read before it needs a place
-    least_rate: float = 65_536.0  # bytes a second of a body that holds a place
+    least_rate: float = 65_536.0  # bytes a second of a body that holds a place, or of a reader
     first_piece_s: float = 20.0  # until when the first piece must be there
     turn_s: float = 30.0  # how long a body waits for its place
+    pulls: int = 16  # of one token at the same time
+    open_pulls: int = 256  # of one address, where no token is needed
     header_s: float = 10.0  # until when a request's head must be there
     header_bytes: int = 16_384
     connections: int = 4_096
@@ -116,3 +118,8 @@ class ServerSettings:
     public_model: bool = False  # anybody may pull
     step_after_s: float | None = None  # step with what is there if the oldest waited this long
     history: int = 16  # versions that can be pulled
+
+    @property
+    def open_pull(self) -> bool:
+        """Whether a model is pulled without a token."""
+        return self.public_model or self.open_enrolment
