@@ -87,6 +87,7 @@ class Collector:
         if worker is None and name in reserved:
             raise name_taken(name)
         self._pace.take(name)
+        await self._check_known(checked.new.base_version)
         receipt = await self._durable(checked)
         if receipt.outcome == "conflict":
             raise Refusal(
@@ -109,8 +110,6 @@ class Collector:
                 "The update starts from a version of another run.",
                 "Pull the model and train from what you get.",
             )
-        if update.base_version > newest.version:
-            self._refuse_unknown(update)
         norm = update.local_lr * check(
             update,
             params=newest.snapshot.params,
@@ -137,15 +136,17 @@ class Collector:
         )
         return Checked(new, update)
 
-    def _refuse_unknown(self, update: Update) -> None:
-        """Unless another replica has published that version just now."""
-        run = self._store.run() if self._store.shared else None
-        if run is None or update.base_version > run.version:
+    async def _check_known(self, base_version: int) -> None:
+        """A version newer than ours is another replica's, published just now, or an invention."""
+        newest = self._board.newest.version
+        if base_version <= newest:
+            return
+        run = await asyncio.to_thread(self._store.run) if self._store.shared else None
+        if run is None or base_version > run.version:
             raise Refusal(
                 409,
                 "unknown_version",
-                f"Base version {update.base_version} does not exist; the newest is "
-                f"{self._board.newest.version}.",
+                f"Base version {base_version} does not exist; the newest is {newest}.",
                 "Pull the model and train from what you get.",
             )
 

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from tests.server.live import serving
+from tests.server.make import body
+
+
+class Shared:
+    """A store that others write to, and that notes which threads ask it where the run stands."""
+
+    shared = True
+
+    def __init__(self, store):
+        self._store, self.asked_by = store, []
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def run(self):
+        self.asked_by.append(threading.current_thread())
+        return self._store.run()
+
+
+def test_invented_versions_cost_the_event_loop_no_query(tmp_path):
+    """Nor the store more of them than the sender's pace allows."""
+
+    async def scenario():
+        limits = {"burst": 3, "updates_per_minute": 0.1}
+        async with serving(tmp_path / "run.db", limits=limits) as (service, client):
+            shared = service.collector._store = Shared(service.collector._store)
+            for number, told in enumerate([409, 409, 409, 429, 429]):
+                sent = body("ann", str(number), base_version=10**14)
+                answer = await client.post("/v1/updates", content=sent)
+                assert answer.status_code == told
+            assert len(shared.asked_by) == 3
+            assert threading.current_thread() not in shared.asked_by
+            assert (await client.post("/v1/updates", content=body("bob"))).status_code == 202
+            assert len(shared.asked_by) == 3
+
+    asyncio.run(scenario())
