@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from anarchic.server import limits
 from anarchic.server.limits import Body
 from anarchic.server.refusals import Refusal
 from anarchic.server.settings import Limits
@@ -51,6 +52,28 @@ def test_a_server_that_could_not_read_does_not_blame_the_sender():
         return await reading.rest(lambda: True)
 
     assert asyncio.run(run()) == b"x" * 40_000
+
+
+def test_duplicates_and_conflicts_do_not_stall_those_who_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "ALONE_S", 0.5)
+
+    async def run():
+        async with serving(tmp_path / "run.db", rules={"m": 4}) as (service, client):
+
+            async def push(worker, id, seed=0):
+                answer = await client.post("/v1/updates", content=body(worker, id, seed=seed))
+                return answer.status_code
+
+            assert await push("bob", "1") == 202
+            began, told = time.monotonic(), []
+            while service.board.newest.version == 0 and time.monotonic() - began < 5:
+                told.append(await push("bob", "1", seed=len(told) % 2))  # one id, two bodies
+                await push("ann", f"{len(told)}")
+                await asyncio.sleep(0.05)
+            assert service.board.newest.version == 1
+            assert set(told) == {200, 409}
+
+    asyncio.run(run())
 
 
 def test_shares_are_free_again_once_a_version_holds_the_updates(tmp_path):

@@ -75,6 +75,22 @@ def test_one_who_is_alone_may_fill_the_buffer():
     assert [sends("ann"), sends("ann"), sends("ann")] == [True, True, False]
 
 
+def test_one_who_only_sends_again_is_no_company():
+    """Or with duplicates alone it could keep the others from ever filling the buffer."""
+    now = [0.0]
+    shares = Shares(most=1, alone=2, clock=lambda: now[0])
+
+    def sends(worker, *, accepted=True):
+        shares.take(worker)
+        shares.sent(worker, accepted=accepted)
+
+    sends("bob")
+    sends("ann")
+    now[0] = 11.0
+    sends("bob", accepted=False)  # a duplicate or a conflict
+    sends("ann")
+
+
 def chunks(*parts, delay_s=0.0):
     queue = list(parts)
 

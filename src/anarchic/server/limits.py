@@ -49,13 +49,14 @@ class Pace:
 class Shares:
     """How many updates of each worker wait for a step: nobody fills the buffer alone.
 
-    Unless nobody else has come for ``ALONE_S``: then it may have ``alone`` of them, and the run
-    does not stand still because the others have left.
+    Unless nobody else has brought one for ``ALONE_S``: then it may have ``alone`` of them, and the
+    run does not stand still because the others have left.
     """
 
     def __init__(self, most: int, alone: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._most, self._alone, self._clock = most, alone, clock
-        # The last two workers that came, and when. At first, somebody may be about to come.
+        # The last two workers that brought something new, and when: a duplicate helps no step. At
+        # first, somebody may be about to come.
         self._last: list[tuple[str, float]] = [("", clock())]
         self._sending: Counter[str] = Counter()  # being made durable
         self._waiting: Counter[str] = Counter()  # durable, in no version yet
@@ -67,8 +68,6 @@ class Shares:
             if held >= (self._most if self._has_company(worker) else self._alone):
                 raise too_many_updates(held, retry_after_s=1.0)
             self._sending[worker] += 1
-            others = [last for last in self._last if last[0] != worker]
-            self._last = [*others[-1:], (worker, self._clock())]
 
     def _has_company(self, worker: str) -> bool:
         since = self._clock() - ALONE_S
@@ -80,6 +79,8 @@ class Shares:
             self._sending -= Counter({worker: 1})
             if accepted:
                 self._waiting[worker] += 1
+                others = [last for last in self._last if last[0] != worker]
+                self._last = [*others[-1:], (worker, self._clock())]
 
     def folded(self, workers: Counter[str]) -> None:
         """A version holds these now."""
