@@ -76,6 +76,17 @@ def test_duplicates_and_conflicts_do_not_stall_those_who_work(tmp_path, monkeypa
     asyncio.run(run())
 
 
+def test_two_workers_fill_an_odd_buffer_at_once(tmp_path):
+    async def run():
+        async with serving(tmp_path / "run.db", rules={"m": 3}) as (service, client):
+            for worker, id in (("ann", "1"), ("bob", "1"), ("ann", "2")):
+                answer = await client.post("/v1/updates", content=body(worker, id))
+                assert answer.status_code == 202, answer.text
+            await until(lambda: service.board.newest.version == 1)
+
+    asyncio.run(run())
+
+
 def test_shares_are_free_again_once_a_version_holds_the_updates(tmp_path):
     """Not one place may be lost on the way, or the worker would be shut out for ever."""
 

@@ -44,7 +44,7 @@ def test_bad_rules_are_refused(settings, says):
 
 
 def test_half_the_buffer_is_the_share_of_one_worker_unless_said_otherwise():
-    assert [Limits().share(m) for m in (1, 2, 5, 100)] == [1, 1, 2, 50]
+    assert [Limits().share(m) for m in (1, 2, 5, 100)] == [1, 1, 3, 50]  # two of them fill it
     assert Limits(per_worker=7).share(5) == 7
 
 

@@ -81,7 +81,7 @@ def _with(kind: Callable[..., Any], own: Mapping[str, Any], options: Mapping[str
 class Limits:
     """What one worker, or all of them together, may do to the server."""
 
-    per_worker: int | None = None  # waiting for a step; None: half of m, all of it if alone
+    per_worker: int | None = None  # waiting for a step; None: half of m, rounded up; all if alone
     max_staleness: int = 1_000  # versions
     max_norm: float | None = None  # of local_lr * direction
     updates_per_minute: float = 6_000.0  # of one worker
@@ -106,7 +106,7 @@ class Limits:
 
     def share(self, m: int) -> int:
         """How many updates of one worker may wait for a step of ``m``."""
-        return max(1, m // 2) if self.per_worker is None else self.per_worker
+        return (m + 1) // 2 if self.per_worker is None else self.per_worker
 
 
 @dataclass(frozen=True, kw_only=True)
