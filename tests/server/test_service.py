@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
 from anarchic import wire
 from anarchic.errors import ConfigError
+from anarchic.server import service as service_module
+from anarchic.server.auth import new_token
 from anarchic.server.service import Service, check_alone, open_run, stored_layout, stored_rules
 from anarchic.server.settings import ServerSettings
-from anarchic.server.sql import open_store
+from anarchic.server.sql import SqlStore, open_store
+from tests.server.live import serving
 from tests.server.make import LAYOUT, begun, first_params
 
 
@@ -72,3 +76,35 @@ def test_a_second_server_on_one_file_is_refused(tmp_path):
     check_alone(second)
     first.close()
     second.close()
+
+
+def test_accounts_are_read_when_one_has_changed_whatever_went_wrong_before(tmp_path, monkeypatch):
+    monkeypatch.setattr(service_module, "ACCOUNTS_S", 0.02)
+    store = open_store(tmp_path / "run.db")
+    begun(store)
+    token, account = new_token("ann")
+    store.put_account(account)
+    reads, surprises = [], [RuntimeError("none of the store's own errors"), KeyError()]
+
+    def accounts(self, read=SqlStore.accounts):
+        reads.append(self)
+        if len(reads) > 1 and surprises:
+            raise surprises.pop()
+        return read(self)
+
+    monkeypatch.setattr(SqlStore, "accounts", accounts)
+
+    async def scenario():
+        async with serving(tmp_path / "run.db", open_enrolment=False) as (_, client):
+            await asyncio.sleep(0.2)
+            assert len(reads) == 1  # ten looks, and nothing had changed
+            good = {"authorization": f"Bearer {token}"}
+            assert (await client.get("/v1/model", headers=good)).status_code == 200
+            store.put_account(replace(account, revoked=True))
+            async with asyncio.timeout(5):
+                while (await client.get("/v1/model", headers=good)).status_code != 403:
+                    await asyncio.sleep(0.02)
+            assert (len(reads), surprises) == (4, [])
+
+    asyncio.run(scenario())
+    store.close()

@@ -261,6 +261,22 @@ def test_accounts_are_added_changed_and_seen_by_others(opened: Opener, store: St
     }
 
 
+def test_every_change_of_an_account_leaves_another_mark(opened: Opener, store: Store) -> None:
+    other = opened()
+    marks = [store.accounts_mark()]
+    for account in (
+        Account("ann", b"\1" * 32, revoked=False),
+        Account("bob", b"\2" * 32, revoked=False),
+        Account("ann", b"\3" * 32, revoked=False),
+        Account("ann", b"\3" * 32, revoked=True),
+    ):
+        other.put_account(account)
+        marks.append(store.accounts_mark())
+        assert store.accounts_mark() == marks[-1] == other.accounts_mark()
+    assert len(set(marks)) == 5
+    assert set(store.accounts()) == {"ann", "bob"}
+
+
 def test_evaluations_come_by_version(store: Store) -> None:
     store.add_evaluation(2, {"accuracy": 0.5})
     store.add_evaluation(1, {"accuracy": 0.25, "loss": float("inf")})

@@ -13,7 +13,7 @@ from typing import Any
 
 from anarchic import wire
 from anarchic.core.types import Layout, Vector
-from anarchic.errors import ConfigError, StoreError
+from anarchic.errors import ConfigError
 from anarchic.server.aggregate import Aggregator
 from anarchic.server.auth import bearer
 from anarchic.server.board import Board, Posted
@@ -151,6 +151,7 @@ class Service:
         self.collector = Collector(store, self.layout, self.board, self.aggregator, limits)
         self.stopping = asyncio.Event()
         self._accounts: dict[str, Account] = {}
+        self._accounts_mark: bytes | None = None
         self._accounts_task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self.most_body_bytes = 0
@@ -162,7 +163,7 @@ class Service:
         self.aggregator.on_folded = self._folded
         self.aggregator.on_elsewhere = self.collector.shares.reset
         self.board.listen(lambda: loop.call_soon_threadsafe(self._posted))
-        self._accounts = await asyncio.to_thread(self._store.accounts)
+        await asyncio.to_thread(self._read_accounts)
         self.aggregator.start()
         until = time.monotonic() + START_S
         while not self.board.has_one:
@@ -263,6 +264,13 @@ class Service:
         while True:
             await asyncio.sleep(ACCOUNTS_S)
             try:
-                self._accounts = await asyncio.to_thread(self._store.accounts)
-            except StoreError as error:
-                self.log("store_error", reason=str(error))
+                await asyncio.to_thread(self._read_accounts)
+            except Exception as error:  # whatever it was: revoking must go on
+                self.log("store_error", reason=str(error) or repr(error))
+
+    def _read_accounts(self) -> None:
+        """Only if any has changed: there may be many, and this is asked every second."""
+        mark = self._store.accounts_mark()
+        if mark != self._accounts_mark:
+            self._accounts = self._store.accounts()
+            self._accounts_mark = mark

@@ -35,6 +35,7 @@ from anarchic.server.store import (
 )
 
 LONGEST_NAME = 1000  # bytes; PostgreSQL's index holds two of them
+MARK = ""  # nobody's name: in this row of workers stands another number after every change
 TRACE_CHUNK = 2000  # rows read at a time, so that a long trace never holds up the writer
 
 
@@ -378,8 +379,15 @@ class SqlStore:
 
     def accounts(self) -> dict[str, Account]:
         with self._database.reading() as connection:
-            found = _rows(connection, select(t.workers))
+            found = _rows(connection, select(t.workers).where(t.workers.c.worker != MARK))
         return {row.worker: Account(row.worker, row.token_hash, row.revoked) for row in found}
+
+    def accounts_mark(self) -> bytes:
+        w = t.workers.c
+        with self._database.reading() as connection:
+            found = _rows(connection, select(w.token_hash).where(w.worker == MARK))
+        mark: bytes = found[0].token_hash if found else b""
+        return mark
 
     def put_account(self, account: Account) -> None:
         row = {
@@ -387,8 +395,9 @@ class SqlStore:
             "token_hash": account.token_hash,
             "revoked": account.revoked,
         }
+        mark = {"worker": MARK, "token_hash": uuid.uuid4().bytes, "revoked": True}
         with self._database.writing() as connection:
-            self._upsert(connection, t.workers, "worker", [row])
+            self._upsert(connection, t.workers, "worker", [row, mark])
             self._database.announce(connection)
 
     def add_evaluation(self, version: int, metrics: Mapping[str, float]) -> None:

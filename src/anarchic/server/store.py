@@ -144,6 +144,12 @@ class Store(Protocol):
     def accounts(self) -> dict[str, Account]:
         """All workers with tokens."""
 
+    def accounts_mark(self) -> bytes:
+        """Another one whenever an account was put, by whatever process: cheaper than all of them.
+
+        Read before ``accounts``, it is never newer than they are.
+        """
+
     def put_account(self, account: Account) -> None:
         """Add a worker, or change its token or standing."""
 
