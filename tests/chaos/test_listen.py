@@ -12,13 +12,17 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
+import trustme
 import uvicorn
 
 from anarchic.server import listen
-from anarchic.server.app import PIECE
+from anarchic.server.app import PIECE, make_app
 from anarchic.server.listen import bounded_protocol
-from anarchic.server.settings import Limits
+from anarchic.server.service import Service
+from anarchic.server.settings import Limits, ServerSettings
+from anarchic.server.sql import open_store
 from tests.chaos.talk import Line, Unreachable
+from tests.server.make import begun
 
 LARGE = b"x" * (64 << 20)  # more than the system buffers for a reader who does not read
 
@@ -45,12 +49,16 @@ async def app(scope, receive, send):
 
 @contextmanager
 def served(**limits):
+    http = bounded_protocol(Limits(**limits))
+    config = uvicorn.Config(app, http=http, ws="none", lifespan="off", log_config=None)
+    with _listening(uvicorn.Server(config)) as port:
+        yield port
+
+
+@contextmanager
+def _listening(server):
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(
-            app, http=bounded_protocol(Limits(**limits)), ws="none", lifespan="off", log_config=None
-        )
-        server = uvicorn.Server(config)
         run = server.serve([listener])
         thread = threading.Thread(target=asyncio.run, args=(run,))
         thread.start()
@@ -234,6 +242,21 @@ def test_there_are_never_more_connections_than_descriptors():
     )
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[1] >= 1000
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_handshake_that_never_ends_is_hung_up_on(tmp_path):
+    """Until it has ended, nobody counts the connection."""
+    papers = trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem
+    papers.write_to_path(tmp_path / "papers")
+    store, settings = open_store(tmp_path / "run.db"), ServerSettings(limits=Limits(header_s=0.5))
+    begun(store)
+    service = Service(store, settings, log=lambda event, **facts: None)
+    config = uvicorn.Config(make_app(service), ssl_certfile=tmp_path / "papers", log_config=None)
+    server = listen._Server(config, service)
+    with _listening(server) as port, Line(port) as line:
+        line.send(b"\x16\x03\x01")  # the beginning of a hello
+        assert line.hung_up(5)
+    store.close()
 
 
 @pytest.mark.parametrize(

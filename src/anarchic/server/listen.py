@@ -10,6 +10,7 @@ import socket
 import ssl
 import traceback
 from dataclasses import dataclass, replace
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -223,6 +224,17 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self._service = service
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """uvicorn has no setting for the patience with handshakes, which is a minute."""
+        loop: Any = asyncio.get_running_loop()  # of whatever kind: it takes attributes
+        if self.config.is_ssl:
+            patience_s = self._service.settings.limits.header_s
+            loop.create_server = partial(loop.create_server, ssl_handshake_timeout=patience_s)
+        try:
+            await super().startup(sockets)
+        finally:
+            vars(loop).pop("create_server", None)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.announce_stop()
