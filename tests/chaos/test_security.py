@@ -259,6 +259,23 @@ def test_headers_behind_a_body_do_not_fill_the_memory(place):
         assert server.status()["version"] == 0
 
 
+def test_a_flood_is_refused_before_it_is_read(place):
+    """Checking an update costs time; so one who sends too many is told before."""
+    tokens = register(place[0], ["ann", "bob"])
+    with (
+        ServerProcess(*place, "--updates-per-minute", "1") as server,
+        Line(server.port) as line,
+    ):
+        told = [line.push(b"nonsense", tokens["ann"]).status for _ in range(101)]
+        assert told == [422] * 100 + [429]
+        line.send(push_head(1_000, tokens["ann"]))  # and none of them
+        assert line.answer().status == 429
+        with Line(server.port) as other:
+            told = [other.push(encoded(LAYOUT, "bob", "1"), tokens["bob"]) for _ in range(101)]
+        # Each was counted once.
+        assert [answer.status for answer in told] == [202] + [200] * 99 + [429]
+
+
 def test_a_server_with_listeners_stops_at_once(place):
     with ServerProcess(*place, "--open-enrolment") as server, Line(server.port) as line:
         line.send(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")

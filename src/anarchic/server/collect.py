@@ -55,7 +55,7 @@ class Collector:
         self._aggregator, self._limits = aggregator, limits
         share = limits.share(aggregator.m)
         self.shares = Shares(share, share if limits.per_worker else aggregator.m)
-        self._pace = Pace(limits.updates_per_minute, limits.burst)
+        self.pace = Pace(limits.updates_per_minute, limits.burst)
         self._queue: list[Waiting] = []
         self._wake = threading.Condition()
         self._stopping = False
@@ -77,16 +77,17 @@ class Collector:
         """Check an update, make it durable, and say what became of it; or raise a refusal.
 
         ``worker`` is None where enrolment is open: then the update says who sent it, but not
-        that it was one of ``reserved``.
+        that it was one of ``reserved``, and only then its pace is looked at here.
         """
         if len(body) <= INLINE_BYTES:
             checked = self._checked(body, worker)
         else:
             checked = await asyncio.to_thread(self._checked, body, worker)
         name = checked.new.worker
-        if worker is None and name in reserved:
-            raise name_taken(name)
-        self._pace.take(name)
+        if worker is None:
+            if name in reserved:
+                raise name_taken(name)
+            self.pace.take(name)
         await self._check_known(checked.new.base_version)
         receipt = await self._durable(checked)
         if receipt.outcome == "conflict":

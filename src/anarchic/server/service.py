@@ -197,10 +197,15 @@ class Service:
         return address if self.settings.open_pull else bearer(authorization, self._accounts)
 
     def may_push(self, authorization: str | None) -> str | None:
-        """The worker that pushes, or None where the update may name it."""
+        """The worker that pushes, or None where the update may name it.
+
+        A worker's pace is looked at before its update: refusing a flood must cost little.
+        """
         if self.settings.open_enrolment and authorization is None:
             return None
-        return bearer(authorization, self._accounts)
+        worker = bearer(authorization, self._accounts)
+        self.collector.pace.take(worker)
+        return worker
 
     async def submit(self, body: bytearray, worker: str | None) -> Receipt:
         """Take an update. Without a token nobody speaks in the name of one who has one."""
