@@ -1,6 +1,8 @@
+import gzip
 import logging
 import math
 import random
+from itertools import repeat
 
 import httpx
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 
 from anarchic import Update
 from anarchic.errors import ConfigError, LinkError
-from anarchic.worker import Answer, Retry, Worker
+from anarchic.worker import Answer, Retry, Worker, channel
 from tests.worker.faulty import LAYOUT, TestClock, ids
 
 ONES = np.ones(2, np.float32)
@@ -145,6 +147,38 @@ def test_a_retry_must_make_sense(wrong):
         Retry(**wrong)
 
 
+class Stream(httpx.SyncByteStream):
+    """An answer's body as it comes."""
+
+    def __init__(self, pieces):
+        self.pieces, self.read = pieces, 0
+
+    def __iter__(self):
+        for piece in self.pieces:
+            self.read += 1
+            yield piece
+
+
+@pytest.mark.parametrize("packing", ["gzip", "deflate, gzip", "br"])
+def test_a_packed_answer_is_not_unpacked(server, packing):
+    """A few bytes could become more than the worker's memory."""
+    packed = Stream([gzip.compress(bytes(1_000_000))])
+    server.pull_faults = [httpx.Response(200, stream=packed, headers={"Content-Encoding": packing})]
+    with pytest.raises(LinkError, match="packed") as caught:
+        server.worker(retry=Retry(tries=1)).pull()
+    assert (caught.value.code, packed.read) == ("garbled", 0)
+
+
+def test_an_answer_without_an_end_is_not_read_to_it(server, monkeypatch):
+    monkeypatch.setattr(channel, "LARGEST", 1_000)
+    endless = Stream(repeat(b"x" * 100))
+    server.pull_faults = [httpx.Response(200, stream=endless)]
+    with pytest.raises(LinkError, match="more than 1000 bytes"):
+        server.worker(retry=Retry(tries=1)).pull()
+    assert endless.read == 11
+    assert server.worker().pull().version == 0  # a model of fewer
+
+
 # Refusals
 
 
@@ -168,7 +202,18 @@ def test_a_final_refusal_is_not_sent_again(server, fault, tmp_path):
     assert worker.spool.waiting() == []
 
 
-@pytest.mark.parametrize("fault", [(401, "unauthorized"), (403, "revoked"), 404])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        (401, "unauthorized"),
+        (403, "revoked"),
+        (411, "length_required"),
+        404,
+        *(httpx.Response(code, html="<h1>nginx</h1>") for code in (400, 409, 411, 413, 422)),
+        httpx.Response(413, json={"message": "Request Too Long"}),
+        httpx.Response(413, json={"error": "limit", "message": "Request Too Long"}),
+    ],
+)
 def test_what_is_not_the_updates_fault_leaves_it_in_the_spool(server, fault, tmp_path):
     server.faults = [fault]
     worker = server.worker(spool=tmp_path)

@@ -11,7 +11,18 @@ import httpx
 from anarchic.errors import LinkError
 from anarchic.worker.channel import Trouble, refusal
 
-JUDGED = frozenset({400, 409, 411, 413, 422})  # the update itself: sending it again is no use
+# An anarchic server's words on the update itself: sending it again is no use. The same status with
+# other words is a proxy's, and the update may be as good as ever.
+VERDICTS = frozenset(
+    {
+        (409, "stale"),
+        (409, "unknown_version"),
+        (409, "conflict"),
+        (413, "too_large"),
+        (422, "malformed"),
+        (422, "not_finite"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +49,10 @@ class Refused:
 
 def read_answer(answer: httpx.Response) -> Answer | Refused:
     """What became of an update that was sent."""
-    if answer.status_code in JUDGED:
-        return Refused(*refusal(answer))
+    if answer.status_code >= 400:
+        code, message = refusal(answer)
+        if (answer.status_code, code) in VERDICTS:
+            return Refused(code, message)
     if answer.status_code not in (200, 202):
         raise unexpected(answer)
     try:

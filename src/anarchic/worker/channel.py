@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
@@ -24,6 +25,7 @@ from anarchic.worker.log import say
 T = TypeVar("T")
 Path = str | PathLike[str]
 
+LARGEST = 1 << 30  # bytes of an answer: no store holds a larger model
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
 LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
 _TOKEN = re.compile(r"([A-Za-z0-9_@-]{1,64})\.[!-~]{1,512}")
@@ -173,7 +175,7 @@ class Channel:
 
     def _attempt(self, message: httpx.Request, read: Callable[[httpx.Response], T]) -> T:
         try:
-            answer = self._http.send(message)
+            answer = _whole(self._http.send(message, stream=True))
         except httpx.RequestError as error:
             self._check_curable(error)
             raise Trouble("unreachable", f"{type(error).__name__}: {error}.") from error
@@ -206,6 +208,29 @@ class Channel:
                     "certificate",
                 ) from error
             cause = cause.__cause__ or cause.__context__
+
+
+def _whole(coming: httpx.Response) -> httpx.Response:
+    """An answer, read to its end; not one without an end, nor one that unpacks to anything."""
+    with contextlib.closing(coming):
+        packed = coming.headers.get("Content-Encoding", "identity")
+        if packed.lower() != "identity":
+            raise Trouble(
+                "garbled", f"The answer is packed ({packed[:40]}), which nobody asked for."
+            )
+        pieces, size = [], 0
+        for piece in coming.iter_bytes():
+            size += len(piece)
+            if size > LARGEST:
+                raise Trouble("garbled", f"The answer has more than {LARGEST} bytes.")
+            pieces.append(piece)
+    return httpx.Response(
+        coming.status_code,
+        headers=coming.headers,
+        content=b"".join(pieces),
+        request=coming.request,
+        extensions=coming.extensions,
+    )
 
 
 def refusal(answer: httpx.Response) -> tuple[str, str]:
