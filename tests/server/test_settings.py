@@ -6,7 +6,7 @@ from anarchic import AfaCd, AfaCs, Clip, FedBuff, StalenessDiscount
 from anarchic.core.steps import AdamStep
 from anarchic.errors import ConfigError
 from anarchic.server.memory import TrackedRows
-from anarchic.server.settings import Limits, RuleSettings
+from anarchic.server.settings import Limits, RuleSettings, ServerSettings
 
 
 def test_names_become_rules():
@@ -51,3 +51,9 @@ def test_half_the_buffer_is_the_share_of_one_worker_unless_said_otherwise():
 def test_limits_are_positive():
     with pytest.raises(ConfigError, match="max_staleness must be positive, got 0"):
         Limits(max_staleness=0)
+
+
+@pytest.mark.parametrize("step_after_s", [0.0, -1.0, float("nan")])
+def test_a_timer_needs_time(step_after_s):
+    with pytest.raises(ConfigError, match="step_after_s must be positive"):
+        ServerSettings(step_after_s=step_after_s)

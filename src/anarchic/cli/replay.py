@@ -27,7 +27,7 @@ def replay(
     from anarchic.server.replay import replay as fold_again
     from anarchic.server.sql import open_store
 
-    opened = open_store(run, keep_payloads=True)
+    opened = open_store(run, keep_payloads=True, create=False)
     try:
         found = fold_again(opened)
     finally:

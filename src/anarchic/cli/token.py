@@ -46,7 +46,7 @@ def list_(store: Where) -> None:
     """Show the workers that have tokens."""
     from anarchic.server.sql import open_store
 
-    opened = open_store(store)
+    opened = open_store(store, create=False)
     try:
         accounts = opened.accounts()
     finally:
@@ -62,7 +62,7 @@ def revoke(worker: Name, store: Where) -> None:
 
     from anarchic.server.sql import open_store
 
-    opened = open_store(store)
+    opened = open_store(store, create=False)
     try:
         account = opened.accounts().get(worker)
         if account is None:

@@ -119,6 +119,10 @@ class ServerSettings:
     step_after_s: float | None = None  # step with what is there if the oldest waited this long
     history: int = 16  # versions that can be pulled
 
+    def __post_init__(self) -> None:
+        if self.step_after_s is not None and not self.step_after_s > 0:
+            raise ConfigError(f"step_after_s must be positive, got {self.step_after_s}.")
+
     @property
     def open_pull(self) -> bool:
         """Whether a model is pulled without a token."""

@@ -39,28 +39,29 @@ MARK = ""  # nobody's name: in this row of workers stands another number after e
 TRACE_CHUNK = 2000  # rows read at a time, so that a long trace never holds up the writer
 
 
-def open_store(where: str | Path, *, keep_payloads: bool = False, history: int = 16) -> Store:
+def open_store(
+    where: str | Path, *, keep_payloads: bool = False, history: int = 16, create: bool = True
+) -> Store:
     """The store at a path (or ``sqlite:///path``) or at a ``postgresql://`` address.
 
-    It is created where there is none. ``history`` is how many versions of the model are kept;
-    with ``keep_payloads`` the bodies of updates stay after they were folded, and the first model
-    stays too, for a replay.
+    It is created where there is none, unless a file must be there (``create=False``, for those who
+    only read: a mistyped path leaves nothing behind). ``history`` is how many versions of the model
+    are kept; with ``keep_payloads`` the bodies of updates stay after they were folded, and the
+    first model stays too, for a replay.
     """
     if history < 1:
         raise ConfigError(f"A store keeps at least the newest model, got history={history}.")
-    return SqlStore(_database(where), keep_payloads=keep_payloads, history=history)
+    return SqlStore(_database(where, create=create), keep_payloads=keep_payloads, history=history)
 
 
-def _database(where: str | Path) -> Database:
-    from anarchic.server.sqlite import Sqlite
-
+def _database(where: str | Path, *, create: bool) -> Database:
     if isinstance(where, Path) or "://" not in where:
-        return Sqlite(Path(where))
+        return _file(Path(where), create=create)
     url = _parse(where)
     if url.get_backend_name() == "sqlite":
         if url.database in (None, "", ":memory:"):
             raise ConfigError("A store must outlive its server: give sqlite:/// a file.")
-        return Sqlite(Path(str(url.database)))
+        return _file(Path(str(url.database)), create=create)
     try:
         from anarchic.server.postgres import Postgres
     except ImportError as error:
@@ -68,6 +69,14 @@ def _database(where: str | Path) -> Database:
             "A store in PostgreSQL needs psycopg: pip install 'anarchic[postgres]'."
         ) from error
     return Postgres(url)
+
+
+def _file(path: Path, *, create: bool) -> Database:
+    from anarchic.server.sqlite import Sqlite
+
+    if not (create or path.exists()):
+        raise ConfigError(f"There is no store {path}: give the path that the server was given.")
+    return Sqlite(path)
 
 
 def _parse(where: str) -> URL:
