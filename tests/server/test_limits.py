@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from anarchic.server import limits
 from anarchic.server.limits import Body, Gone, Pace, Places, Shares
 from anarchic.server.refusals import Refusal
 from anarchic.server.settings import Limits
@@ -35,6 +36,39 @@ def test_paces_of_workers_long_silent_are_forgotten():
     assert len(pace._buckets) == 1
 
 
+def test_paces_of_many_busy_workers_are_looked_through_rarely(monkeypatch):
+    """Each of them may still have to wait, so that nothing can be forgotten."""
+    monkeypatch.setattr(limits, "FEW", 8)
+    pace, looks = Pace(per_minute=1, burst=1, clock=lambda: 0.0), []
+    forget = pace._forget_the_full
+    pace._forget_the_full = lambda now: looks.append(len(pace._buckets)) or forget(now)
+    for worker in range(100):
+        pace.take(str(worker))
+    assert looks == [9, 19, 39, 79]
+    assert len(pace._buckets) == 100
+
+
+def test_a_share_costs_the_same_however_many_wait():
+    shares, looked = Shares(most=2, alone=2), []
+
+    class Many(Counter):
+        def items(self):
+            looked.append("items")
+            return super().items()
+
+        def values(self):
+            looked.append("values")
+            return super().values()
+
+    shares.reset(Many({str(worker): 1 for worker in range(5)}))
+    shares.take("ann")
+    shares.sent("ann", accepted=True)
+    assert shares.total() == 6
+    looked.clear()
+    shares.folded(Counter({"ann": 1, "3": 2, "bob": 1}))  # more than were here of two
+    assert (shares.total(), looked) == (4, [])
+
+
 def test_shares_count_what_is_being_sent_and_what_waits():
     shares = Shares(most=2, alone=2)
     shares.take("ann")
@@ -50,6 +84,10 @@ def test_shares_count_what_is_being_sent_and_what_waits():
     shares.folded(Counter(ann=1, bob=1))  # bob's came through another replica
     shares.take("ann")
     assert shares.total() == 0
+    shares.reset(Counter(ann=2, bob=1))
+    assert shares.total() == 3
+    shares.folded(Counter(bob=2, ann=1))
+    assert shares.total() == 1
 
 
 def test_one_who_is_alone_may_fill_the_buffer():

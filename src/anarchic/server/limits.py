@@ -19,8 +19,8 @@ HURRY = 4  # how many times the least rate is asked of a body while somebody doe
 
 Receive = Callable[[], Awaitable[Any]]  # an ASGI receive
 
-
 ALONE_S = 10.0
+FEW = 10_000  # buckets that need no looking after
 
 
 class Pace:
@@ -29,6 +29,7 @@ class Pace:
     def __init__(self, per_minute: float, burst: int, clock: Callable[[], float] = time.monotonic):
         self._rate, self._burst, self._clock = per_minute / 60, burst, clock
         self._buckets: dict[str, tuple[float, float]] = {}  # worker -> (tokens, when)
+        self._most = FEW
 
     def take(self, worker: str) -> None:
         now = self._clock()
@@ -37,13 +38,17 @@ class Pace:
         if tokens < 1:
             raise slow_down((1 - tokens) / self._rate)
         self._buckets[worker] = (tokens - 1, now)
-        if len(self._buckets) > 10_000:
+        if len(self._buckets) > self._most:
             self._forget_the_full(now)
 
     def _forget_the_full(self, now: float) -> None:
-        """A bucket that has filled up again is like one that was never there."""
+        """A bucket that has filled up again is like one that was never there.
+
+        Next when there are twice as many as are left, so that each costs little however many.
+        """
         full = self._burst / self._rate
         self._buckets = {w: b for w, b in self._buckets.items() if now - b[1] < full}
+        self._most = max(FEW, 2 * len(self._buckets))
 
 
 class Shares:
@@ -60,6 +65,7 @@ class Shares:
         self._last: list[tuple[str, float]] = [("", clock())]
         self._sending: Counter[str] = Counter()  # being made durable
         self._waiting: Counter[str] = Counter()  # durable, in no version yet
+        self._total = 0  # of those
         self._lock = threading.Lock()  # collecting and aggregating both write
 
     def take(self, worker: str) -> None:
@@ -76,24 +82,34 @@ class Shares:
     def sent(self, worker: str, *, accepted: bool) -> None:
         """The end of what ``take`` began; before anybody can fold the update."""
         with self._lock:
-            self._sending -= Counter({worker: 1})
+            _take_off(self._sending, worker, 1)
             if accepted:
                 self._waiting[worker] += 1
+                self._total += 1
                 others = [last for last in self._last if last[0] != worker]
                 self._last = [*others[-1:], (worker, self._clock())]
 
     def folded(self, workers: Counter[str]) -> None:
         """A version holds these now."""
         with self._lock:
-            self._waiting -= workers  # drops what is not positive
+            for worker, count in workers.items():
+                self._total -= _take_off(self._waiting, worker, count)
 
     def reset(self, waiting: Counter[str]) -> None:
         """What the store says is waiting."""
         with self._lock:
-            self._waiting = waiting
+            self._waiting, self._total = waiting, waiting.total()
 
     def total(self) -> int:
-        return self._waiting.total()
+        return self._total
+
+
+def _take_off(counts: Counter[str], worker: str, count: int) -> int:
+    """At most what is there, which is returned. (``-=`` would look at every worker.)"""
+    if counts[worker] > count:
+        counts[worker] -= count
+        return count
+    return counts.pop(worker, 0)
 
 
 class Places:
