@@ -7,7 +7,7 @@ import ssl
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import httpx
 import pytest
@@ -274,6 +274,21 @@ def test_a_flood_is_refused_before_it_is_read(place):
             told = [other.push(encoded(LAYOUT, "bob", "1"), tokens["bob"]) for _ in range(101)]
         # Each was counted once.
         assert [answer.status for answer in told] == [202] + [200] * 99 + [429]
+
+
+@pytest.mark.parametrize(("words", "told"), [((), 408), (("--least-rate", "5000"), 202)])
+def test_a_slow_line_delivers_where_the_operator_lets_it(tmp_path, words, told):
+    layout = Layout.of({"weight": ((100_000,), "F32")})
+    init = write_model(tmp_path / "model", layout)
+    place = (str(tmp_path / "run.db"), init, tmp_path / "log", "--open-enrolment")
+    body = encoded(layout, "ann", "1")
+    with ServerProcess(*place, *words) as server, Line(server.port) as line:
+        line.send(push_head(len(body)) + body[:265_000])
+        with suppress(Unreachable):
+            for at in range(265_000, len(body), 4_000):  # 40 kB a second
+                time.sleep(0.1)
+                line.send(body[at : at + 4_000])
+        assert line.answer().status == told
 
 
 def test_a_server_with_listeners_stops_at_once(place):

@@ -61,10 +61,10 @@ def test_a_share_costs_the_same_however_many_wait():
             return super().values()
 
     shares.reset(Many({str(worker): 1 for worker in range(5)}))
+    looked.clear()
     shares.take("ann")
     shares.sent("ann", accepted=True)
     assert shares.total() == 6
-    looked.clear()
     shares.folded(Counter({"ann": 1, "3": 2, "bob": 1}))  # more than were here of two
     assert (shares.total(), looked) == (4, [])
 
@@ -171,6 +171,11 @@ def test_one_who_hangs_up_gets_no_answer():
 def test_a_trickle_ends_in_the_first_piece():
     with pytest.raises(Refusal, match="too_slow"):
         read(chunks(*[b"x"] * 100, delay_s=0.02), 100, first_piece_s=0.1)
+
+
+def test_a_lower_rate_gives_the_first_piece_more_time():
+    parts = [b"x"] * 20
+    assert len(read(chunks(*parts, delay_s=0.02), 20, first_piece_s=0.1, least_rate=10)) == 20
 
 
 def test_a_body_that_holds_a_place_keeps_the_least_rate():

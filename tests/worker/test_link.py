@@ -141,6 +141,19 @@ def test_patience_ends_after_the_tries(server):
     assert (len(server.posts), len(clock.naps)) == (3, 2)
 
 
+@pytest.mark.parametrize("slow", [408, (408, "too_slow")])
+def test_a_line_that_is_always_too_slow_is_told_what_helps(server, caplog, slow):
+    server.faults = [slow, slow, 503, slow, slow]
+    assert push(server.worker()).status == "accepted"
+    assert "--least-rate" not in caplog.text  # bad luck
+    server.faults = [slow] * 5
+    assert push(server.worker()).status == "accepted"
+    assert caplog.text.count("--least-rate") == 1
+    server.faults = [slow] * 3
+    with pytest.raises(LinkError, match=r"dtype F16 .* lower --least-rate"):
+        push(server.worker(retry=Retry(tries=3)))
+
+
 @pytest.mark.parametrize("wrong", [{"tries": 0}, {"first_s": 99}, {"factor": 0.5}])
 def test_a_retry_must_make_sense(wrong):
     with pytest.raises(ConfigError, match="Retry needs"):

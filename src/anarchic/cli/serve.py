@@ -241,6 +241,15 @@ def serve(
             rich_help_panel=_LIMITS,
         ),
     ] = Limits.updates_per_minute,
+    least_rate: Annotated[
+        float,
+        option(
+            "Hang up on senders and readers of fewer bytes a second.",
+            f"{Limits.least_rate:g}",
+            metavar="BYTES",
+            rich_help_panel=_LIMITS,
+        ),
+    ] = Limits.least_rate,
 ) -> None:
     """Collect updates from workers who answer to nobody, and step every m of them.
 
@@ -284,6 +293,7 @@ def serve(
             max_staleness=max_staleness,
             max_norm=max_norm,
             updates_per_minute=updates_per_minute,
+            least_rate=least_rate,
         ),
         open_enrolment=open_enrolment,
         public_model=public_model,

@@ -170,14 +170,15 @@ class Body:
 
     async def first_piece(self) -> None:
         """So much as costs little memory; a trickle never gets beyond it."""
+        size = min(self._length, self._limits.first_piece)
+        patience_s = max(self._limits.first_piece_s, size / self._limits.least_rate)
         try:
-            async with asyncio.timeout(self._limits.first_piece_s):
-                while self._got < min(self._length, self._limits.first_piece):
+            async with asyncio.timeout(patience_s):
+                while self._got < size:
                     await self._take()
         except TimeoutError:
             raise too_slow(
-                f"Only {self._got} of {self._length} bytes came within "
-                f"{self._limits.first_piece_s:g} s."
+                f"Only {self._got} of {self._length} bytes came within {patience_s:g} s."
             ) from None
 
     @property

@@ -27,6 +27,11 @@ Path = str | PathLike[str]
 
 LARGEST = 1 << 30  # bytes of an answer: no store holds a larger model
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
+TOO_SLOW, SLOW_TRIES = frozenset({"too_slow", "http_408"}), 3  # in a row are no accident
+FASTER = (
+    "The line is too slow for the server: send narrower numbers (dtype F16 or BF16), or ask its "
+    "operator for a lower --least-rate."
+)
 LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
 _TOKEN = re.compile(r"([A-Za-z0-9_@-]{1,64})\.[!-~]{1,512}")
 
@@ -154,11 +159,15 @@ class Channel:
     ) -> T:
         """Send the same request until ``read`` makes sense of the answer, or patience ends."""
         method, path = request
+        slow = 0  # answers in a row that the request came too slowly
         message = self._http.build_request(method, path, headers=headers, content=content)
         for failures in count():
             try:
                 return self._attempt(message, read)
             except Trouble as trouble:
+                slow = slow + 1 if trouble.code in TOO_SLOW else 0
+                if slow == SLOW_TRIES:
+                    say("too_slow", logging.WARNING, path=path, remedy=FASTER)
                 given_up = retry.tries is not None and failures + 1 >= retry.tries
                 if not (given_up or self.stopping):
                     wait_s = retry.wait_s(failures, trouble.asked_s, self._rng)
@@ -168,7 +177,7 @@ class Channel:
                 if given_up or self.stopping:
                     raise LinkError(
                         f"{method} {message.url} failed {failures + 1} times, last with: {trouble} "
-                        "Try again later.",
+                        f"{FASTER if slow >= SLOW_TRIES else 'Try again later.'}",
                         trouble.code,
                     ) from trouble
         raise AssertionError("count() has no end")
