@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -35,6 +36,8 @@ def test_nonsense_changes_nothing(server):
     with Line(server.port) as line:
         for number in range(5):
             assert line.push(encoded(LAYOUT, f"w{number % 2}", str(number))).status == 202
+        while server.status()["version"] == 0:
+            time.sleep(0.01)
         before = line.get("/v1/model").body
     _throw(server, range(-WARM_UP, 0))
     settled_mb, statuses = server.rss_mb(), _throw(server, range(COUNT))
