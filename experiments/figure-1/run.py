@@ -13,10 +13,10 @@ P = (1, 2, 5, 10)  # labels a worker
 BASE = ("table-1", {"M": 10, "local_steps": 5, "setting": "sync-constant"})
 ANARCHY = "figures-5-6"  # whose biased cells are the anarchic ones
 ALGORITHMS = {  # label in the pictures
-    "baseline": "baseline: synchronous, uniform, the same step",
-    "fedavg": "FedAvg as published",
-    "afa-cd": "AFA-CD",
-    "afa-cs": "AFA-CS",
+    "baseline": "baseline: uniform arrivals, synchronous, constant steps",
+    "fedavg": "FedAvg as published, in the same rounds",
+    "afa-cd": "AFA-CD: biased arrivals, asynchronous, dynamic steps",
+    "afa-cs": "AFA-CS: biased arrivals, asynchronous, dynamic steps",
 }
 SEEDS = {"lr": 5, "lr-by-c": 5}
 AT_ONCE = {"lr": 40, "lr-by-c": 40}

@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 
 from anarchic.study import Findings, Picture, Study, main, sibling
-from anarchic.study.draw import draw_panels
+from anarchic.study.draw import END, draw_panels
 from anarchic.study.tables import fixed, markdown
 
 TABLE = sibling(__file__, "table-1")  # whose runs are drawn
@@ -16,7 +16,7 @@ FIGURES = {  # file: caption, the cells it shows, the p of each of its panels
         (1, 2, 5, 10),
     ),
     "figure-3.png": (
-        "CNN on CIFAR-10, 5 of 10 workers, 5 local steps",
+        f"CNN on CIFAR-10, 5 of 10 workers, 5 local steps. {END}",
         {"task": "cnn", "M": 10, "local_steps": 5},
         (1, 2, 5, 10),
     ),

@@ -8,7 +8,7 @@ from anarchic.core.rules import AfaCs
 from anarchic.sim.experiment import Experiment
 from anarchic.sim.settings import build
 from anarchic.study import Cell, Claim, Findings, Job, Picture, Study, main, sibling
-from anarchic.study.draw import draw_panels
+from anarchic.study.draw import END, draw_panels
 from anarchic.study.tables import fixed
 
 # Yang, Zhang, Khanduri, Liu, "Anarchic Federated Learning", ICML 2022, arXiv:2108.09875, appendix,
@@ -279,7 +279,7 @@ STUDY = Study(
         ),
         Picture(
             file="figure-6.png",
-            caption="CNN on CIFAR-10, asynchronous and dynamic",
+            caption=f"CNN on CIFAR-10, asynchronous and dynamic. {END}",
             draw=partial(draw, task="cnn", name="CNN on CIFAR-10"),
         ),
         Picture(

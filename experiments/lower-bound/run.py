@@ -11,6 +11,7 @@ from anarchic.participation.timetable import Timetable, running_numbers
 from anarchic.report.figure import COLOURS, new_figure, style
 from anarchic.sim.engine import Walk
 from anarchic.study import Cell, Claim, Findings, Job, Picture, Study, main
+from anarchic.study.draw import legend_below
 from anarchic.theory import Rates, lower_bound
 from anarchic.train.quadratic import QuadraticTask
 
@@ -136,10 +137,11 @@ def draw_rounds(found: Findings):
     for index, rule in enumerate(RULES):
         axes = figure.add_subplot(1, 2, index + 1)
         for colour, share in zip(COLOURS, (*SHARES, LATE), strict=False):
+            width = 4.5 if share == 1.0 else 1.5  # the first half of LATE lies on it
             line = shown.one(rule=rule, share=share)
             curve = line.results[0].curve
             heights = np.maximum(curve["squared_gradient"], 1e-36)
-            axes.loglog(curve["round"], heights, color=colour, label=f"share {share}")
+            axes.loglog(curve["round"], heights, color=colour, label=str(share), linewidth=width)
             if rule == "AFA-CD" and share != LATE:
                 axes.axhline(line.mean("closed_form"), color=colour, linewidth=0.8, linestyle=":")
         style(
@@ -148,7 +150,7 @@ def draw_rounds(found: Findings):
             x="round",
             y="||grad f||², mean by point",
         )
-        axes.legend(frameon=False, fontsize=9, loc="lower left")
+    legend_below(figure, title="share of the updates that are the first worker's")
     return figure
 
 

@@ -167,20 +167,22 @@ workers alike however seldom they come. The others follow those who come often: 
 
 
 def draw(found: Findings, *, task: str, x: str, label: str):
-    """Mean over the seeds, with a bar from the lowest to the highest."""
+    """Mean over the seeds, with a bar from the lowest to the highest; rules stand side by side."""
     if not found.where(task=task).run.lines:
         return None
     figure = new_figure(7.2, 4.4)
     axes = figure.add_subplot()
+    delays = {tau: place for place, tau in enumerate(DELAYS)}  # evenly, as they grow by factors
+    places = delays if x == "tau" else {s: 2 * s for s in SKEWS}
     for index, (rule, (_, name)) in enumerate(RULES.items()):
         lines = found.where(task=task, rule=rule).run.lines
-        at, mean = [line.get(x) for line in lines], np.array([line.ours for line in lines])
+        at = [places[line.get(x)] + 0.08 * (index - 1.5) for line in lines]
+        mean = np.array([line.ours for line in lines])
         seeds = np.array([line.values("last10") for line in lines])
         low, high = mean - seeds.min(axis=1), seeds.max(axis=1) - mean
-        axes.errorbar(at, mean, [low, high], label=name, capsize=3, marker="o", **line_style(index))
-    if x == "tau":
-        axes.set_xscale("symlog", linthresh=1, linscale=0.3)
-        axes.set_xticks(DELAYS, [str(tau) for tau in DELAYS])
+        look = {"marker": "o", "markersize": 4, "capsize": 3, **line_style(index)}
+        axes.errorbar(at, mean, [low, high], label=name, **look)
+    axes.set_xticks(list(places.values()), [f"{at:g}" for at in places])
     style(axes, title="LR on MNIST, p = 2, after 300 rounds", x=label, y="test accuracy")
     axes.legend(frameon=False)
     return figure

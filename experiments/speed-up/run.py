@@ -290,30 +290,34 @@ def draw(found: Findings):
     figure = new_figure(10.4, 7.2)
     for index, (line, (rule, _, fitted, beyond, settings)) in enumerate(LINES.items()):
         axes = figure.add_subplot(2, 2, index + 1)
-        for colour, setting in zip(COLOURS, settings, strict=False):
-            _draw_line(axes, found, line, setting, colour)
+        for colour, size, setting in zip(COLOURS, (9, 5), settings, strict=False):
+            _draw_line(axes, found, line, setting, {"color": colour, "markersize": size})
         sizes = (*fitted, *beyond)
         expected = [c.mean("leading_order") for c in lines_of(found, line, "sync", sizes)]
-        axes.loglog(sizes, expected, color="#777777", linewidth=1, label="leading order", zorder=0)
+        axes.loglog(sizes, expected, color="#bbbbbb", linewidth=4, label="leading order", zorder=0)
         promised = expected[0] * sizes[0] / np.array(sizes)
-        axes.loglog(sizes, promised, ":", color="#777777", label="exponent -1", zorder=0)
+        axes.loglog(sizes, promised, ":", color="#000000", label="exponent -1", zorder=1)
         style(axes, title=f"{rule}, {TITLES[line]}", x=line[0], y="rounds to the target")
         axes.set_xticks(sizes, [str(n) for n in sizes])
+        low, high = axes.get_ylim()
+        ticks = [n * 10**e for e in range(3, 6) for n in (1, 2, 5) if low < n * 10**e < high]
+        axes.set_yticks(ticks, [f"{rounds:,}" for rounds in ticks])
         axes.minorticks_off()
         axes.legend(frameon=False, fontsize=9)
     return figure
 
 
-def _draw_line(axes, found: Findings, line: str, setting: str, colour: str) -> None:
+def _draw_line(axes, found: Findings, line: str, setting: str, look: dict) -> None:
     _, _, fitted, beyond, _ = LINES[line]
     rounds = [cell.ours for cell in lines_of(found, line, setting, fitted)]
     power = exponent(found, line=line, setting=setting)
     middle = np.exp(np.mean(np.log(rounds))) * (fitted / np.exp(np.mean(np.log(fitted)))) ** power
-    axes.loglog(fitted, rounds, "o", color=colour, label=f"{setting}: exponent {power:.2f}")
-    axes.loglog(fitted, middle, color=colour, linestyle="--", linewidth=1)
+    axes.loglog(fitted, rounds, "o", **look)
+    axes.loglog(fitted, middle, "--", linewidth=1, **look)
+    axes.loglog([], [], "o--", label=f"{setting}, and its fit: exponent {power:.2f}", **look)
     if beyond:
         after = [cell.ours for cell in lines_of(found, line, setting, beyond)]
-        axes.loglog(beyond, after, "o", color=colour, markerfacecolor="none")
+        axes.loglog(beyond, after, "o", markerfacecolor="none", **look)
 
 
 def notes(found: Findings) -> str:

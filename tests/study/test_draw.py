@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from anarchic.study import Line
-from anarchic.study.draw import draw_panels
+from anarchic.study.draw import curves_of, draw_panels
 from tests.study.make import cell, result
 
 
@@ -22,15 +22,33 @@ def line(*ends):
 
 def test_panels_stand_two_a_row_and_show_the_mean_over_the_seeds():
     panels = {f"p = {p}": [("not run", line()), ("run", line(0.4, 0.8))] for p in (1, 2, 5)}
-    first, second, third = draw_panels(panels).axes
+    figure = draw_panels(panels)
+    first, second, third = figure.axes
     assert [axes.get_title(loc="left") for axes in (first, second, third)] == list(panels)
     assert third.get_subplotspec().rowspan.start == 1
     (curve,) = first.lines
     assert curve.get_ydata().tolist() == pytest.approx([0.0, 0.6])
-    assert [text.get_text() for text in first.get_legend().get_texts()] == ["run"]
-    assert second.get_legend() is None
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["run"]
+    assert not any(axes.get_legend() for axes in figure.axes)  # where it would lie on curves
 
 
 def test_a_panel_without_results_has_no_legend():
-    (axes,) = draw_panels({"nothing yet": [("not run", line())]}).axes
-    assert axes.get_legend() is None
+    assert not draw_panels({"nothing yet": [("not run", line())]}).legends
+
+
+def test_the_last_rounds_are_one_point_where_the_others_are_far_apart():
+    def curve(rounds):
+        made = {"round": rounds, "accuracy": [r / 1000 for r in rounds]}
+        rounds, (values,) = curves_of(Line(cell(), [replace(result(cell(), 0), curve=made)]))
+        return rounds.tolist(), values.tolist()
+
+    rounds, values = curve([0, 200, 400, *range(591, 601)])
+    assert rounds == [0, 200, 400, 595.5]  # the mean of 591 .. 600
+    assert values == pytest.approx([0.0, 0.2, 0.4, 0.5955])
+    for other in (
+        [0, 5, 10, *range(16, 26)],  # as many rounds as two steps
+        list(range(0, 2600, 200)),  # one that diverged
+        [0, *range(91, 101)],  # nothing to compare with
+    ):
+        assert curve(other)[0] == other

@@ -1,4 +1,8 @@
-"""Curves of cells: the mean over the seeds, with a band from the lowest to the highest."""
+"""Curves of cells: the mean over the seeds, with a band from the lowest to the highest.
+
+The last ten evaluations are of consecutive rounds; where they all lie within a step of the curve
+before them, they stand as one point, their mean, which is also the number of a table.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +18,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+LAST = 10  # evaluations, of consecutive rounds
+END = "The last point is the mean of the last ten rounds"  # for captions
+LETTERS_AN_INCH = 14  # of a legend
+
 Lines = Iterable[tuple[str, Line]]  # with their labels
 
 
 def draw_panels(panels: Mapping[str, Lines]) -> Figure:
-    """Accuracy by round, a panel a title, two beside each other; the first has the legend."""
+    """Accuracy by round, a panel a title, two beside each other, and one legend below them."""
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
     figure = new_figure(5.2 * columns, 3.4 * rows)
@@ -26,9 +34,27 @@ def draw_panels(panels: Mapping[str, Lines]) -> Figure:
         axes = figure.add_subplot(rows, columns, place)
         draw_lines(axes, lines)
         style(axes, title=title, x="round", y="test accuracy")
-        if axes.lines and place == 1:
-            axes.legend(loc="lower right", frameon=False, fontsize=9)
+    legend_below(figure)
     return figure
+
+
+def legend_below(figure: Figure, title: str | None = None) -> None:
+    """One legend for all panels, where it hides nothing: in a row if it fits, or in two columns."""
+    found = [axes.get_legend_handles_labels() for axes in figure.axes]
+    known = {label: one for pair in found for one, label in zip(*pair, strict=True)}
+    if known:
+        letters = sum(len(label) + 8 for label in known)  # with the line before it
+        fits = letters < LETTERS_AN_INCH * figure.get_figwidth()
+        figure.legend(
+            list(known.values()),
+            list(known),
+            title=title,
+            loc="outside lower center",
+            ncols=len(known) if fits else 2,
+            frameon=False,
+            fontsize=9,
+            title_fontsize=9,
+        )
 
 
 def draw_lines(axes: Axes, lines: Lines) -> None:
@@ -53,6 +79,14 @@ def curves_of(line: Line) -> tuple[np.ndarray, np.ndarray]:
     Seeds that were evaluated in other rounds are interpolated.
     """
     columns = [zip(r.curve["round"], r.curve["accuracy"], strict=True) for r in line.results]
-    curves = [np.array([(x, y) for x, y in pairs if y is not None]) for pairs in columns]
+    curves = [_settled(np.array([(x, y) for x, y in p if y is not None])) for p in columns]
     rounds = min(curves, key=lambda curve: curve[-1, 0])[:, 0]
     return rounds, np.array([np.interp(rounds, curve[:, 0], curve[:, 1]) for curve in curves])
+
+
+def _settled(curve: np.ndarray) -> np.ndarray:
+    """(points, 2): with the last ten as one where they take no more than a step of those before."""
+    before, last = curve[:-LAST, 0], curve[-LAST:, 0]
+    if len(before) < 2 or last[-1] - last[0] > before[-1] - before[-2]:
+        return curve
+    return np.vstack([curve[:-LAST], curve[-LAST:].mean(axis=0)])
