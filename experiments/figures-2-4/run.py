@@ -93,6 +93,7 @@ STUDY = Study(
     seeds=TABLE.seeds,
     at_once=TABLE.at_once,
     devices=TABLE.devices,
+    precisions=TABLE.precisions,
     results_of=TABLE.name,
     notes=zigzag,
     pictures=[

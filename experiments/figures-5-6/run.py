@@ -27,6 +27,7 @@ TASKS = ("lr", "cnn", "lr-by-c")
 SEEDS = {"lr": 5, "cnn": 1, "lr-by-c": 5}
 AT_ONCE = {"lr": 30, "cnn": 12, "lr-by-c": 30}
 DEVICES = {"cnn": "cuda"}
+PRECISIONS = dict.fromkeys(DEVICES, "bf16")
 NAMES = {
     "lr": "LR/MNIST (figure 5)",
     "cnn": "CNN/CIFAR-10 (figure 6)",
@@ -259,6 +260,7 @@ STUDY = Study(
     seeds=SEEDS,
     at_once=AT_ONCE,
     devices=DEVICES,
+    precisions=PRECISIONS,
     across="arrivals",
     task_names=NAMES,
     claims=[

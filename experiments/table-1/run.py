@@ -57,6 +57,7 @@ RATES = {"lr": (1.0, 0.1), "cnn": (1.0, 0.1), "rnn": (50.0, 0.8)}  # eta, eta_L
 SEEDS = {"lr": 5, "cnn": 1, "rnn": 3, "lr-by-c": 5}  # 1 where nothing is said
 AT_ONCE = {"lr": 48, "cnn": 16, "rnn": 12, "lr-by-c": 24}  # runs trained as lanes of one batch
 DEVICES = {"cnn": "cuda", "rnn": "cuda", "rnn-apart": "cuda"}  # what a laptop would be days at
+PRECISIONS = dict.fromkeys(DEVICES, "bf16")
 CHANGES = {  # what the asynchronous cells of the RNN are run with besides
     "clip 0.1": {"clip": 0.1},  # a bound on eta_L * ||G||: see rnn-norms
     "eta 25": {"server_lr": 25.0},
@@ -442,6 +443,7 @@ STUDY = Study(
     seeds=SEEDS,
     at_once=AT_ONCE,
     devices=DEVICES,
+    precisions=PRECISIONS,
     across="setting",
     tables={"rnn-apart": apart_table, "data": data_table},
     notes=notes,

@@ -58,6 +58,7 @@ FAILED = 0.3  # an accuracy on CIFAR-10 that is no success, at chance 0.1
 FAILS = f"fail (diverge or end below {FAILED})"
 CLOSE = 0.015  # an accuracy that is lost, and not to speak of
 DEVICES = {"cnn": "cuda", "rnn": "cuda", "cnn-option-1": "cuda"}  # what a laptop would be days at
+PRECISIONS = dict.fromkeys(DEVICES, "bf16")
 NAMES = {
     "lr": "LR/MNIST",
     "cnn": "CNN/CIFAR-10",
@@ -487,6 +488,7 @@ STUDY = Study(
     seeds=SEEDS,
     at_once=AT_ONCE,
     devices=DEVICES,
+    precisions=PRECISIONS,
     across="setting",
     show={
         "rnn": ("best", "last50", "last50_spread"),

@@ -28,7 +28,7 @@ def study(home, *cells, **options):
     return Study(home=home, cells=cells, **options)
 
 
-def result(cell, seed, stopped_at=None, **numbers):
+def result(cell, seed, stopped_at=None, precision="ieee", **numbers):
     return Result(
         task=cell.task,
         cell=cell.name,
@@ -37,7 +37,8 @@ def result(cell, seed, stopped_at=None, **numbers):
         settings=cell.asked,
         stopped_at=stopped_at,
         share_s=30.0,
-        hardware={"name": "An abacus", "threads": 1},
-        software={"anarchic": "0.1.0"},
+        precision=precision,
+        hardware={"name": "An abacus", "most_threads": 2},
+        software={"anarchic": "0.1.0", "torch": "2.13.0"},
         date="2022-07-17",
     )

@@ -9,8 +9,8 @@ from anarchic.errors import ConfigError
 from anarchic.sim.settings import Settings, build
 from anarchic.study import Cell, Flags, Result
 from anarchic.study.flags import Places
-from anarchic.study.running import run
-from tests.study.make import cell, study
+from anarchic.study.running import jobs, run
+from tests.study.make import cell, result, study
 
 
 @pytest.fixture
@@ -47,6 +47,40 @@ def test_resume_keeps_results_unless_the_settings_changed(tmp_path, where):
     assert values == {"a": 0.1, "b": 0.9}
     run(study(tmp_path, cell("a")), Flags(), where)
     assert Result.read(where.results / "t" / "a.seed0.json").numbers["value"] == 0.5
+
+
+def test_a_cell_is_not_computed_in_two_precisions(tmp_path, where):
+    made = study(tmp_path, cell("a"), cell("b"), precisions={"t": "bf16"})
+    result(cell("a"), 0, precision="bf16", value=0.1).write(where.results)
+    assert run(made, Flags(resume=True), where)  # b alone: a is there
+    with pytest.raises(ConfigError, match=r"computed in bf16.* --precision bf16 and --device cuda"):
+        run(made, Flags(resume=True, seeds=2), where)
+    assert names(where) == ["a.seed0.json", "b.seed0.json"]
+    assert run(made, Flags(only="a", seeds=2), where)  # all of them anew
+    found = [Result.read(path).precision for path in where.results.rglob("a*.json")]
+    assert found == ["ieee", "ieee"]
+
+
+def test_a_precision_is_the_task_s_own_on_a_gpu(tmp_path, where):
+    made = study(tmp_path, cell("a"), cell("b", task="u"), precisions={"t": "bf16"})
+
+    def precisions(**flags):
+        return [job.precision for job in jobs(made, Flags(**flags), where)]
+
+    assert precisions() == ["ieee", "ieee"]
+    assert precisions(device="cuda") == ["bf16", "ieee"]
+    assert precisions(device="cuda", precision="tf32") == ["tf32", "tf32"]
+
+
+def test_a_diverged_run_says_at_which_version(tmp_path, where):
+    pytest.importorskip("torch")
+    settings = Settings(model="mlp", rounds=30, eval_every=30, batch=4, local_steps=1, local_lr=1e5)
+    wild = Cell(name="wild", task="t", settings=settings)
+    assert run(study(tmp_path, wild), Flags(), where)
+    found = Result.read(where.results / "t" / "wild.seed0.json")
+    assert found.stopped_at == "diverged"
+    assert found.numbers["rounds"] == 0  # the last evaluation
+    assert 0 < found.numbers["diverged_at"] < 30
 
 
 def test_when_the_time_is_over_the_rest_is_left(tmp_path, where):

@@ -27,7 +27,7 @@ def reproduce(
     seeds: Annotated[int | None, option(HELP["seeds"])] = None,
     smoke: Annotated[bool, option(HELP["smoke"], flag="--smoke")] = False,
     device: Annotated[str, option(HELP["device"], "cpu")] = "cpu",
-    precision: Annotated[str, option(HELP["precision"], "ieee")] = "ieee",
+    precision: Annotated[str | None, option(HELP["precision"])] = None,
     graphs: Annotated[bool | None, option(HELP["graphs"], flag="--graphs/--no-graphs")] = None,
     resume: Annotated[bool, option(HELP["resume"], flag="--resume")] = False,
     out: Annotated[Path | None, option(HELP["out"], metavar="DIR")] = None,

@@ -60,7 +60,9 @@ Cells. Runs of one task are trained as lanes of one batch, ``Study.at_once`` of 
 Begin with the usual ones: ``read=lambda run: {**accuracies(run), "rounds_to_85": ...}``; the rows
 of metrics, one an evaluation, are ``run.metrics``. ``Study.show`` lists more numbers for tables,
 and ``Study.tables`` has the functions of ``Findings`` that give a task's table another form. Cells
-run in the order of the table but for ``turn``: those of a lower one come first.
+run in the order of the table but for ``turn``: those of a lower one come first. A task that is for
+a GPU is named in ``Study.devices``, and in ``Study.precisions`` where it does not multiply in plain
+float32; all results of a cell must be of one precision.
 In a smoke run ``Settings`` become tiny, on the embedded digits; your ``train`` and ``measure`` look
 at ``job.smoke`` themselves, and find ``job.cell.settings`` with ``smoke=True`` added. Where these
 name settings of a run, ``job.settings_of`` makes ``Settings`` of them, tiny ones in a smoke run.

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from anarchic.sim.experiment import Experiment
     from anarchic.sim.run import Run
 
-# What changes where and how fast a run is computed, but not what is asked: a result holds for all.
+# What changes where, how fast and to what rounding a run is computed, but not what is asked. Of
+# these only the precision must be one for all results of a cell.
 WHERE = (
     *("data_dir", "device", "precision", "graphs", "compiled"),
     *("threads", "backend", "lookahead", "seed"),

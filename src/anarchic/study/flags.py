@@ -18,7 +18,7 @@ HELP = {
     "seeds": "Seeds a cell, from 0. By default the experiment's own number.",
     "smoke": "A tiny version on embedded data, in seconds; nothing is written but in --out.",
     "device": "Where training is computed: cpu or cuda.",
-    "precision": "How cuda multiplies matrices: ieee, tf32 or bf16.",
+    "precision": "How cuda multiplies matrices: ieee, tf32 or bf16. By default the task's own.",
     "graphs": "Let cuda replay local steps from a recording. By default it does.",
     "resume": "Go on: keep the results that there are, and runs in --out from their checkpoints.",
     "out": "Directory of runs and checkpoints. By default runs/reproduce/NAME.",
@@ -37,7 +37,7 @@ class Flags:
     seeds: int | None = None
     smoke: bool = False
     device: str = "cpu"
-    precision: str = "ieee"
+    precision: str | None = None
     graphs: bool | None = None
     resume: bool = False
     out: Path | None = None
@@ -47,7 +47,8 @@ class Flags:
     report: bool = False
 
     def __post_init__(self) -> None:
-        one_of("precision", self.precision, PRECISIONS)
+        if self.precision is not None:
+            one_of("precision", self.precision, PRECISIONS)
         for name in ("seeds", "at_once"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ConfigError(f"{flag(name)} must be at least 1, got {value}.")

@@ -15,8 +15,8 @@ from anarchic.sim.run import Run
 from anarchic.sim.settings import Settings
 from anarchic.study.cell import Cell, Job
 from anarchic.study.flags import Flags, Places
-from anarchic.study.results import Result, accuracies, place, result_of
-from anarchic.study.study import Study
+from anarchic.study.results import Result, accuracies, place, read_cell, result_of
+from anarchic.study.study import IEEE, Study
 from anarchic.study.watch import Bar, Lines, watching
 
 SEEDS = 1  # where an experiment does not say
@@ -41,15 +41,19 @@ def chosen(study: Study, flags: Flags) -> list[Cell]:
 def jobs(study: Study, flags: Flags, where: Places) -> list[Job]:
     """What is to be done: a task at a time, the first seed of every cell before the second."""
     cells = sorted(chosen(study, flags), key=lambda cell: cell.turn)
-    here = (flags.device, flags.precision, flags.graphs, flags.smoke, where.work)
-    return [
-        job
-        for task in study.tasks
-        for seed in range(_seeds(study, flags, task))
-        for cell in cells
-        if cell.task == task
-        if not is_done(job := Job(cell, seed, *here), flags, where)
-    ]
+    here = (flags.graphs, flags.smoke, where.work)
+    todo = []
+    for task in study.tasks:
+        precision = flags.precision or study.precision(task, flags.device)
+        todo += [
+            job
+            for seed in range(_seeds(study, flags, task))
+            for cell in cells
+            if cell.task == task
+            if not is_done(job := Job(cell, seed, flags.device, precision, *here), flags, where)
+        ]
+    _refuse_to_mix(todo, where)
+    return todo
 
 
 def is_done(job: Job, flags: Flags, where: Places) -> bool:
@@ -136,6 +140,19 @@ def _seeds(study: Study, flags: Flags, task: str) -> int:
     if flags.smoke:
         return flags.seeds or 1
     return flags.seeds or study.seeds.get(task, SEEDS)
+
+def _refuse_to_mix(todo: Sequence[Job], where: Places) -> None:
+    """A cell is of one precision: that of its results that stay."""
+    anew = {place(job.cell.task, job.cell.name, job.seed) for job in todo}
+    for job in {(job.cell.task, job.cell.name): job for job in todo}.values():
+        for kept in read_cell(where.results, job.cell):
+            if kept.precision != job.precision and kept.path not in anew:
+                raise ConfigError(
+                    f"{where.results / kept.path} was computed in {kept.precision}, its cell would "
+                    f"now get results in {job.precision} too: give --precision {kept.precision}"
+                    f"{'' if kept.precision == IEEE else ' and --device cuda'}, or remove it."
+                )
+
 
 
 def _batches(study: Study, flags: Flags, todo: Sequence[Job]) -> Iterator[list[Job]]:

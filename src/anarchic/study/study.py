@@ -14,6 +14,8 @@ from anarchic.study.findings import Findings
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+IEEE = "ieee"  # float32 as it is
+
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
@@ -64,11 +66,11 @@ class Study:
     with where the command line does not, ``at_once`` how many runs of it are trained as one batch.
     ``across`` names the column whose values stand side by side in the page's table, ``show``
     more of the results' numbers, by task, for the CSV file and the page, ``task_names`` what the
-    page calls the tasks, ``devices`` on what they are best run. ``tables`` gives, by task, the
-    Markdown that stands for the usual table, and ``notes`` more of it, both made of the findings;
-    ``headline`` gives the few lines that open the page of all experiments and stand in the
-    project's README. With ``results_of`` nothing is trained: the results are those of that
-    experiment.
+    page calls the tasks, ``devices`` on what they are best run, ``precisions`` how a GPU multiplies
+    matrices for them. ``tables`` gives, by task, the Markdown that stands for the usual table, and
+    ``notes`` more of it, both made of the findings; ``headline`` gives the few lines that open the
+    page of all experiments and stand in the project's README. With ``results_of`` nothing is
+    trained: the results are those of that experiment.
     """
 
     home: Path
@@ -85,6 +87,7 @@ class Study:
     notes: Callable[[Findings], str] | None = None
     headline: Callable[[Findings], str] | None = None
     devices: Mapping[str, str] = field(default_factory=dict)
+    precisions: Mapping[str, str] = field(default_factory=dict)
     task_names: Mapping[str, str] = field(default_factory=dict)
     results_of: str | None = None
     digits: int = 4
@@ -113,9 +116,17 @@ class Study:
         return replace(self, title=f"Smoke run, not a result: {self.title}", cells=cells)
 
     def command(self, task: str) -> str:
-        """What trains a task."""
-        device = f" --device {self.devices[task]}" if task in self.devices else ""
-        return f"anarchic reproduce {self.results_of or self.name} --task {task}{device}"
+        """What trains a task, with the precision spelt out."""
+        words = f"anarchic reproduce {self.results_of or self.name} --task {task}"
+        if (device := self.devices.get(task)) is not None:
+            words += f" --device {device}"
+            if (precision := self.precision(task, device)) != IEEE:
+                words += f" --precision {precision}"
+        return words
+
+    def precision(self, task: str, device: str) -> str:
+        """That of a task where the command line names none: its own on a GPU, ieee on a CPU."""
+        return self.precisions.get(task, IEEE) if device.startswith("cuda") else IEEE
 
     def task_name(self, task: str) -> str:
         """As the page calls it."""
