@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -38,10 +39,11 @@ def test_the_table_has_the_paper_s_number_ours_and_the_difference(table):
         "paper": "0.5",
         "ours": "0.52",
         "difference": "0.02",
-        "seeds": "2",
+        "seeds": "0 1",
     }
+    assert rows[0]["software"] == "anarchic 0.1.0, torch 2.13.0"
     assert float(rows[0]["spread"]) == pytest.approx(0.0141421)
-    assert (rows[3]["ours"], rows[3]["seeds"]) == ("", "0")
+    assert (rows[3]["ours"], rows[3]["seeds"]) == ("", "")
 
 
 def test_the_page_sets_the_settings_side_by_side(table, tmp_path):
@@ -51,7 +53,7 @@ def test_the_page_sets_the_settings_side_by_side(table, tmp_path):
     assert "| 2 | 0.7200 ± 0.0141 (0.7000, +0.0200) | not run |" in text
     assert "3 of 4 cells have results, with 2 seeds" in text
     assert "anarchic reproduce a-table --task t --resume" in text
-    assert "| t | An abacus | 1 | ieee | anarchic 0.1.0 | 6 | 3 min | 2022-07-17 |" in text
+    assert "| t | An abacus | 2 | ieee | anarchic 0.1.0, torch 2.13.0 | 6 | 3 min |" in text
 
 
 def test_claims_are_held_against_the_results(tmp_path):
@@ -71,10 +73,42 @@ def test_claims_are_held_against_the_results(tmp_path):
     assert "| later | at most 1 |  | not run |" in text
 
 
-def test_a_run_that_diverged_is_marked(tmp_path):
-    a = cell("a")
-    found = Findings([Line(a, [result(a, 0, value=0.1), result(a, 1, "diverged", value=0.1)])])
-    assert "diverged in 1 of 2" in page_text(study(tmp_path, a), found, tmp_path)
+def entry(tmp_path, *results):
+    """The one entry of a table with these results."""
+    made = study(tmp_path, cell("a", of="x"), across="of")
+    found = Findings([Line(made.cells[0], results)])
+    return page_text(made, found, tmp_path).partition("| x |\n| --- |\n")[2].partition(" |\n")[0]
+
+
+def test_a_run_that_diverged_is_marked_with_where(tmp_path):
+    fine = result(cell("a"), 0, value=0.1)
+    new = result(cell("a"), 1, "diverged", value=0.1, rounds=7200, diverged_at=7312)
+    old = result(cell("a"), 2, "diverged", value=0.1, rounds=7200)  # has its last evaluation alone
+    assert entry(tmp_path, fine) == "| 0.1000"
+    assert entry(tmp_path, new) == "| 0.1000, diverged at round 7,312"
+    assert entry(tmp_path, old) == "| 0.1000, diverged after round 7,200"
+    both = entry(tmp_path, fine, new, old)
+    assert both.endswith(", diverged in 2 of 3 at round 7,312 and after round 7,200")
+
+
+def test_a_cell_of_two_precisions_is_marked(tmp_path):
+    one = result(cell("a"), 0, precision="ieee", value=0.1)
+    other = result(cell("a"), 1, precision="bf16", value=0.1)
+    assert entry(tmp_path, one, other) == "| 0.1000 ± 0.0000, in bf16 and ieee"
+
+
+def test_older_results_say_less_of_threads(tmp_path):
+    old = replace(result(cell("a"), 0, value=0.1), hardware={"name": "An abacus", "threads": 1})
+    text = page_text(study(tmp_path, cell("a")), Findings([Line(cell("a"), [old])]), tmp_path)
+    assert "| An abacus | at least 1 | ieee |" in text
+
+
+def test_the_command_of_a_page_has_the_precision_of_its_results(tmp_path):
+    made = study(tmp_path / "a-table", cell("a"), devices={"t": "cuda"}, precisions={"t": "bf16"})
+    text = page_text(made, Findings([Line(cell("a"))]), tmp_path)
+    assert "anarchic reproduce a-table --task t --device cuda --precision bf16 --seeds 1\n" in text
+    assert made.precision("t", "cuda") == "bf16"
+    assert made.precision("t", "cpu") == made.precision("u", "cuda") == "ieee"
 
 
 def test_pictures_are_drawn_and_shown_once_there_is_something(tmp_path):

@@ -255,7 +255,7 @@ def _summary(journey: Journey) -> dict[str, Any]:
         "updates_per_second": round(journey.walk.row / seconds, 1) if seconds else None,
         "peak_rss_mb": _peak_rss_mb(),
         "seed": journey.walk.experiment.seed,
-        "software": _software(),
+        "software": software(),
     }
 
 
@@ -268,10 +268,11 @@ def _peak_rss_mb() -> float | None:
     return round(peak / 2**20 if sys.platform == "darwin" else peak / 2**10, 1)
 
 
-def _software() -> dict[str, str]:
+def software() -> dict[str, str]:
+    """The versions that a result depends on; torch's where it is in use."""
     from anarchic import __version__
 
     found = {"anarchic": __version__, "python": platform.python_version(), "numpy": np.__version__}
     if "torch" in sys.modules:
-        found["torch"] = sys.modules["torch"].__version__
+        found["torch"] = str(sys.modules["torch"].__version__)
     return found

@@ -1,4 +1,4 @@
-"""What a result was computed with: hardware and versions of software."""
+"""The hardware that a result was computed with."""
 
 from __future__ import annotations
 
@@ -8,25 +8,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from anarchic.core.chunks import threads_in_use
 
 
 def hardware(device: str) -> dict[str, Any]:
-    """The processor and the threads it was used with, or the GPU."""
+    """The GPU, or the processor and the most threads that a run could use of it.
+
+    These are torch's, or those of compiled visits and of sweeps over large models, whichever are
+    more.
+    """
     torch: Any = sys.modules.get("torch")  # not loaded by a measurement that has no use for it
     if device.startswith("cuda") and torch is not None:
-        return {"name": torch.cuda.get_device_name(device), "threads": None}
-    threads = torch.get_num_threads() if torch is not None else 1
-    return {"name": _processor(), "cores": os.cpu_count(), "threads": threads}
-
-
-def software() -> dict[str, str]:
-    from anarchic import __version__
-
-    found = {"anarchic": __version__, "python": platform.python_version(), "numpy": np.__version__}
-    if "torch" in sys.modules:
-        found["torch"] = str(sys.modules["torch"].__version__)
-    return found
+        return {"name": torch.cuda.get_device_name(device)}
+    most = max(threads_in_use(), 1 if torch is None else torch.get_num_threads())
+    return {"name": _processor(), "cores": os.cpu_count(), "most_threads": most}
 
 
 def _processor() -> str:

@@ -164,10 +164,16 @@ def _times(study: Study, findings: Findings) -> list[str]:
 
 
 def _kind(result: Result) -> tuple[str, ...]:
-    threads = result.hardware.get("threads")
-    software = ", ".join(f"{name} {version}" for name, version in result.software.items())
     name = str(result.hardware.get("name", "unknown"))
-    return name, "" if threads is None else str(threads), result.precision, software
+    return name, _threads(result), result.precision, result.versions
+
+
+def _threads(result: Result) -> str:
+    """How many a run could use; older results say it of torch alone, and others may have run."""
+    if (most := result.hardware.get("most_threads")) is not None:
+        return str(most)
+    torch = result.hardware.get("threads")
+    return "" if torch is None else f"at least {torch}"
 
 
 def _span(dates: Iterable[str]) -> str:

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anarchic.errors import RunError
-from anarchic.study import machine
+from anarchic.sim.run import software
 from anarchic.study.cell import Cell, Job
+from anarchic.study.machine import hardware
 
 if TYPE_CHECKING:
     from anarchic.sim.record import Metrics
@@ -51,6 +52,11 @@ class Result:
     def path(self) -> Path:
         """Its place in a folder of results."""
         return place(self.task, self.cell, self.seed)
+
+    @property
+    def versions(self) -> str:
+        """Of the software, in a line."""
+        return ", ".join(f"{name} {version}" for name, version in self.software.items())
 
     def write(self, folder: Path) -> Path:
         path = folder / self.path
@@ -101,8 +107,8 @@ def result_of(
         seconds=None if seconds is None else round(seconds, 2),
         share_s=None if share_s is None else round(share_s, 2),
         precision=job.precision,
-        hardware=machine.hardware(job.device),
-        software=machine.software(),
+        hardware=hardware(job.device),
+        software=software(),
         date=datetime.now(UTC).date().isoformat(),
     )
 

@@ -125,21 +125,21 @@ def _what(job: Job) -> Settings | Experiment:
 
 
 def _of_run(job: Job, run: Run, share: float) -> Result:
+    """What is kept of a run; if it diverged, ``diverged_at`` is the version at which that was seen.
+
+    On a GPU every sixteenth version is looked at, and those that are evaluated.
+    """
     read = job.cell.read or accuracies
-    trained = run.summary.get("train_seconds")
+    trained, stopped_at = (run.summary.get(name) for name in ("train_seconds", "stopped_at"))
+    end = {"diverged_at": run.summary["rounds"]} if stopped_at == "diverged" else {}
     return result_of(
         job,
-        read(run),
-        stopped_at=run.summary.get("stopped_at"),
+        {**end, **read(run)},
+        stopped_at=stopped_at,
         seconds=trained,
         share_s=max(share, trained or 0.0),  # a run that was resumed began in another batch
     )
 
-
-def _seeds(study: Study, flags: Flags, task: str) -> int:
-    if flags.smoke:
-        return flags.seeds or 1
-    return flags.seeds or study.seeds.get(task, SEEDS)
 
 def _refuse_to_mix(todo: Sequence[Job], where: Places) -> None:
     """A cell is of one precision: that of its results that stay."""
@@ -153,6 +153,11 @@ def _refuse_to_mix(todo: Sequence[Job], where: Places) -> None:
                     f"{'' if kept.precision == IEEE else ' and --device cuda'}, or remove it."
                 )
 
+
+def _seeds(study: Study, flags: Flags, task: str) -> int:
+    if flags.smoke:
+        return flags.seeds or 1
+    return flags.seeds or study.seeds.get(task, SEEDS)
 
 
 def _batches(study: Study, flags: Flags, todo: Sequence[Job]) -> Iterator[list[Job]]:

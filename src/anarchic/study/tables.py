@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from anarchic.study.findings import Findings, Line
+from anarchic.study.results import Result
 from anarchic.study.study import Study
 
 NOT_RUN = "not run"
@@ -26,12 +27,13 @@ def as_csv(study: Study, findings: Findings) -> str:
             "ours": _rounded(line.ours),
             "spread": _rounded(line.spread),
             "difference": _rounded(line.difference),
-            "seeds": len(line.results),
+            "seeds": " ".join(str(r.seed) for r in line.results),
             "rounds": _rounded(line.mean("rounds")),
             **{name: _rounded(line.mean(name)) for name in numbers},
             "stopped_at": _all(r.stopped_at for r in line.results),
             "precision": _all(r.precision for r in line.results),
             "hardware": _all(r.hardware.get("name") for r in line.results),
+            "software": _all(r.versions for r in line.results),
             "seconds": _rounded(sum(r.share_s or 0 for r in line.results)),
             "cell": line.cell.name,
         }
@@ -137,8 +139,24 @@ def _with_spread(study: Study, line: Line) -> str:
 
 
 def _warning(line: Line) -> str:
-    bad = sum(result.stopped_at == "diverged" for result in line.results)
-    return f", diverged in {bad} of {len(line.results)}" if bad else ""
+    """What a reader must know of the seeds: those that diverged, and a mix of precisions."""
+    bad = [result for result in line.results if result.stopped_at == "diverged"]
+    precisions = sorted({result.precision for result in line.results})
+    told = []
+    if bad:
+        of = f" in {len(bad)} of {len(line.results)}" if len(line.results) > 1 else ""
+        told.append(f"diverged{of} {' and '.join(dict.fromkeys(map(_end, bad)))}".rstrip())
+    if len(precisions) > 1:
+        told.append(f"in {' and '.join(precisions)}")
+    return "".join(f", {sentence}" for sentence in told)
+
+
+def _end(result: Result) -> str:
+    """Where it diverged; older results have no more than the last evaluation before that."""
+    at, after = (result.numbers.get(name) for name in ("diverged_at", "rounds"))
+    if at is not None:
+        return f"at round {at:,}"
+    return "" if after is None else f"after round {after:,}"
 
 
 def _text(value: Any) -> str:
