@@ -50,5 +50,8 @@ def _study(path: Path) -> Study:
     spec.loader.exec_module(module)
     study = getattr(module, "STUDY", None)
     if not isinstance(study, Study):
-        raise ConfigError(f"{path} makes no STUDY.")
+        raise ConfigError(
+            f"{path} makes no STUDY, found {study!r}: end it with STUDY = Study(...), as "
+            "help(anarchic.study) shows."
+        )
     return study

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from anarchic.sim.run import Progress
 
 EVERY_S = 60.0  # between lines on what is going on
-Say = Callable[[str], None]
 
 
 def say(line: str) -> None:
@@ -30,12 +29,12 @@ class Lines:
 
     def watch(self, name: str, reached: Progress) -> None:
         if time.monotonic() - self._said_at > EVERY_S:
-            self.say(f"{name}: round {reached.round} of {reached.rounds}")
+            self._say(f"{name}: round {reached.round} of {reached.rounds}")
 
     def done(self, line: str) -> None:
-        self.say(line)
+        self._say(line)
 
-    def say(self, line: str) -> None:
+    def _say(self, line: str) -> None:
         say(line)
         self._said_at = time.monotonic()
 
@@ -64,9 +63,6 @@ class Bar:
         self._shares.clear()
         self._done += 1
         self._bar.update(self._task, completed=self._done, description=line)
-
-    def say(self, line: str) -> None:
-        self._bar.console.print(line, markup=False, highlight=False)
 
 
 @contextmanager
