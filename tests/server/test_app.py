@@ -151,6 +151,10 @@ def test_a_late_update_is_taken_until_it_is_too_late(tmp_path):
                 await until(lambda n=number: service.board.newest.version == n + 1)
             late = await client.post("/v1/updates", content=body("ann", "late"))
             assert (late.status_code, late.json()["error"]) == (409, "stale")
+            again = await client.post("/v1/updates", content=body("ann", "0", seed=0))
+            assert (again.status_code, again.json()["status"]) == (200, "duplicate")
+            other = await client.post("/v1/updates", content=body("ann", "0", seed=9))
+            assert (other.status_code, other.json()["error"]) == (409, "stale")
 
     run(scenario())
 
@@ -164,6 +168,8 @@ def test_one_worker_cannot_fill_the_buffer(tmp_path):
             ]
             assert [a.status_code for a in answers] == [202, 202, 429]
             assert answers[2].headers["retry-after"]
+            again = await client.post("/v1/updates", content=body("ann", "1"))
+            assert again.status_code == 200  # it is one of those that wait
             await client.post("/v1/updates", content=body("cleo"))
             await until(lambda: service.board.newest.version == 1)
             await until(lambda: service.collector.shares.total() == 0)

@@ -134,6 +134,10 @@ def test_pending_gives_the_oldest_and_never_skips_an_earlier_one(store: Store) -
     assert store.waiting() == [(1, "a"), (3, "a"), (4, "a")]
     assert store.waiting(2) == [(3, "a"), (4, "a")]
     assert store.waiting(first=3, limit=1) == [(3, "a")]
+    known = new("a", "2")
+    assert store.seen("a", "2", known.digest) == 3
+    assert store.seen("a", "2", b"another") is None
+    assert store.seen("b", "2", known.digest) is None
 
 
 def test_publishing_drops_bodies_and_old_models(opened: Opener) -> None:

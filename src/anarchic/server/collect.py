@@ -14,13 +14,13 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from anarchic import wire
-from anarchic.core.rule import check
+from anarchic.core.rule import vetted
 from anarchic.core.types import Layout, Update
-from anarchic.errors import NotFinite, StoreError
+from anarchic.errors import NotFinite, StaleUpdate, StoreError
 from anarchic.server.aggregate import Aggregator
 from anarchic.server.board import Board
 from anarchic.server.limits import Pace, Shares
-from anarchic.server.refusals import Refusal, name_taken
+from anarchic.server.refusals import TOO_MANY, Refusal, name_taken
 from anarchic.server.settings import Limits
 from anarchic.server.store import NewUpdate, Receipt, Store
 
@@ -79,6 +79,18 @@ class Collector:
         ``worker`` is None where enrolment is open: then the update says who sent it, but not
         that it was one of ``reserved``, and only then its pace is looked at here.
         """
+        try:
+            return await self._accept(body, worker, reserved)
+        except StaleUpdate as refusal:
+            return await self._settle(body, worker, refusal)
+        except Refusal as refusal:
+            if refusal.code != TOO_MANY:
+                raise
+            return await self._settle(body, worker, refusal)
+
+    async def _accept(
+        self, body: bytearray, worker: str | None, reserved: Container[str]
+    ) -> Receipt:
         if len(body) <= INLINE_BYTES:
             checked = self._checked(body, worker)
         else:
@@ -99,6 +111,18 @@ class Collector:
             )
         return receipt
 
+    async def _settle(self, body: bytearray, worker: str | None, refusal: Exception) -> Receipt:
+        """The receipt of what was accepted before, if that is what would be refused by now."""
+        seen = await asyncio.to_thread(self._seen, body, worker)
+        if seen is None:
+            raise refusal
+        return Receipt("duplicate", seen)
+
+    def _seen(self, body: bytearray, worker: str | None) -> int | None:
+        extras = frozenset(self._board.newest.snapshot.extras)
+        update = wire.decode_update(body, self._layout, extras=extras, worker=worker).update
+        return self._store.seen(update.worker, update.id, hashlib.sha256(body).digest())
+
     def _checked(self, body: bytearray, worker: str | None) -> Checked:
         newest = self._board.newest
         extras = frozenset(newest.snapshot.extras)
@@ -111,13 +135,15 @@ class Collector:
                 "The update starts from a version of another run.",
                 "Pull the model and train from what you get.",
             )
-        norm = update.local_lr * check(
+        seen = vetted(
             update,
             params=newest.snapshot.params,
             version=max(newest.version, update.base_version),
             oldest=max(0, newest.version - self._limits.max_staleness),
             extras=extras,
+            measured=True,
         )
+        norm = update.local_lr * (seen.norm or 0.0)
         if self._limits.max_norm is not None and norm > self._limits.max_norm:
             raise NotFinite(
                 f"The update of worker {update.worker!r} has norm {norm:g}; this server takes "
@@ -135,7 +161,7 @@ class Collector:
             received_s=time.time(),
             body=body,
         )
-        return Checked(new, update)
+        return Checked(new, seen)
 
     async def _check_known(self, base_version: int) -> None:
         """A version newer than ours is another replica's, published just now, or an invention."""

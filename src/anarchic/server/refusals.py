@@ -15,6 +15,8 @@ from anarchic.errors import (
     StoreFull,
 )
 
+TOO_MANY = "too_many_updates"
+
 
 @dataclass
 class Refusal(Exception):
@@ -112,7 +114,7 @@ def slow_down(retry_after_s: float) -> Refusal:
 def too_many_updates(waiting: int, retry_after_s: float) -> Refusal:
     return Refusal(
         429,
-        "too_many_updates",
+        TOO_MANY,
         f"{waiting} updates of this worker wait for the next step already.",
         "Wait until the version has changed.",
         retry_after_s,

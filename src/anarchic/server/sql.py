@@ -237,6 +237,13 @@ class SqlStore:
             )
         return found
 
+    def seen(self, worker: str, id: str, digest: bytes) -> int | None:
+        u = t.updates.c
+        query = select(u.seq).where(u.worker == worker, u.id == id, u.digest == digest)
+        with self._database.reading() as connection:
+            found = _rows(connection, query)
+        return found[0].seq if found else None
+
     def waiting(self, first: int = 0, limit: int | None = None) -> list[tuple[int, str]]:
         u = t.updates.c
         query = select(u.seq, u.worker).where(u.order.is_(None)).order_by(u.seq).limit(limit)

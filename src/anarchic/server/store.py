@@ -115,6 +115,9 @@ class Store(Protocol):
     def append(self, updates: Sequence[NewUpdate]) -> list[Receipt]:
         """Make updates durable, all in one transaction, and say of each what became of it."""
 
+    def seen(self, worker: str, id: str, digest: bytes) -> int | None:
+        """The seq of an update that was accepted with these bytes."""
+
     def waiting(self, first: int = 0, limit: int | None = None) -> list[tuple[int, str]]:
         """(seq, worker) of every update that no version holds, the oldest first.
 
