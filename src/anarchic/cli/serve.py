@@ -216,7 +216,7 @@ def serve(
         int | None,
         option(
             "Updates of one worker that may wait for a step.",
-            "half of m, all of it while nobody else comes",
+            "half of m rounded up, all of it while nobody else comes",
             rich_help_panel=_LIMITS,
         ),
     ] = None,

@@ -20,7 +20,7 @@ from anarchic.errors import NotFinite, StaleUpdate, StoreError
 from anarchic.server.aggregate import Aggregator
 from anarchic.server.board import Board
 from anarchic.server.limits import Pace, Shares
-from anarchic.server.refusals import TOO_MANY, Refusal, name_taken
+from anarchic.server.refusals import Refusal, name_taken
 from anarchic.server.settings import Limits
 from anarchic.server.store import NewUpdate, Receipt, Store
 
@@ -84,7 +84,7 @@ class Collector:
         except StaleUpdate as refusal:
             return await self._settle(body, worker, refusal)
         except Refusal as refusal:
-            if refusal.code != TOO_MANY:
+            if refusal.code != "too_many_updates":
                 raise
             return await self._settle(body, worker, refusal)
 

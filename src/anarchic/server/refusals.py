@@ -15,8 +15,6 @@ from anarchic.errors import (
     StoreFull,
 )
 
-TOO_MANY = "too_many_updates"
-
 
 @dataclass
 class Refusal(Exception):
@@ -114,7 +112,7 @@ def slow_down(retry_after_s: float) -> Refusal:
 def too_many_updates(waiting: int, retry_after_s: float) -> Refusal:
     return Refusal(
         429,
-        TOO_MANY,
+        "too_many_updates",
         f"{waiting} updates of this worker wait for the next step already.",
         "Wait until the version has changed.",
         retry_after_s,
