@@ -14,7 +14,7 @@ from anarchic.data import Dataset
 from anarchic.models import make
 from anarchic.participation import ConstantSteps, Sampler
 from anarchic.sim.engine import Walk
-from anarchic.study.machine import software
+from anarchic.sim.run import software
 from anarchic.train.torch_task import TorchTask
 from benchmarks.peers.torch_work import import_lazily
 from benchmarks.workloads import Clock, Held, Workload, asked, held, report
