@@ -21,7 +21,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from anarchic.study.machine import hardware, software
+from anarchic.sim.run import software
+from anarchic.study.machine import hardware
 
 RESULTS = Path(__file__).with_name("results")
 
