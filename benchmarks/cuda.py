@@ -126,8 +126,16 @@ def agreement(record: Record) -> None:
             runs.setdefault(dtype, []).append(one)
             print(f"{model:<10}{dtype:<10}{name:<32}{one:>10.1e}  limit {LIMITS[dtype]:.0e}")
     for dtype, limit in LIMITS.items():  # np.max: not a number is not passed over
-        record.bound(f"visits in {dtype}, from the CPU's", float(np.max(visits[dtype])), most=limit)
-        record.bound(f"runs in {dtype}, from the CPU's", float(np.max(runs[dtype])), most=limit)
+        record.bound(
+            f"visits in {dtype}: relative distance from the CPU's",
+            float(np.max(visits[dtype])),
+            most=limit,
+        )
+        record.bound(
+            f"runs in {dtype}: relative distance from the CPU's",
+            float(np.max(runs[dtype])),
+            most=limit,
+        )
     data = {"cnn": images(1_000), "lstm": text(1_000)}
     for model, precision in product(data, PRECISIONS):
         far = [
@@ -135,7 +143,7 @@ def agreement(record: Record) -> None:
             for graphs in (False, True)
         ]
         record.bound(
-            f"visits of the {model.upper()} in {precision}, from the CPU's in float32",
+            f"visits of the {model.upper()} in {precision}: relative distance from float32",
             float(np.max(far)),
             most=ROUNDED[precision],
         )
