@@ -176,6 +176,7 @@ def test_one_who_does_not_read_is_hung_up_on_and_a_slow_reader_is_not(monkeypatc
         while count < len(LARGE):
             count += len(slow._socket.recv(8 << 20))
             time.sleep(0.02)
+        time.sleep(1.5)  # looking for the end is reading, which would be in time before
         assert idle.hung_up(5)
 
 
