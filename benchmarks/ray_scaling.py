@@ -38,6 +38,7 @@ from anarchic.train.torch_task import TorchTask
 from benchmarks.record import RESULTS, Record, read, short, spread
 
 REPEATS = 3
+LEAST_GAIN = 1.2  # from a second actor
 LEAST_SHARE, MOST_DIFFERENCE = 0.6, 1e-4
 APART, ONE, TWO = "batched, 2 processes", "ray, 1 actor", "ray, 2 actors"
 PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"
@@ -99,7 +100,8 @@ def measure(record: Record, group: str, settings: Settings, backends: dict[str, 
     record.ratio("2 actors / 1 actor", medians[TWO] / medians[ONE], group=group)
     record.ratio("2 actors / 2 processes", medians[TWO] / medians[APART], group=group)
     if settings.model == "cnn":
-        share = medians[TWO] / medians[APART]
+        gain, share = medians[TWO] / medians[ONE], medians[TWO] / medians[APART]
+        record.bound(f"{group}: 2 actors / 1 actor", gain, least=LEAST_GAIN)
         record.bound(f"{group}: 2 actors / 2 processes", share, least=LEAST_SHARE)
     record.bound(
         f"{group}: relative difference of the parameters",
