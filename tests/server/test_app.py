@@ -8,7 +8,7 @@ import pytest
 
 from anarchic import wire
 from anarchic.server.auth import new_token
-from anarchic.server.sql import open_store
+from anarchic.server.sql import SqlStore, open_store
 from tests.server.live import serving, until
 from tests.server.make import DIM, LAYOUT, begun, body, first_params, update
 
@@ -177,6 +177,24 @@ def test_one_worker_cannot_fill_the_buffer(tmp_path):
             assert again.status_code == 202
 
     run(scenario())
+
+
+def test_a_stranger_cannot_have_the_store_searched_at_any_pace(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(SqlStore, "seen", lambda *given: asked.append(given))
+
+    async def scenario():
+        limits = {"max_staleness": 1, "burst": 3, "updates_per_minute": 1.0}
+        async with serving(tmp_path / "run.db", rules={"m": 1}, limits=limits) as (service, client):
+            for version, worker in enumerate(("bob", "cleo")):
+                sent = body(worker, base_version=version)
+                assert (await client.post("/v1/updates", content=sent)).status_code == 202
+                await until(lambda v=version: service.board.newest.version == v + 1)
+            late = [await client.post("/v1/updates", content=body("ann", "x")) for _ in range(5)]
+            assert [answer.status_code for answer in late] == [409] * 3 + [429] * 2
+
+    run(scenario())
+    assert len(asked) == 3
 
 
 def test_norm_and_pace_have_their_limits(tmp_path):

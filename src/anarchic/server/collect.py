@@ -81,8 +81,8 @@ class Collector:
         """
         try:
             return await self._accept(body, worker, reserved)
-        except StaleUpdate as refusal:
-            return await self._settle(body, worker, refusal)
+        except StaleUpdate as refusal:  # found before a stranger's name and pace were looked at
+            return await self._settle(body, worker, refusal, reserved)
         except Refusal as refusal:
             if refusal.code != "too_many_updates":
                 raise
@@ -97,9 +97,7 @@ class Collector:
             checked = await asyncio.to_thread(self._checked, body, worker)
         name = checked.new.worker
         if worker is None:
-            if name in reserved:
-                raise name_taken(name)
-            self.pace.take(name)
+            self._admit(name, reserved)
         await self._check_known(checked.new.base_version)
         receipt = await self._durable(checked)
         if receipt.outcome == "conflict":
@@ -111,17 +109,34 @@ class Collector:
             )
         return receipt
 
-    async def _settle(self, body: bytearray, worker: str | None, refusal: Exception) -> Receipt:
-        """The receipt of what was accepted before, if that is what would be refused by now."""
-        seen = await asyncio.to_thread(self._seen, body, worker)
-        if seen is None:
-            raise refusal
-        return Receipt("duplicate", seen)
+    async def _settle(
+        self,
+        body: bytearray,
+        worker: str | None,
+        refusal: Exception,
+        reserved: Container[str] | None = None,
+    ) -> Receipt:
+        """The receipt of what was accepted before, if that is what would be refused by now.
 
-    def _seen(self, body: bytearray, worker: str | None) -> int | None:
+        With ``reserved`` a stranger's name and pace are looked at first, as for a new update.
+        """
+        name, id, digest = await asyncio.to_thread(self._named, body, worker)
+        if worker is None and reserved is not None:
+            self._admit(name, reserved)
+        seq = await asyncio.to_thread(self._store.seen, name, id, digest)
+        if seq is None:
+            raise refusal
+        return Receipt("duplicate", seq)
+
+    def _admit(self, stranger: str, reserved: Container[str]) -> None:
+        if stranger in reserved:
+            raise name_taken(stranger)
+        self.pace.take(stranger)
+
+    def _named(self, body: bytearray, worker: str | None) -> tuple[str, str, bytes]:
         extras = frozenset(self._board.newest.snapshot.extras)
         update = wire.decode_update(body, self._layout, extras=extras, worker=worker).update
-        return self._store.seen(update.worker, update.id, hashlib.sha256(body).digest())
+        return update.worker, update.id, hashlib.sha256(body).digest()
 
     def _checked(self, body: bytearray, worker: str | None) -> Checked:
         newest = self._board.newest
