@@ -23,17 +23,18 @@ ARRIVALS = {  # label in the pictures
     "biased": "AFA-CD, biased arrivals",
     "biased-afa-cs": "AFA-CS, biased arrivals",
 }
-TASKS = ("lr", "cnn", "lr-by-c")
+TASKS = {"lr": P, "cnn": P, "lr-by-c": P, "cnn-by-c": (1,)}  # and with how many labels
 SEEDS = {"lr": 5, "cnn": 1, "lr-by-c": 5}
-AT_ONCE = {"lr": 30, "cnn": 12, "lr-by-c": 30}
-DEVICES = {"cnn": "cuda"}
+AT_ONCE = {"lr": 30, "cnn": 12, "lr-by-c": 30, "cnn-by-c": 3}
+DEVICES = dict.fromkeys(("cnn", "cnn-by-c"), "cuda")
 PRECISIONS = dict.fromkeys(DEVICES, "bf16")
 NAMES = {
     "lr": "LR/MNIST (figure 5)",
     "cnn": "CNN/CIFAR-10 (figure 6)",
     "lr-by-c": "LR/MNIST, divided by c",
+    "cnn-by-c": "CNN/CIFAR-10, divided by c",
 }
-SHORT = {"lr": "LR", "cnn": "CNN", "lr-by-c": "LR by c"}
+SHORT = {"lr": "LR", "cnn": "CNN", "lr-by-c": "LR by c", "cnn-by-c": "CNN by c"}
 COSTS = "what biased arrivals cost AFA-CD"
 GAINS = "what AFA-CS gains over AFA-CD under bias"
 LEAST = 0.01  # a difference that counts as one
@@ -154,7 +155,11 @@ def uniform_cells() -> list[Cell]:
     shown = {"M": 10, "local_steps": C, "setting": "async-dynamic"}
     table = sibling(__file__, TABLE).cells
     found = [cell for cell in table if shown.items() <= cell.columns.items()]
-    return [cell for task in TASKS for cell in found if cell.task == task]
+    wanted = [(task, p) for task, labels in TASKS.items() for p in labels]
+    return sorted(
+        (cell for cell in found if (cell.task, cell.columns["p"]) in wanted),
+        key=lambda cell: wanted.index((cell.task, cell.columns["p"])),
+    )
 
 
 def gain(found: Findings, of: str, over: str) -> float:
@@ -180,7 +185,7 @@ def by_memory(lines: Findings) -> str:
     if not lines.complete:
         return ""
     sides: dict[str, list[str]] = {"above AFA-CD": [], "not above it": []}
-    for p in P:
+    for p in TASKS[lines.tasks[0]]:
         cs, cd = (lines.one(p=p, arrivals=a).ours for a in ("biased-afa-cs", "biased"))
         side = "above AFA-CD" if cs > cd else "not above it"
         sides[side].append(f"p = {p} ({cs:.4f}, {cd:.4f})")

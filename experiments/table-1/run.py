@@ -54,9 +54,11 @@ TASKS = {
     "rnn": {"data": "shakespeare", "model": "lstm", "batch": 10, "rounds": 300, "eval_every": 5},
 }
 RATES = {"lr": (1.0, 0.1), "cnn": (1.0, 0.1), "rnn": (50.0, 0.8)}  # eta, eta_L
-SEEDS = {"lr": 5, "cnn": 1, "rnn": 3, "lr-by-c": 5}  # 1 where nothing is said
-AT_ONCE = {"lr": 48, "cnn": 16, "rnn": 12, "lr-by-c": 24}  # runs trained as lanes of one batch
-DEVICES = {"cnn": "cuda", "rnn": "cuda", "rnn-apart": "cuda"}  # what a laptop would be days at
+SEEDS = {"lr": 5, "cnn": 1, "rnn": 3, "lr-by-c": 5, "rnn-by-c": 3}  # 1 where nothing is said
+# Runs trained as lanes of one batch.
+AT_ONCE = {"lr": 48, "cnn": 16, "rnn": 12, "lr-by-c": 24, "cnn-by-c": 8, "rnn-by-c": 6}
+ON_GPU = ("cnn", "rnn", "rnn-apart", "cnn-by-c", "rnn-by-c")  # what a laptop would be days at
+DEVICES = dict.fromkeys(ON_GPU, "cuda")
 PRECISIONS = dict.fromkeys(DEVICES, "bf16")
 CHANGES = {  # what the asynchronous cells of the RNN are run with besides
     "clip 0.1": {"clip": 0.1},  # a bound on eta_L * ||G||: see rnn-norms
@@ -72,6 +74,8 @@ NAMES = {
     "rnn-apart": "RNN/Shakespeare, clipped or with a smaller server rate",
     "rnn-norms": "RNN/Shakespeare, the norm of eta_L * G",
     "lr-by-c": "LR/MNIST, dynamic, divided by c",
+    "cnn-by-c": "CNN/CIFAR-10, dynamic, divided by c",
+    "rnn-by-c": "RNN/Shakespeare, dynamic, divided by c",
     "data": "The data, as they are dealt",
 }
 # Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, "Federated Optimization in Heterogeneous Networks",
@@ -209,8 +213,9 @@ def cells() -> list[Cell]:
         for setting, paper in zip(SETTINGS, (a, b, c, d), strict=True)
     ]
     by_c = [
-        cell("lr-by-c", tuple(row), setting, paper)
-        for *row, _, b, _, d in PAPER["lr"]
+        cell(f"{task}-by-c", tuple(row), setting, paper)
+        for task, rows in PAPER.items()
+        for *row, _, b, _, d in rows
         for setting, paper in (("sync-dynamic", b), ("async-dynamic", d))
     ]
     return [*table, *apart(table), norms(), *by_c, *data_cells()]
