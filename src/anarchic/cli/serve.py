@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import ssl
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from anarchic.cli.help import examples, option
 from anarchic.cli.values import parse_options
 from anarchic.core.rules import RULES
 from anarchic.core.steps import STEPS
-from anarchic.errors import ConfigError
+from anarchic.errors import ConfigError, RunError
 from anarchic.server.settings import LIVE_RULES, Limits, RuleSettings, ServerSettings
+
+if TYPE_CHECKING:
+    from anarchic.server.listen import Address
+    from anarchic.server.service import Service
+    from anarchic.server.store import Store
 
 EPILOG = examples(
     "anarchic init --model logistic --out model.safetensors",
@@ -258,7 +267,6 @@ def serve(
     """
     from anarchic.server.evaluate import Evaluator
     from anarchic.server.listen import Address
-    from anarchic.server.listen import serve as listen
     from anarchic.server.log import JsonLog
     from anarchic.server.service import Service, check_alone, open_run
     from anarchic.server.sql import open_store
@@ -300,19 +308,62 @@ def serve(
         step_after_s=step_after_s,
         history=history,
     )
+    given = {name: value for name, value in rules.items() if value not in (None, {})}
     log = JsonLog()
     opened = open_store(store, keep_payloads=keep_payloads, history=history)
     try:
-        given = {name: value for name, value in rules.items() if value not in (None, {})}
         check_alone(opened)
+        _check_enrolment(opened, settings, given)
+        _check_free(host, port)
         open_run(opened, given, init)
-        if not (open_enrolment or opened.accounts()):
-            raise ConfigError(
-                "Nobody may push: add workers with 'anarchic token add NAME --store ...', or say "
-                "--open-enrolment."
-            )
         evaluator = Evaluator(evaluate, opened, log) if evaluate is not None else None
+        service = Service(opened, settings, log, evaluator)
         log("listening", host=host, port=port, tls=tls_cert is not None)
-        listen(Service(opened, settings, log, evaluator), address)
+        _listen(service, address)
     finally:
         opened.close()
+
+
+def _check_enrolment(store: Store, settings: ServerSettings, given: Mapping[str, Any]) -> None:
+    """Before a run is begun: what it was begun with could not be corrected afterwards."""
+    if not (settings.open_enrolment or store.accounts()):
+        raise ConfigError(
+            "Nobody may push: add workers with 'anarchic token add NAME --store ...', or say "
+            "--open-enrolment."
+        )
+    if settings.open_enrolment and store.run() is None:
+        rules = RuleSettings(**given)
+        if rules.rule == "afa-cs" and rules.cap is None:
+            raise ConfigError(
+                "With open enrolment anybody can invent workers, and afa-cs remembers each of "
+                "them: add --cap N, or give the workers tokens."
+            )
+
+
+def _check_free(host: str, port: int) -> None:
+    """Refuse an address that is taken, or not ours, before anything is begun."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        if os.name == "posix":  # elsewhere it would take the port from whoever has it
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise ConfigError(
+                f"Cannot listen on {host}, port {port}: {error.strerror}. Choose another --port or "
+                "--host, or stop the program that listens there."
+            ) from error
+
+
+def _listen(service: Service, address: Address) -> None:
+    from anarchic.server.listen import serve as listen
+
+    try:
+        listen(service, address)
+    except ssl.SSLError as error:
+        papers = [str(p) for p in (address.tls_cert, address.tls_key, address.client_ca) if p]
+        raise ConfigError(
+            f"TLS cannot be had with {', '.join(papers)}: {error.reason or error}. Give PEM files, "
+            "and the key that belongs to the certificate."
+        ) from error
+    except SystemExit as error:  # uvicorn's way to say that it could not start
+        raise RunError("The server did not start: the log above says why.") from error

@@ -1,0 +1,61 @@
+"""What ``anarchic serve`` refuses, and when; that it serves is tested with workers."""
+
+from __future__ import annotations
+
+import socket
+
+import numpy as np
+import pytest
+
+from anarchic import Layout, wire
+from anarchic.server.sql import open_store
+
+LAYOUT = Layout.of({"w": ((2,), "F32")})
+
+
+@pytest.fixture
+def first(tmp_path):
+    """The options of a run to begin."""
+    wire.save_model(tmp_path / "model.safetensors", LAYOUT, np.zeros(2, np.float32))
+    return "--init", tmp_path / "model.safetensors", "--store", tmp_path / "run.db"
+
+
+def has_run(path):
+    store = open_store(path)
+    try:
+        return store.run() is not None
+    finally:
+        store.close()
+
+
+def test_a_port_that_is_taken_is_refused_before_a_run_is_begun(refused, first, tmp_path):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        told = refused(2, "serve", *first, "--open-enrolment", "--port", port)
+    assert f"Cannot listen on 127.0.0.1, port {port}: Address already in use" in told
+    assert not has_run(tmp_path / "run.db")
+
+
+def test_files_that_are_no_certificate_are_named(anarchic, first, tmp_path):
+    papers = tmp_path / "model.safetensors"
+    shown = anarchic(
+        "serve", *first, "--open-enrolment", "--tls-cert", papers, "--tls-key", papers,
+        "--port", free_port(),
+    )  # fmt: skip
+    assert shown.exit_code == 2
+    assert f"Error: TLS cannot be had with {papers}, {papers}: " in shown.stderr
+
+
+def test_who_may_push_is_settled_before_a_run_is_begun(refused, first, tmp_path):
+    assert "Nobody may push" in refused(2, "serve", *first)
+    remembers = ("--open-enrolment", "--rule", "afa-cs")
+    assert "add --cap N" in refused(2, "serve", *first, *remembers)
+    assert not has_run(tmp_path / "run.db")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
