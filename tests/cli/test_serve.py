@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import socket
 
 import numpy as np
 import pytest
 
 from anarchic import Layout, wire
+from anarchic.cli import serve
+from anarchic.server.service import begin
+from anarchic.server.settings import RuleSettings
 from anarchic.server.sql import open_store
+from anarchic.server.store import NewUpdate, Publication
 
 LAYOUT = Layout.of({"w": ((2,), "F32")})
 
@@ -53,6 +58,22 @@ def test_who_may_push_is_settled_before_a_run_is_begun(refused, first, tmp_path)
     remembers = ("--open-enrolment", "--rule", "afa-cs")
     assert "add --cap N" in refused(2, "serve", *first, *remembers)
     assert not has_run(tmp_path / "run.db")
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_run_goes_on_keeping_payloads_as_it_did(anarchic, monkeypatch, tmp_path, kept):
+    store = open_store(tmp_path / "run.db", keep_payloads=kept)
+    begin(store, RuleSettings(m=1), LAYOUT, np.zeros(2, np.float32))
+    digest = hashlib.sha256(b"body").digest()
+    new = NewUpdate("ann", "1", digest, 0, 1, 0.1, 0, 1.0, 0.0, b"body")
+    (receipt,) = store.append([new])
+    epoch = store.lead()
+    store.publish(Publication(epoch, 0, 1, [(receipt.seq, 1)], b"model", b"state"))
+    store.close()
+    found = []
+    monkeypatch.setattr(serve, "_listen", lambda service, _: found.append(service._store))
+    anarchic("serve", "--store", tmp_path / "run.db", "--open-enrolment", "--port", free_port())
+    assert found[0]._keep_payloads is kept
 
 
 def free_port():

@@ -63,13 +63,14 @@ def serve(
         int, option("Versions that can be pulled.", ServerSettings.history, rich_help_panel=_RUN)
     ] = ServerSettings.history,
     keep_payloads: Annotated[
-        bool,
+        bool | None,
         option(
             "Keep every update, for `anarchic replay`.",
-            flag="--keep-payloads",
+            "as the run has done so far; a new one does not",
+            flag="--keep-payloads/--no-keep-payloads",
             rich_help_panel=_RUN,
         ),
-    ] = False,
+    ] = None,
     evaluate: Annotated[
         str | None,
         option(
@@ -310,7 +311,8 @@ def serve(
     )
     given = {name: value for name, value in rules.items() if value not in (None, {})}
     log = JsonLog()
-    opened = open_store(store, keep_payloads=keep_payloads, history=history)
+    keeps = _keeps_payloads(store) if keep_payloads is None else keep_payloads
+    opened = open_store(store, keep_payloads=keeps, history=history)
     try:
         check_alone(opened)
         _check_enrolment(opened, settings, given)
@@ -322,6 +324,22 @@ def serve(
         _listen(service, address)
     finally:
         opened.close()
+
+
+def _keeps_payloads(where: str) -> bool:
+    """Whether the store's run has kept what it folded.
+
+    Then it goes on so: a server that is started again without the flag would drop the first model
+    and end all replays, which nobody can undo.
+    """
+    from anarchic.server.sql import open_store
+
+    store = open_store(where)
+    try:
+        first = next(iter(store.trace()), None)
+        return first is not None and first.order == 0 and store.body(first.seq) is not None
+    finally:
+        store.close()
 
 
 def _check_enrolment(store: Store, settings: ServerSettings, given: Mapping[str, Any]) -> None:
