@@ -96,6 +96,21 @@ def test_a_run_cut_off_resumes_to_the_same_bytes(tmp_path, change):
     assert len(RunDirectory(tmp_path / "cut").metrics()) == len(whole.metrics)
 
 
+def test_a_watcher_that_interrupts_leaves_a_checkpoint(tmp_path):
+    def interrupt(progress):
+        if progress.round == 9:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(SMALL, out=tmp_path / "cut", watch=interrupt)
+    heard = []
+    resumed = simulate(
+        out=tmp_path / "cut", resume=True, watch=lambda progress: heard.append(progress.round)
+    )
+    assert heard[0] == 10
+    assert resumed.params.tobytes() == simulate(SMALL).params.tobytes()
+
+
 def test_a_run_is_resumed_with_the_settings_it_was_started_with(tmp_path):
     with pytest.raises(Cut):
         simulate(SMALL, out=tmp_path / "cut", checkpoint_every=5, watch=cut_at(12))

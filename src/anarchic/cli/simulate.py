@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shlex
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +18,9 @@ from anarchic.errors import ConfigError
 from anarchic.sim.experiment import Experiment
 from anarchic.sim.record import RunDirectory
 from anarchic.sim.settings import Settings
+
+if TYPE_CHECKING:
+    from anarchic.sim.run import Progress, Watcher
 
 EPILOG = examples(
     "anarchic simulate --labels-per-worker 2 --versions-back 5 --dynamic-steps --out runs/cd",
@@ -77,10 +83,14 @@ def simulate(
     settings = settings_from(given, Settings.from_record(found) if found else None)
     was_finished = record is not None and record.finished
     try:
-        with watching() as watch:
+        with watching() as bar, _ending_between_rounds(bar) as watch:
             what = settings if trace is None else _driven(settings, trace, record)
             result = run(
-                what, out=out, resume=resume, checkpoint_every=checkpoint_every, watch=watch
+                what,
+                out=out,
+                resume=resume,
+                checkpoint_every=checkpoint_every,
+                watch=bar if out is None else watch,
             )
     except KeyboardInterrupt as error:
         typer.echo(_how_to_go_on(out), err=True)
@@ -97,12 +107,43 @@ def _driven(settings: Settings, trace: str, record: RunDirectory | None) -> Expe
     return driven(settings, record.timetable() if record else read_trace(trace), trace)
 
 
+@contextmanager
+def _ending_between_rounds(watch: Watcher) -> Iterator[Watcher]:
+    """From the first round on, let Ctrl-C wait for the end of a round, where the run is recorded.
+
+    A second one does not wait. Where it is ignored, as in a shell's background, it stays so.
+    """
+    former = signal.getsignal(signal.SIGINT)
+    if former is not signal.default_int_handler:
+        yield watch
+        return
+    asked = False
+
+    def ask(*_: object) -> None:
+        nonlocal asked
+        asked = True
+        signal.signal(signal.SIGINT, former)
+
+    def after_round(reached: Progress) -> None:
+        watch(reached)
+        if asked:
+            raise KeyboardInterrupt
+        signal.signal(signal.SIGINT, ask)
+
+    try:
+        yield after_round
+    finally:
+        signal.signal(signal.SIGINT, former)
+
+
 def _how_to_go_on(out: Path | None) -> str:
     if out is None:
         return "Interrupted. Nothing was recorded: a run with --out DIR can be resumed."
     if not (out / "settings.json").exists():
         return "Interrupted before the first round; nothing was recorded."
     command = f"anarchic simulate --resume --out {shlex.quote(str(out))}"
+    if not RunDirectory(out).checkpoint.exists():
+        return f"Interrupted before the first checkpoint. To begin again: {command}"
     return f"Interrupted. To go on from the last checkpoint: {command}"
 
 

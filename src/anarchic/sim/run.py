@@ -66,7 +66,8 @@ def simulate(
     With ``resume`` a run that was cut off goes on from its last checkpoint, to the same bytes as
     if it had not been; ``what`` is then that run's own settings, and otherwise the defaults, where
     it is left out. Checkpoints are written every ``checkpoint_every`` rounds (None: every minute).
-    ``watch`` is called after every round.
+    ``watch`` is called after every round; a KeyboardInterrupt that it raises ends the run there,
+    after a checkpoint.
 
     >>> run = simulate(Settings(rounds=20, versions_back=5, batch=16))
     >>> run.accuracy > 0.8
@@ -88,7 +89,11 @@ def simulate(
         journey.train()
         if journey.due:
             journey.evaluate()
-        journey.after_round()
+        try:
+            journey.after_round()
+        except KeyboardInterrupt:  # between two rounds, so that nothing is half done
+            journey.save()
+            raise
     return journey.finish()
 
 
