@@ -5,8 +5,9 @@ from typer.testing import CliRunner
 
 from anarchic.cli import live
 from anarchic.cli.app import app
-from anarchic.cli.live import run_live
+from anarchic.cli.live import Ending, _facts, run_live
 from anarchic.errors import RunError
+from anarchic.server.replay import Replay
 
 
 @pytest.mark.slow
@@ -27,6 +28,17 @@ def test_the_live_demo_loses_nothing(tmp_path):
     logs = "".join(path.read_text() for path in (tmp_path / "live").glob("*.log"))
     assert len(secrets) == 8
     assert not any(secret.partition(".")[2] in logs for secret in secrets)
+
+
+def test_what_came_of_it_adds_up(tmp_path):
+    ending = Ending(
+        accuracy=0.9, first_accuracy=0.1, version=28, accepted=114, folded=112, waiting=3,
+        refused=0, lost=0, doubled=0, replay=Replay(28, 112, True), worker_kills=2, server_kills=1,
+    )  # fmt: skip
+    facts = dict(_facts(ending, tmp_path))
+    assert facts["updates stored"] == "115"
+    assert facts["  in a version"] == "112; 3 wait for the next step"
+    assert facts["  accepted"] == "114, as the workers heard; 1 answers were cut off"
 
 
 def test_workers_that_never_come_are_told_of(tmp_path, monkeypatch):

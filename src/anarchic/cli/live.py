@@ -111,14 +111,21 @@ def _facts(ending: Ending, folder: Path) -> list[tuple[str, str]]:
         ("accuracy", f"{percent(ending.first_accuracy)} at first, {percent(ending.accuracy)} now"),
         ("versions", number(ending.version)),
         ("killed", f"{ending.worker_kills} workers, {ending.server_kills} server, all restarted"),
-        ("updates accepted", number(ending.accepted)),
+        ("updates stored", number(ending.folded + ending.waiting)),
         ("  in a version", f"{ending.folded}; {ending.waiting} wait for the next step"),
+        ("  accepted", _heard(ending)),
         ("  refused", number(ending.refused)),
         ("  lost", number(ending.lost)),
         ("  counted twice", number(ending.doubled)),
         ("replay", f"{ending.replay.updates} updates folded again: {equal}, byte for byte"),
         ("written to", str(folder)),
     ]
+
+
+def _heard(ending: Ending) -> str:
+    """A kill, or the end, may come between an update's place on disk and its worker's hearing."""
+    cut_off = ending.folded + ending.waiting + ending.lost - ending.accepted
+    return f"{ending.accepted}, as the workers heard; {cut_off} answers were cut off"
 
 
 class _Stage:
