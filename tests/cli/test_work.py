@@ -50,6 +50,12 @@ def events(text):
     return [json.loads(line) for line in text.splitlines()]
 
 
+def test_a_file_that_is_no_token_is_named(refused, here, listening):
+    (here / "model.safetensors").write_bytes(b"\x90\x00")
+    told = refused(2, *arguments(listening, "--token-file", "model.safetensors"))
+    assert "model.safetensors holds no token" in told
+
+
 def test_one_line_a_push_and_a_last_one(process, here, listening):
     program = process(*arguments(listening, "--name", "ann", "--updates", 2))
     out, err = program.communicate(timeout=60)

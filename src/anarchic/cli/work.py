@@ -282,7 +282,13 @@ def default_spool(server: str, worker: str) -> Path:
 def _token(token_file: Path | None, name: str | None) -> str | None:
     """From a file or the environment: a command line is there for everybody to read."""
     if token_file is not None:
-        return token_file.read_text(encoding="utf-8").strip()
+        try:
+            return token_file.read_text(encoding="utf-8").strip()
+        except UnicodeDecodeError as error:
+            raise ConfigError(
+                f"{token_file} holds no token but other bytes: give the file that "
+                "'anarchic token add' was written to."
+            ) from error
     if name is not None:
         return None
     if not (token := os.environ.get(TOKEN_VARIABLE, "").strip()):
