@@ -85,6 +85,14 @@ def test_the_program_exits_2_on_misuse_without_a_traceback(process):
     )
 
 
+def test_a_terminal_without_bars_and_dashes_gets_question_marks(monkeypatch, process):
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    program = process("timetable", "--rounds", 1)
+    out, err = program.communicate(timeout=60)
+    assert (program.returncode, err) == (0, "")
+    assert "?" in out
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [
@@ -94,6 +102,7 @@ def test_the_program_exits_2_on_misuse_without_a_traceback(process):
         (errors.Diverged("Wrong."), 1),
         (KeyboardInterrupt(), 130),
         (FileNotFoundError(2, "No such file", "there"), 1),
+        (OSError(28, "No space left on device"), 1),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -37,9 +40,11 @@ class Commands(TyperGroup):
             typer.echo(f"Error: {error}", err=True)
             raise typer.Exit(MISUSE if isinstance(error, ConfigError) else FAILURE) from error
         except OSError as error:
-            if error.filename is None:  # such as a closed pipe, which Typer knows how to take
+            full = error.errno == errno.ENOSPC
+            if error.filename is None and not full:  # a closed pipe, which Typer knows how to take
                 raise
-            typer.echo(f"Error: {error.filename}: {error.strerror}.", err=True)
+            where = error.filename or "The output cannot be written"
+            typer.echo(f"Error: {where}: {error.strerror}.", err=True)
             raise typer.Exit(FAILURE) from error
         except KeyboardInterrupt as error:
             typer.echo("Interrupted.", err=True)
@@ -93,4 +98,6 @@ def anarchic(
 
 def main() -> None:
     """The console script."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # bars and dashes are not worth an error
+        sys.stdout.reconfigure(errors="replace")
     app(prog_name="anarchic")
