@@ -19,7 +19,7 @@ EPILOG = examples(
 def compare(
     runs: Annotated[
         list[Path],
-        typer.Argument(help="Directories of runs, finished or still going.", metavar="RUN..."),
+        typer.Argument(help="Directories of runs, finished or still going.", metavar="RUN"),
     ],
     out: Annotated[
         Path | None,

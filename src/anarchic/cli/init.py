@@ -38,7 +38,7 @@ def init(
             metavar="MODULE:NAME",
         ),
     ] = None,
-    seed: Annotated[int, option("Of the model's random start.", 0, min=0)] = 0,
+    seed: Annotated[int, option("Of the model's random start.", 0, min=0, metavar="N")] = 0,
 ) -> None:
     """Write a first model, version 0, for `anarchic serve --init`."""
     if (model is None) == (task is None):

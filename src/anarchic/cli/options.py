@@ -218,7 +218,8 @@ def _parameter(name: str) -> inspect.Parameter:
         shown = None
     elif kind is bool:
         flag = f"{flag}/--no-{flag[2:]}"
-    info = option(known.help, shown, flag=flag, metavar=known.metavar, rich_help_panel=known.group)
+    metavar = "" if kind is bool else known.metavar
+    info = option(known.help, shown, flag=flag, metavar=metavar, rich_help_panel=known.group)
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,

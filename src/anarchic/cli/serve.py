@@ -169,7 +169,8 @@ def serve(
         ),
     ] = HOST,
     port: Annotated[
-        int, option("Port to listen on.", PORT, min=1, max=65535, rich_help_panel=_NET)
+        int,
+        option("Port to listen on.", PORT, min=1, max=65535, metavar="PORT", rich_help_panel=_NET),
     ] = PORT,
     open_enrolment: Annotated[
         bool,
@@ -263,8 +264,9 @@ def serve(
 ) -> None:
     """Collect updates from workers who answer to nobody, and step every m of them.
 
-    Started again on the same store, the run goes on where it was; what was fixed when it began
-    need not be given again. Log lines are JSON, on stderr.
+    Started again on the same store, the run goes on where it was.
+    What was fixed when it began need not be given again.
+    Log lines are JSON, on stderr.
     """
     from anarchic.server.evaluate import Evaluator
     from anarchic.server.listen import Address

@@ -163,8 +163,9 @@ def theory(
 
     4 (f_0 - f_*) / (eta eta_L T) + c (alpha_L sigma_L^2 + alpha_G sigma_G^2),
 
-    where c is 4, and 1 in Theorem 4. A condition marked "corrected" is not the one that the paper
-    prints but the one that its proof needs; it is said where the two disagree.
+    where c is 4, and 1 in Theorem 4.
+    A condition marked "corrected" is the one that the proof needs; the paper prints another.
+    Where the two disagree, that is said.
     """
     known = {
         "smoothness": smoothness,

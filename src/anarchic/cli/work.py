@@ -179,13 +179,20 @@ def work(
     ] = None,
     updates: Annotated[
         int | None,
-        option("Stop once so many updates were accepted.", "go on", min=1, rich_help_panel=_HABITS),
+        option(
+            "Stop once so many updates were accepted.",
+            "go on",
+            min=1,
+            metavar="N",
+            rich_help_panel=_HABITS,
+        ),
     ] = None,
 ) -> None:
     """Pull the model, train on your own data, push the update, and again.
 
-    It outlasts any absence of the server, and stops cleanly on Ctrl-C or SIGTERM: what it has done
-    is sent, or waits in the spool for the next start. One line an update on stderr.
+    It outlasts any absence of the server, and stops cleanly on Ctrl-C or SIGTERM.
+    What it has done is sent, or waits in the spool for the next start.
+    One JSON line an update on stderr.
     """
     from anarchic.worker import Worker, load_task
 
