@@ -7,7 +7,11 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal
+from difflib import get_close_matches
+from functools import cache
+from numbers import Integral, Real
+from types import UnionType
+from typing import Any, Literal, get_args, get_type_hints
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -132,6 +136,7 @@ class Settings:
     lookahead: int = 16
 
     def __post_init__(self) -> None:
+        self._check_types()
         if self.rounds < 1:
             raise ConfigError(f"A run needs at least one round, got rounds={self.rounds}.")
         if self.threads is not None and self.threads < 1:
@@ -156,6 +161,8 @@ class Settings:
         if self.graphs and self.device == "cpu":
             raise ConfigError("graphs are recorded on a GPU: leave it out, or set device=cuda.")
         check_schedule(self.eval_every, self.target_accuracy, self.lookahead)
+        if not 0 <= self.slow_share <= 1:
+            raise ConfigError(f"slow_share is a probability, 0 to 1, got {self.slow_share}.")
         self._refuse_unused()
         if self.labels_per_worker is not None and self.dirichlet is not None:
             raise ConfigError("Deal the data by labels_per_worker or by dirichlet, not by both.")
@@ -175,6 +182,16 @@ class Settings:
             values["arrival_probs"] = tuple(values["arrival_probs"])  # JSON has no tuples
         return Settings(**values)
 
+    def _check_types(self) -> None:
+        """Numbers in quotes, and 1e3 for a thousand rounds, are easily written."""
+        for name, hint in _hints().items():
+            kind, *optional = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+            value = getattr(self, name)
+            if kind in _KINDS and not (optional and value is None):
+                fitting, words = _KINDS[kind]
+                if not isinstance(value, fitting):
+                    raise ConfigError(f"{name} must be {words}, got {value!r}.")
+
     def _refuse_unused(self) -> None:
         sampled = self.participation == "sampler"
         others = " or ".join(habit for habit in HABITS if (habit == "sampler") != sampled)
@@ -190,6 +207,19 @@ class Settings:
                 raise ConfigError(
                     f"{who} has no use for {name}={value!r}: leave it out, or use {instead}."
                 )
+
+
+_KINDS: dict[Any, tuple[Any, str]] = {
+    int: (Integral, "a whole number"),
+    float: (Real, "a number"),
+    bool: (bool | np.bool_, "True or False"),
+    str: (str, "a text"),
+}
+
+
+@cache
+def _hints() -> dict[str, Any]:
+    return get_type_hints(Settings)
 
 
 def build(settings: Settings) -> Experiment:
@@ -308,7 +338,9 @@ def make_table(settings: Settings, workers: int) -> Timetable:
 def one_of(what: str, name: str, known: Any) -> None:
     """Refuse a name that nobody knows."""
     if name not in known:
-        raise ConfigError(f"There is no {what} {name!r}; there are {', '.join(known)}.")
+        close = get_close_matches(name, known, n=1, cutoff=0.8)
+        others = f". Did you mean {close[0]!r}? There are" if close else "; there are"
+        raise ConfigError(f"There is no {what} {name!r}{others} {', '.join(known)}.")
 
 
 def _by_role(settings: Settings, data: Dataset) -> Parts:
