@@ -33,3 +33,10 @@ def test_settings_of_no_run_are_refused(tmp_path, content, says):
     (tmp_path / "settings.json").write_text(content)
     with pytest.raises(RunError, match=says):
         RunDirectory(tmp_path).settings()
+
+
+@pytest.mark.parametrize("content", ["garbage\n", "round,loss\n1,low\n"])
+def test_metrics_of_another_kind_are_refused(tmp_path, content):
+    (tmp_path / "metrics.csv").write_text(content)
+    with pytest.raises(RunError, match=r"metrics\.csv cannot be read: "):
+        RunDirectory(tmp_path).metrics()

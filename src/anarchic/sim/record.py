@@ -102,9 +102,12 @@ class RunDirectory:
         """The rows of metrics.csv; a missing value is None."""
         try:
             with open(self.path / "metrics.csv", newline="", encoding="utf-8") as file:
+                rows = csv.DictReader(file)
+                if "round" not in (rows.fieldnames or ["round"]):
+                    raise ValueError(f"it has no column 'round' but {rows.fieldnames}")
                 return [
                     {name: float(value) if value else None for name, value in row.items()}
-                    for row in csv.DictReader(file)
+                    for row in rows
                 ]
         except (OSError, ValueError) as error:
             raise RunError(f"{self.path / 'metrics.csv'} cannot be read: {error}.") from error
