@@ -118,6 +118,11 @@ def test_a_run_is_resumed_with_the_settings_it_was_started_with(tmp_path):
     assert resumed.params.tobytes() == simulate(SMALL).params.tobytes()
 
 
+def test_a_name_is_no_experiment():
+    with pytest.raises(ConfigError, match="takes Settings or an Experiment, got 'afa-cd'"):
+        simulate("afa-cd")
+
+
 def test_a_run_without_a_directory_cannot_be_resumed():
     with pytest.raises(ConfigError, match="give it as out"):
         simulate(SMALL, resume=True)

@@ -80,6 +80,8 @@ def simulate(
     if what is None:
         what = _settings_of(out if resume else None)
     experiment = build(what) if isinstance(what, Settings) else what
+    if not isinstance(experiment, Experiment):
+        raise ConfigError(f"simulate takes Settings or an Experiment, got {what!r}.")
     record = open_record(experiment, Path(out), resume) if out is not None else None
     if record is not None and record.finished:
         return finished(experiment, record)
