@@ -110,6 +110,20 @@ def test_modules_that_could_not_be_repeated_are_refused_with_a_remedy(layer, say
         task(net(layer))
 
 
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ([[0, 1], []], "Worker 1 holds no sample"),
+        ([[0, 1437]], "samples 0 to 1437, but the training samples are numbered 0 to 1436"),
+        ([[-1, 5]], "samples -1 to 5"),
+    ],
+)
+def test_samples_that_there_are_not_are_refused(parts, says):
+    found = data()
+    with pytest.raises(ConfigError, match=says):
+        TorchTask(make("logistic", found), found, [np.array(part, int) for part in parts])
+
+
 def test_a_module_without_parameters_is_refused():
     module = net()
     module.requires_grad_(False)

@@ -42,3 +42,8 @@ class Dataset:
                     f"{self.name}: {len(x)} {part} inputs but {len(y)} labels; the files do not "
                     "belong together. Fetch them again."
                 )
+            if not (np.min(y) >= 0 and np.max(y) < self.classes):
+                raise DataError(
+                    f"{self.name}: the {part} labels go from {np.min(y)} to {np.max(y)}, but there "
+                    f"are {self.classes} classes: number them from 0."
+                )

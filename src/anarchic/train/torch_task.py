@@ -99,7 +99,9 @@ class TorchTask:
 
         self.samples: Integers = np.array([len(part) for part in parts], np.int64)
         self._worker = np.arange(len(parts))  # as random numbers know them
-        self._deal(np.concatenate([np.asarray(part) for part in parts]))
+        dealt = np.concatenate([np.asarray(part) for part in parts])
+        _check_dealt(self.samples, dealt, len(data.y_train))
+        self._deal(dealt)
         self._dataset = data  # as long as it is in use, others find it and share it
         self._data = _resident(data, self.device, self.dtype, self._crops)
         self._x: Any = self._data.x
@@ -379,6 +381,19 @@ def _device(name: str) -> torch.device:
     if name != "cpu" and not torch.cuda.is_available():
         raise ConfigError(f"Device {name!r} was asked for, but torch sees no GPU: use cpu.")
     return torch.device(name)
+
+
+def _check_dealt(samples: Integers, dealt: Integers, known: int) -> None:
+    """Every worker must hold samples, and such as there are."""
+    if not samples.all():
+        raise ConfigError(
+            f"Worker {samples.argmin()} holds no sample: deal it one, or leave it out."
+        )
+    if dealt.min() < 0 or dealt.max() >= known:
+        raise ConfigError(
+            f"Workers are dealt the samples {dealt.min()} to {dealt.max()}, but the training "
+            f"samples are numbered 0 to {known - 1}."
+        )
 
 
 def _check_module(module: nn.Module) -> None:
