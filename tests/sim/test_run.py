@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from anarchic import AfaCd, Experiment, Layout, LocalWork, Settings, simulate
+from anarchic import AfaCd, Experiment, Layout, LocalWork, Settings, build, simulate
 from anarchic.data import random_quadratics
 from anarchic.errors import ConfigError, Diverged, RunError
 from anarchic.participation import Sampler, UniformSteps
@@ -29,6 +29,13 @@ def test_a_run_learns_and_says_how_much():
     last10 = [row["accuracy"] for row in run.metrics if row["round"] > 20]
     assert len(last10) == 10
     assert run.summary["last10_accuracy"] == pytest.approx(np.mean(last10))
+
+
+def test_the_summary_has_the_seed_that_was_asked_for():
+    """Not the one of its training, which is made of it."""
+    experiment = build(replace(SMALL, seed=7, rounds=1))
+    assert simulate(experiment).summary["seed"] == 7
+    assert simulate(replace(experiment, about={}, seed=8)).summary["seed"] == 8
 
 
 def test_memory_is_not_told_where_nobody_can_say(monkeypatch):

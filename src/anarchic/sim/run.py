@@ -247,6 +247,7 @@ def _summary(journey: Journey) -> dict[str, Any]:
     last, seconds = journey.metrics[-1], journey.train_seconds
     accuracies = [a for row in journey.metrics if (a := row.get("accuracy")) is not None]
     steps = int(last["local_steps"] or 0)
+    experiment = journey.walk.experiment
     return {
         "final_accuracy": last.get("accuracy"),
         "last10_accuracy": float(np.mean(accuracies[-10:])) if accuracies else None,
@@ -261,7 +262,7 @@ def _summary(journey: Journey) -> dict[str, Any]:
         "local_steps_per_second": round(steps / seconds, 1) if seconds else None,
         "updates_per_second": round(journey.walk.row / seconds, 1) if seconds else None,
         "peak_rss_mb": _peak_rss_mb(),
-        "seed": journey.walk.experiment.seed,
+        "seed": experiment.about.get("seed", experiment.seed),  # as it was asked for
         "software": software(),
     }
 
