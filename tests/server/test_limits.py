@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from anarchic.server import limits
-from anarchic.server.limits import Body, Gone, Pace, Places, Shares
+from anarchic.server.limits import Body, Gone, Pace, Places, Pulls, Shares
 from anarchic.server.refusals import Refusal
 from anarchic.server.settings import Limits
 
@@ -201,3 +201,17 @@ def test_places_are_few_and_waiting_for_one_has_an_end():
             pass
 
     asyncio.run(run())
+
+
+def test_so_many_models_are_sent_to_one_puller_at_a_time():
+    pulls = Pulls(most=2)
+    pulls.take("ann")
+    pulls.take("ann")
+    pulls.take("bob")
+    with pytest.raises(Refusal, match="busy"):
+        pulls.take("ann")
+    pulls.end("ann")
+    pulls.take("ann")
+    for puller in ("ann", "ann", "bob"):
+        pulls.end(puller)
+    assert not pulls._now  # nobody is remembered for having been here

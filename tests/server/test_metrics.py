@@ -1,0 +1,36 @@
+"""Counters, each with numbers to be counted by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from anarchic import Snapshot
+from anarchic.server.board import Board
+from anarchic.server.metrics import Metrics
+
+
+def told(metrics):
+    """What Prometheus is told, without the comments and the moments of creation."""
+    lines = metrics.text().decode().splitlines()
+    return {line for line in lines if not line.startswith("#") and "_created" not in line}
+
+
+def test_everything_is_counted():
+    board = Board("run-a", history=2)
+    metrics = Metrics(board)
+    assert "anarchic_version -1.0" in told(metrics)
+    board.post(Snapshot(3, np.zeros(1, np.float32)), b"")
+    metrics.received("accepted", 100)
+    metrics.received("accepted", 20)
+    metrics.received("duplicate", 100)
+    metrics.refused("stale")
+    metrics.folded(2)
+    assert told(metrics) == {
+        'anarchic_updates_total{outcome="accepted"} 2.0',
+        'anarchic_updates_total{outcome="duplicate"} 1.0',
+        "anarchic_update_bytes_total 220.0",
+        'anarchic_refusals_total{code="stale"} 1.0',
+        "anarchic_updates_folded_total 2.0",
+        "anarchic_version 3.0",
+    }
+    assert metrics.counts == {"accepted": 2, "duplicate": 1, "refused": 1, "folded": 2}
