@@ -1,12 +1,24 @@
 import json
 import signal
+from pathlib import Path
 
 import pytest
 
 from anarchic import Prox, wire
 from anarchic.cli.work import default_spool, parse_policy, parse_rule, parse_steps
 from anarchic.errors import ConfigError
-from anarchic.worker import Always, Every, Fixed, Hours, Randomly, RandomSteps, TimeBudget, When
+from anarchic.worker import (
+    Always,
+    Every,
+    Fixed,
+    Hours,
+    Randomly,
+    RandomSteps,
+    Summary,
+    TimeBudget,
+    When,
+)
+from tests.cli.test_app import COMMANDS
 from tests.worker import faulty
 
 TASKS = """
@@ -165,3 +177,55 @@ def test_the_model_that_a_worker_is_given_is_the_servers(here, listening, proces
     body = listening.scripted.posts[0]
     update = wire.decode_update(body, faulty.LAYOUT).update
     assert update.direction.tolist() == [3.0, 3.0]  # (4 + 2) / 2
+
+
+LINK = {  # what is given, and what the worker is made with
+    "--token-file": ("token", "token", "bob.s3cret"),
+    "--spool": ("spool", "spool", Path("spool")),
+    "--ca-file": ("ca", "ca_file", Path("ca")),
+    "--client-cert": ("cert", "client_cert", Path("cert")),
+    "--client-key": ("key", "client_key", Path("key")),
+    "--proxy": ("http://proxy:3128", "proxy", "http://proxy:3128"),
+    "--timeout-s": ("7", "timeout_s", 7.0),
+    "--dtype": ("BF16", "dtype", "BF16"),
+}
+HABITS = {  # and what it is let run with
+    "--local-steps": ("3-9", "steps", RandomSteps(3, 9)),
+    "--local-lr": ("0.25", "local_lr", 0.25),
+    "--local-rule": ("prox", "local_rule", Prox(0.5)),
+    "--updates": ("4", "updates", 4),
+}
+ELSEWHERE = {  # part of those, or tried above
+    *("--server", "--task", "--name", "--policy", "--time-budget-s", "--local-option"),
+}
+
+
+def test_every_option_reaches_the_worker(anarchic, here, monkeypatch):
+    met = {}
+
+    class Noting:
+        def __init__(self, url, **made_with):
+            met.update(url=url, made=made_with)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def run(self, task, policy, **run_with):
+            met.update(policy=policy, run=run_with)
+            return Summary()
+
+    (here / "token").write_text("bob.s3cret\n")
+    monkeypatch.setattr("anarchic.worker.Worker", Noting)
+    options = LINK | HABITS
+    given = [word for flag, (value, *_) in options.items() for word in (flag, value)]
+    given += ["--policy", "hours:22-6", "--local-option", "mu=0.5"]
+    shown = anarchic("work", "--server", "https://server", "--task", "own_tasks:task", *given)
+    assert shown.exit_code == 0, shown.output
+    assert (met["url"], met["policy"]) == ("https://server", Hours(22, 6))
+    assert met["made"] == {"name": None} | {name: value for _, name, value in LINK.values()}
+    assert met["run"] == {name: value for _, name, value in HABITS.values()}
+    flags = {flag for parameter in COMMANDS["work"].params for flag in parameter.opts}
+    assert flags == {*options, *ELSEWHERE}
