@@ -141,6 +141,7 @@ def test_a_worker_twice_in_a_round_uses_what_it_kept_the_first_time():
     controls = [walk._kept["own_control", worker] for worker in range(2)]
     assert np.linalg.norm(controls[0]) > 0.1
     np.testing.assert_allclose(walk.state.extras["control"], np.mean(controls, axis=0), atol=1e-12)
+    assert all(control.base is None for control in controls)  # a view would keep a whole batch
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from anarchic import AfaCd, Carry, Experiment, LocalWork, Scaffold, Sgd
+from anarchic import AfaCd, Batched, Carry, Experiment, LocalWork, Loop, Prox, Scaffold, Sgd
 from anarchic.data import random_quadratics
 from anarchic.errors import ConfigError
 from anarchic.participation import ConstantSteps, Sampler
@@ -65,3 +67,35 @@ def test_a_fingerprint_tells_data_from_other_data():
 
     assert fingerprint(seed=1) == fingerprint(seed=1)
     assert len({fingerprint(seed=1), fingerprint(seed=2), fingerprint(seed=1, noise=0.5)}) == 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rule": AfaCd(3, server_lr=2.0)},
+        {"work": LocalWork(lr=0.2)},
+        {"work": LocalWork(Prox(0.2))},
+        {"seed": 1},
+        {"backend": Loop()},
+        {"lookahead": 7},
+    ],
+    ids=" ".join,
+)
+def test_a_fingerprint_tells_of_whatever_changes_the_bytes(change):
+    """And of nothing else: a run may go on with another schedule, or under another description."""
+    plain = Experiment(task(), AfaCd(3), table(), backend=Batched())
+    assert replace(plain, eval_every=2, about={"seed": 3}).fingerprint() == plain.fingerprint()
+    assert replace(plain, **change).fingerprint() != plain.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("rounds", "every", "versions"),
+    [
+        (30, 7, {0, 7, 14, *range(21, 31)}),
+        (4, 3, {0, 1, 2, 3, 4}),
+        (200, None, {*range(0, 200, 4), *range(191, 201)}),  # fifty, and the last ten
+    ],
+)
+def test_the_last_ten_versions_are_evaluated_besides_every_so_many(rounds, every, versions):
+    made = Sampler(WORKERS, 3, ConstantSteps(1)).timetable(0, rounds)
+    assert Experiment(task(), AfaCd(3), made, eval_every=every).evaluated == versions
