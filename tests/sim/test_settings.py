@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from anarchic import AfaCd, AfaCs, Carry, Clip, Prox, Settings, StalenessDiscoun
 from anarchic.core.rules import RULES
 from anarchic.core.steps import AdamStep
 from anarchic.errors import ConfigError, RunError
-from anarchic.sim.settings import WORKERS, build, dealt, make_idle
+from anarchic.sim.settings import WORKERS, build, dealt, make_idle, make_table
 
 pytest.importorskip("torch")
 
@@ -112,11 +112,52 @@ def test_bad_settings_are_refused_with_a_sentence(settings, says):
         ({"participation": "diurnal", "replace": True}, "replace=True: .* participation sampler"),
         ({"participation": "diurnal", "arrival_probs": (1.0,)}, "arrival_probs"),
         ({"rule": "fedavg", "participation": "diurnal", "availability": "a.csv"}, "synchronous"),
+        (
+            {"participation": "exponential", "slow_factor": 3.0},
+            "without slow workers has no use for slow_factor=3.0: .* slow_share above 0",
+        ),
     ],
 )
 def test_a_setting_that_would_be_ignored_is_refused(settings, says):
     with pytest.raises(ConfigError, match=says):
         Settings(**settings)
+
+
+SLOW = {"participation": "exponential", "slow_share": 0.5}
+LOSSY = {"rule": "fedavg", "participation": "exponential", "lost": 0.3, "timeout_s": 9.0}
+
+
+@pytest.mark.parametrize(
+    ("settings", "change"),
+    [
+        ({}, {"versions_back": 5}),
+        ({}, {"dynamic_steps": True}),
+        ({}, {"replace": True}),
+        ({}, {"arrival_probs": (0.19, 0.19, *[0.1] * 6, 0.01, 0.01)}),
+        (SLOW, {"participation": "lognormal"}),
+        (SLOW, {"participation": "diurnal"}),
+        (SLOW, {"idle_s": 2.0}),
+        (SLOW, {"step_s": 0.1}),
+        (SLOW, {"spread": "none"}),
+        (SLOW, {"slow_share": 0.1}),
+        (SLOW, {"slow_factor": 3.0}),
+        (SLOW, {"lost": 0.3}),
+        (SLOW, {"availability": "trace.csv"}),
+        (LOSSY, {"lost": 0.1}),
+        (LOSSY, {"timeout_s": 5.0}),
+    ],
+    ids=str,
+)
+def test_every_setting_of_participation_makes_another_timetable(
+    settings, change, tmp_path, monkeypatch
+):
+    """Else it could be taken and do nothing."""
+    windows = "".join(f"{worker},{worker},99\n" for worker in range(10))
+    (tmp_path / "trace.csv").write_text(f"worker,from_s,until_s\n{windows}")
+    monkeypatch.chdir(tmp_path)
+    plain = Settings(rounds=10, **settings)
+    assert make_table(plain, 10) == make_table(plain, 10)
+    assert make_table(replace(plain, **change), 10) != make_table(plain, 10)
 
 
 def test_only_the_rule_need_change_in_a_comparison():

@@ -199,6 +199,8 @@ class Settings:
             CLOCKED if sampled else CLOCKLESS,
             (f"Participation {self.participation!r}", f"participation {others}"),
         )
+        if not sampled and self.slow_share == 0:
+            unused["slow_factor"] = "A run without slow workers", "a slow_share above 0"
         if self.rule == "fedavg":
             why = "The rule fedavg is synchronous and", "another rule"
             unused |= dict.fromkeys(("versions_back", "availability"), why)
