@@ -160,6 +160,25 @@ def test_every_setting_of_participation_makes_another_timetable(
     assert make_table(replace(plain, **change), 10) != make_table(plain, 10)
 
 
+def test_what_a_gpu_is_asked_for_reaches_the_task(monkeypatch):
+    """Also where there is none."""
+    asked = {"device": "cuda:1", "dtype": "float32", "precision": "bf16"}
+    asked |= {"graphs": False, "compiled": True, "augment": False}
+    met = {}
+
+    class Met(Exception):
+        pass
+
+    def task(module, data, parts, **options):
+        met.update(options)
+        raise Met
+
+    monkeypatch.setattr("anarchic.train.torch_task.TorchTask", task)
+    with pytest.raises(Met):
+        build(Settings(rounds=1, **asked))
+    assert met == asked
+
+
 def test_only_the_rule_need_change_in_a_comparison():
     clocked = {"participation": "exponential", "idle_s": 2.0, "timeout_s": 9.0, "lost": 0.1}
     assert Settings(rule="fedavg", **clocked).idle_s == Settings(**clocked).idle_s
