@@ -1,7 +1,9 @@
+from dataclasses import replace
+
 import pytest
 
 from anarchic.errors import ConfigError
-from anarchic.theory import Arrivals, Memory, Problem, Rates
+from anarchic.theory import Arrivals, Memory, Problem, Rates, calculate
 from tests.theory.make import arrivals, memory
 
 
@@ -28,14 +30,49 @@ def test_the_sums_of_theorem_4_are_over_all_rows():
             {"smoothness": 1, "sigma_local": 1, "sigma_global": 1, "gap": float("nan")},
             "gap",
         ),
-        (Rates, {"server_lr": 1, "local_lr": 0}, "eta_L=0"),
+        (
+            Problem,
+            {"smoothness": 1e200, "sigma_local": 1, "sigma_global": 1, "gap": 1},
+            "from 1e-20 to 1e\\+20, got smoothness=1e\\+200",
+        ),
+        (Rates, {"server_lr": 1, "local_lr": 0}, "local_lr=0"),
+        (Rates, {"server_lr": -1, "local_lr": 1}, "server_lr=-1"),
         (Rates, {"server_lr": float("inf"), "local_lr": 1}, "server_lr=inf"),
         (Arrivals.steady, {"workers": 2, "m": 0, "rounds": 1}, "m=0"),
         (Arrivals.steady, {"workers": 2, "m": 1, "rounds": 1, "staleness": -1}, "staleness=-1"),
         (Arrivals.steady, {"workers": 2, "m": 1, "rounds": 1, "local_steps": 0}, "local_steps=0"),
+        (Arrivals.steady, {"workers": 2, "m": 1, "rounds": 10**400}, "rounds=10000"),
         (Memory.steady, {"workers": 2, "rounds": 1, "fresh": 3}, "fresh=3"),
+        (Memory.steady, {"workers": 2, "rounds": 1, "row_age": float("nan")}, "row_age=nan"),
+        (
+            lambda **worst: replace(arrivals(), **worst),
+            {"worst_square_steps": float("nan")},
+            "worst_square_steps=nan",
+        ),
+        (
+            lambda **worst: replace(memory(), **worst),
+            {"worst_sum_square_steps": 0},
+            "worst_sum_square_steps=0",
+        ),
     ],
 )
 def test_numbers_that_cannot_be_are_refused(kind, numbers, named):
     with pytest.raises(ConfigError, match=named):
         kind(**numbers)
+
+
+@pytest.mark.parametrize("L", [1e-20, 1e20])
+@pytest.mark.parametrize("far", [1, 10**20])
+@pytest.mark.parametrize("rate", [1e-100, 1e20])
+def test_numbers_at_the_edge_overflow_nothing(L, far, rate):
+    problem = {"smoothness": L, "sigma_local": 1e20, "sigma_global": 1e20, "gap": 1e20}
+    rates = {"server_lr": rate, "local_lr": rate}
+    turnout = {"rounds": far, "workers": far, "m": far, "staleness": far - 1}
+    for steps in (1, 10**9):
+        # The sums over M rows are numbers of the same kind.
+        workers = {"workers": 1} if steps > 1 else {}
+        found = calculate(problem | rates, turnout | workers | {"local_steps": steps})
+        for verdict in found.verdicts:
+            assert verdict.bound.total > 0
+            assert verdict.limits.rates().step > 0
+            assert verdict.rounds_needed >= 1

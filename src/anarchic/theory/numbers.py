@@ -7,10 +7,13 @@ arXiv:2108.09875. Where its text and its proofs differ, the proofs are kept.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from math import inf, isfinite, isnan
+from math import inf
 from typing import Self
 
 from anarchic.errors import ConfigError
+
+# Between these no product of the theorems leaves what a float can hold.
+LARGEST, LEAST_SMOOTHNESS, LEAST_RATE = 1e20, 1e-20, 1e-100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,10 +32,8 @@ class Problem:
     gap: float
 
     def __post_init__(self) -> None:
-        _finite(self)
-        _at_least(self, 0, "sigma_local", "sigma_global", "gap")
-        if self.smoothness <= 0:
-            raise ConfigError(f"The smoothness L must be above 0, got {self.smoothness}.")
+        _within(self, 0, "sigma_local", "sigma_global", "gap")
+        _within(self, LEAST_SMOOTHNESS, "smoothness")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,12 +44,7 @@ class Rates:
     local_lr: float
 
     def __post_init__(self) -> None:
-        _finite(self)
-        if min(self.server_lr, self.local_lr) <= 0:
-            raise ConfigError(
-                f"Learning rates must be above 0, got eta={self.server_lr} and "
-                f"eta_L={self.local_lr}."
-            )
+        _within(self, LEAST_RATE, "server_lr", "local_lr")
 
     @property
     def step(self) -> float:
@@ -79,8 +75,9 @@ class Arrivals:
     worst_square_steps: float
 
     def __post_init__(self) -> None:
-        _at_least(self, 0, "staleness", "inverse_steps")
-        _at_least(self, 1, "workers", "m", "rounds", "steps_max", "mean_steps", "square_steps")
+        _within(self, 0, "staleness", "inverse_steps")
+        _within(self, 1, "workers", "m", "rounds", "steps_max", "mean_steps")
+        _within(self, 1, "square_steps", "worst_square_steps")
 
     @classmethod
     def steady(
@@ -130,8 +127,11 @@ class Memory:
     first: int = 0
 
     def __post_init__(self) -> None:
-        _at_least(self, 0, "row_age", "fresh", "inverse_steps", "first")
-        _at_least(self, 1, "workers", "rounds", "steps_max", "sum_steps", "sum_square_steps")
+        _within(self, 0, "fresh", "inverse_steps", "first")
+        _within(self, 1, "workers", "rounds", "steps_max")
+        _within(self, 1, "sum_steps", "sum_square_steps", "worst_sum_square_steps")
+        if self.row_age != inf:
+            _within(self, 0, "row_age")
         if self.fresh > self.workers:
             raise ConfigError(
                 f"At most all {self.workers} rows are without delay, got fresh={self.fresh}."
@@ -172,18 +172,11 @@ def _at_least_one_step(local_steps: int) -> None:
         raise ConfigError(f"A visit takes at least one local step, got local_steps={local_steps}.")
 
 
-def _finite(record: Problem | Rates) -> None:
-    for field in fields(record):
-        if not isfinite(value := getattr(record, field.name)):
-            raise ConfigError(
-                f"{type(record).__name__} needs finite numbers, got {field.name}={value}."
-            )
-
-
-def _at_least(record: Problem | Arrivals | Memory, least: float, *names: str) -> None:
+def _within(record: Problem | Rates | Arrivals | Memory, least: float, *names: str) -> None:
     for name in names:
         value = getattr(record, name)
-        if isnan(value) or value < least or (value == inf and name != "row_age"):
+        if not least <= value <= LARGEST:
             raise ConfigError(
-                f"{type(record).__name__} needs {name} >= {least:g}, got {name}={value}."
+                f"{type(record).__name__} needs a {name} from {least:g} to {LARGEST:g}, got "
+                f"{name}={value}."
             )
