@@ -54,6 +54,14 @@ def test_local_steps_that_differ_enter_by_their_means():
     found = general_bound(PROBLEM, RATES, mixed)
     assert found.alpha_local == pytest.approx({"step": 0.125, "delay": 3.375, "drift": 0.9})
     assert found.alpha_global["drift"] == pytest.approx(19.8)
+    found = uniform_bound(PROBLEM, RATES, mixed)
+    assert found.alpha_local == pytest.approx({"step": 0.125, "delay": 2.25, "drift": 0.6})
+    assert found.alpha_global["drift"] == pytest.approx(13.2)
+    # (4/10) [5 * 0.04 * 30 + (2 * 9 + 1) 0.6], 120 * 0.04 * 120 / 10
+    rows = replace(memory(), inverse_steps=0.6, sum_steps=30.0, sum_square_steps=120.0)
+    found = memory_bound(PROBLEM, RATES, rows)
+    assert found.alpha_local == pytest.approx({"step": 0.24, "delay": 4.32, "drift": 2.4})
+    assert found.alpha_global == pytest.approx({"drift": 57.6})
 
 
 @every_theorem

@@ -71,6 +71,10 @@ def test_local_steps_that_differ_count_with_their_worst():
     assert values(general_conditions(L, RATES, mixed))["gradient"] == pytest.approx(2160)
     assert values(uniform_conditions(L, RATES, mixed))["gradient"] == pytest.approx(432)
     assert values(uniform_conditions(L, RATES, mixed))["drift"] == pytest.approx(41.04)
+    rows = replace(memory(), steps_max=10, worst_sum_square_steps=300.0)
+    assert values(memory_conditions(L, RATES, rows))["drift"] == pytest.approx(41.04)
+    # 30 * 4 * 0.01 * 6 * 300 / 10
+    assert values(memory_conditions(L, RATES, rows))["gradient"] == pytest.approx(216)
 
 
 def test_what_the_paper_prints_stands_beside_what_its_proof_needs():
@@ -128,6 +132,23 @@ def test_limits_by_hand():
     assert memory_limits(L, memory(row_age=0)).step == pytest.approx(1 / 4)
 
 
+def test_one_long_visit_among_many_short_ones_limits_the_local_rate_by_drift():
+    # K = 10 once and 1 otherwise: 6 (200 - 30 + 1) = 1026 against 120 K-hat^2 = 132 and 1020.
+    by_drift = pytest.approx(1 / (L * 1026**0.5))
+    mixed = replace(arrivals(staleness=1), steps_max=10, worst_square_steps=1.1)
+    assert uniform_limits(L, mixed).local_lr == by_drift
+    rows = replace(memory(row_age=1), steps_max=10, worst_sum_square_steps=85.0)
+    assert memory_limits(L, rows).local_lr == by_drift
+    assert memory_limits(L, replace(rows, worst_sum_square_steps=86.0)).local_lr < 1 / (
+        L * 1031**0.5
+    )
+    # Theorem 2 takes the largest K everywhere.
+    assert general_limits(L, mixed).local_lr == pytest.approx(1 / (L * 18000**0.5))
+    for K in (1, 2, 10, 1000):
+        drift, gradient, _ = general_conditions(L, RATES, arrivals(staleness=0, local_steps=K))
+        assert drift.value < gradient.value
+
+
 @every_theorem
 @pytest.mark.parametrize("steps", [1, 2, 50])
 def test_rates_within_the_limits_satisfy_the_conditions_and_others_do_not(
@@ -163,6 +184,7 @@ def test_a_worker_that_never_reports_allows_no_rates():
 def test_margins_and_strictness():
     assert Condition("a", "", 0.25, 1.0).margin == 0.75
     assert Condition("a", "", 3.0, 1.0).margin == -2
+    assert Condition("a", "", 3.0, 4.0).margin == 0.25
     assert Condition("a", "", 1.0, 1.0).holds
     assert not Condition("a", "", 1.0, 1.0, strict=True).holds
     assert Limits(0.1, 0.2).rates(share=1.0).step == pytest.approx(0.2)

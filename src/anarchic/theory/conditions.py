@@ -167,10 +167,13 @@ def memory_conditions(
 
 
 def general_limits(smoothness: float, arrivals: Arrivals) -> Limits:
-    """The largest rates of Theorem 2: its conditions, solved for eta_L and for eta * eta_L."""
+    """The largest rates of Theorem 2: its conditions, solved for eta_L and for eta * eta_L.
+
+    *gradient* implies *drift*: 6 (2 K^2 - 3 K + 1) lies below 12 K^2. In the other theorems it may
+    not, since there it takes a mean of K^2 and *drift* the largest.
+    """
     L, tau, K = smoothness, arrivals.staleness, arrivals.steps_max
-    local = 1 / (L * K * sqrt(180 * max(tau, 1)))
-    return Limits(min(_drift_limit(L, K), local), _largest(6 * tau**2, 2, 1) / L)
+    return Limits(1 / (L * K * sqrt(180 * max(tau, 1))), _largest(6 * tau**2, 2, 1) / L)
 
 
 def uniform_limits(smoothness: float, arrivals: Arrivals) -> Limits:
