@@ -18,6 +18,8 @@ def test_the_sums_of_theorem_4_are_over_all_rows():
     assert (found.inverse_steps, found.sum_steps, found.sum_square_steps) == (0.25, 40, 160)
     assert found.delay == 3  # (10 - 5) * 6 / 10
     assert memory(fresh=10, row_age=float("inf")).delay == 0
+    assert found.reuse == 3 / 4
+    assert memory(local_steps=4, used=1).reuse == 1 / 4
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,8 @@ def test_memory_by_hand():
     inverses = (1.75 / 3, 2 / 3, 1 / 3, 1.75 / 3)  # of 1 2 4, 1 2 2, 4 2 4, 1 2 4
     assert inverses[2] == pytest.approx((0.25 + 0.5 + 0.25) / 3)
     assert found.inverse_steps == pytest.approx(sum(inverses) / 4)
+    # Steps that went along each row before, over its K: 0 1/2 0, 1/1 0 0, 0 1/2 0, 0 2/2 1/4
+    assert found.reuse == pytest.approx((0.5 + 1 + 0.5 + 1.25) / 3 / 4)
 
 
 def test_a_row_ages_where_no_update_is_stale():
@@ -69,6 +71,7 @@ def test_a_row_ages_where_no_update_is_stale():
     assert arrivals_of(sampled).staleness == 0
     found = memory_of(sampled)
     assert found.row_age > 10
+    assert found.reuse == pytest.approx((10 / 2 - 1) / 3, rel=0.1)  # M/m - 1 steps, K = 3
     assert found.fresh == 2  # those that have just reported
     assert (found.inverse_steps, found.sum_steps) == (pytest.approx(1 / 3), 30)
 
@@ -76,12 +79,13 @@ def test_a_row_ages_where_no_update_is_stale():
 def test_everybody_every_round_has_no_old_rows():
     found = memory_of(Sampler(4, 4, ConstantSteps(1)).timetable(0, rounds=5))
     assert (found.row_age, found.fresh, found.first, found.rounds) == (0, 4, 0, 5)
+    assert found.reuse == 0
 
 
 def test_a_worker_that_never_reports_makes_the_delay_unbounded():
     silent = table(worker=[0, 1, 0, 1], base=[0, 0, 1, 1], steps=[1] * 4, workers=3)
     found = memory_of(silent)
-    assert (found.row_age, found.rounds, found.fresh) == (inf, 2, 2)
+    assert (found.row_age, found.rounds, found.fresh, found.reuse) == (inf, 2, 2, 0)
     assert balance_of(silent).silent == 1
 
 

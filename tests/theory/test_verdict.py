@@ -48,12 +48,15 @@ def test_the_calculator_fills_in_what_was_not_said():
     assert found.problem.sigma_global == 2
     assert (found.problem.smoothness, found.arrivals.m) == (1, 5)
     assert (found.memory.row_age, found.memory.fresh) == (5, 0)  # 3 + ceil(11 / 5) - 1
+    assert found.memory.reuse == 1 / 5  # a row serves 0, 1 or 2 steps before; K = 5
     general, uniform, remembered = found.verdicts
     assert general.rates == general.corollary == uniform.rates
     assert remembered.rates == remembered.corollary
     assert remembered.rates.server_lr == pytest.approx(55**0.5)  # sqrt(M K)
     assert calculate(turnout={"workers": 3, "m": 5}).memory.fresh == 3
-    assert calculate(turnout={"row_age": 9, "fresh": 4}).memory.delay == pytest.approx(5.4)
+    given = calculate(turnout={"row_age": 9, "fresh": 4}).memory
+    assert given.delay == pytest.approx(5.4)
+    assert given.reuse == pytest.approx(5.4 / 5)
 
 
 def test_given_rates_are_kept_for_every_theorem():

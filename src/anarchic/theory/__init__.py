@@ -11,6 +11,7 @@ from anarchic.theory.bounds import (
     Bound,
     general_bound,
     memory_bound,
+    reused_noise,
     sampling_variance,
     uniform_bound,
 )
@@ -81,6 +82,7 @@ __all__ = [
     "memory_of",
     "memory_rate",
     "plain",
+    "reused_noise",
     "rounds_needed",
     "rounds_until_speed_up",
     "sampling_variance",

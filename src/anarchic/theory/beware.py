@@ -13,6 +13,11 @@ from anarchic.theory.numbers import Memory, Problem
 from anarchic.theory.observed import Balance
 from anarchic.theory.verdict import Verdict
 
+LEFT_OUT = {
+    3: "the chance in who is drawn",
+    4: "that a row brings the same noise to every step along it",
+}
+
 
 def uncovered(experiment: Experiment) -> list[str]:
     """What the run has that the theorems do not."""
@@ -75,7 +80,7 @@ def about_verdicts(verdicts: Sequence[Verdict]) -> list[str]:
             "conditions are sufficient, not necessary, so the run may be fine all the same."
         )
     warnings += [
-        f"Theorem {verdict.theorem} leaves out the chance in who is drawn: add about "
+        f"Theorem {verdict.theorem} leaves out {LEFT_OUT[verdict.theorem]}: add about "
         f"{verdict.bound.left_out:.3g} to its bound."
         for verdict in verdicts
         if verdict.holds and verdict.bound.left_out

@@ -34,7 +34,8 @@ def calculate(
     ``known`` may also hold ``server_lr`` and ``local_lr``, else they are the corollaries' (eta with
     M in place of m for Theorem 4), and ``turnout`` also ``row_age`` and ``fresh``: without them the
     workers take turns, so that a row is replaced every ceil(M / m) rounds, by an update as stale as
-    any, and m rows are without delay where none is stale.
+    any, after half as many steps along it in the mean, and m rows are without delay where none is
+    stale.
 
     >>> found = calculate({"sigma_global": 2.0}, {"rounds": 1_000_000})
     >>> [verdict.holds for verdict in found.verdicts], found.verdicts[0].bound.floor
@@ -51,8 +52,10 @@ def calculate(
     arrivals = Arrivals.steady(**numbers)
     T, M, K = numbers["rounds"], numbers["workers"], numbers["local_steps"]
     m, tau = numbers["m"], numbers["staleness"]
-    turns = {"row_age": tau + -(-M // m) - 1, "fresh": 0 if tau else min(m, M)}
-    memory = Memory.steady(workers=M, rounds=T, local_steps=K, **turns | rows)
+    last = -(-M // m) - 1  # steps along a row before the one that it is replaced after
+    turns = {"row_age": tau + last, "fresh": 0 if tau else min(m, M)}
+    used = None if rows else last / 2
+    memory = Memory.steady(workers=M, rounds=T, local_steps=K, used=used, **turns | rows)
     by_m, by_workers = (_filled(rates, rounds=T, n=n, local_steps=K) for n in (m, M))
     verdicts = (
         judge_general(problem, by_m, arrivals),

@@ -6,7 +6,7 @@ arXiv:2108.09875. Where its text and its proofs differ, the proofs are kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from math import inf
 from typing import Self
 
@@ -112,7 +112,9 @@ class Memory:
     text of the theorem inherits the means of Theorem 2; ``worst_sum_square_steps`` is the largest
     K-hat_t^2 of a round. ``first`` is the round from which on every worker has a row: the theorem
     knows no earlier ones, in which a silent worker counts as zero. ``row_age`` is infinite where a
-    worker never reported.
+    worker never reported. ``reuse`` is in no formula of the paper, which takes a row's noise for
+    new in every step: the mean over rounds and rows of a/K, a being how many earlier steps went
+    along the row (see ``anarchic.theory.bounds.reused_noise``).
     """
 
     workers: int
@@ -124,6 +126,7 @@ class Memory:
     sum_steps: float
     sum_square_steps: float
     worst_sum_square_steps: float
+    reuse: float
     first: int = 0
 
     def __post_init__(self) -> None:
@@ -131,29 +134,36 @@ class Memory:
         _within(self, 1, "workers", "rounds", "steps_max")
         _within(self, 1, "sum_steps", "sum_square_steps", "worst_sum_square_steps")
         if self.row_age != inf:
-            _within(self, 0, "row_age")
+            _within(self, 0, "row_age", "reuse")
         if self.fresh > self.workers:
             raise ConfigError(
                 f"At most all {self.workers} rows are without delay, got fresh={self.fresh}."
             )
 
     @property
-    def stale_share(self) -> float:
-        """(M - m') / M."""
-        return (self.workers - self.fresh) / self.workers
-
-    @property
     def delay(self) -> float:
         """(M - m') * tau / M, how delay enters Theorem 4; 0 where no row is late."""
-        return self.stale_share * self.row_age if self.stale_share else 0.0
+        return _delay(self.workers, self.fresh, self.row_age)
 
     @classmethod
     def steady(
-        cls, *, workers: int, rounds: int, row_age: float = 0, fresh: int = 0, local_steps: int = 1
+        cls,
+        *,
+        workers: int,
+        rounds: int,
+        row_age: float = 0,
+        fresh: int = 0,
+        local_steps: int = 1,
+        used: float | None = None,
     ) -> Self:
-        """Every visit takes the same number of local steps, K."""
+        """Every visit takes the same number of local steps, K.
+
+        ``used`` is how many earlier steps went along a row, in the mean; without it, ``delay``, the
+        most that ``row_age`` and ``fresh`` allow.
+        """
         K = local_steps
         _at_least_one_step(K)
+        most = _delay(workers, fresh, row_age)
         return cls(
             workers=workers,
             rounds=rounds,
@@ -164,7 +174,12 @@ class Memory:
             sum_steps=workers * K,
             sum_square_steps=workers * K**2,
             worst_sum_square_steps=workers * K**2,
+            reuse=(most if used is None else used) / K,
         )
+
+
+def _delay(workers: int, fresh: int, row_age: float) -> float:
+    return (workers - fresh) / workers * row_age if fresh < workers else 0.0
 
 
 def _at_least_one_step(local_steps: int) -> None:

@@ -91,27 +91,31 @@ def memory_of(table: Timetable) -> Memory:
     pulled = np.zeros(table.workers, np.int64)
     steps = np.zeros(table.workers)
     inverse = np.zeros(table.workers)
-    seen: list[tuple[float, int, float, float, float]] = []
+    arrived = np.zeros(table.workers, np.int64)
+    seen: list[tuple[float, ...]] = []
     for t in range(table.rounds):
         rows = slice(t * table.m, (t + 1) * table.m)
         who, K = table.worker[rows], table.local_steps[rows]
         # Where a worker has several updates in a round, NumPy keeps the last, as the server does.
         pulled[who], steps[who], inverse[who] = table.base_version[rows], K, 1 / K
+        arrived[who] = t
         if t >= (first or 0):
             fresh = int(np.count_nonzero((pulled == t) & (steps > 0)))
             age = t - int(pulled.min())
-            seen.append((age, fresh, inverse.mean(), steps.sum(), float(steps @ steps)))
-    ages, fresh_rows, inverses, sums, squares = zip(*seen, strict=True)
+            reuse = float(np.mean((t - arrived) * inverse))
+            seen.append((age, fresh, inverse.mean(), steps.sum(), float(steps @ steps), reuse))
+    ages, fresh_rows, inverses, sums, squares, reuses = zip(*seen, strict=True)
     return Memory(
         workers=table.workers,
         rounds=len(seen),
         row_age=inf if first is None else max(ages),
-        fresh=min(fresh_rows),
+        fresh=int(min(fresh_rows)),
         steps_max=int(table.local_steps.max()),
         inverse_steps=float(np.mean(inverses)),
         sum_steps=float(np.mean(sums)),
         sum_square_steps=float(np.mean(squares)),
         worst_sum_square_steps=float(max(squares)),
+        reuse=float(np.mean(reuses)),
         first=first or 0,
     )
 
