@@ -1,5 +1,9 @@
 """Numbers that are easy to work with by hand."""
 
+import numpy as np
+
+from anarchic.participation import Timetable
+from anarchic.participation.timetable import running_numbers
 from anarchic.theory import Arrivals, Memory, Problem, Rates
 
 # L = 2, eta eta_L = 1/2, L eta eta_L = 1, L^2 eta_L^2 = 1/25
@@ -19,3 +23,9 @@ def memory(**other):
     return Memory.steady(
         **{"workers": 10, "rounds": 50, "row_age": 6, "fresh": 5, "local_steps": 2} | other
     )
+
+
+def table(worker, base, steps, *, workers, m=2):
+    """A timetable from its columns."""
+    worker, base, steps = (np.array(column, np.int32) for column in (worker, base, steps))
+    return Timetable(workers, m, worker, running_numbers(worker), base, steps)

@@ -1,18 +1,11 @@
 from math import inf
 
-import numpy as np
 import pytest
 
 from anarchic.errors import ConfigError
-from anarchic.participation import ConstantSteps, Sampler, Timetable, UniformSteps
-from anarchic.participation.timetable import running_numbers
+from anarchic.participation import ConstantSteps, Sampler
 from anarchic.theory import arrivals_of, balance_of, memory_of, steps_of
-
-
-def table(worker, base, steps, *, workers, m=2):
-    worker, base, steps = (np.array(column, np.int32) for column in (worker, base, steps))
-    return Timetable(workers, m, worker, running_numbers(worker), base, steps)
-
+from tests.theory.make import table
 
 # Three workers, two updates a round, five rounds and one update over.
 BY_HAND = table(
@@ -86,31 +79,14 @@ def test_a_worker_that_never_reports_makes_the_delay_unbounded():
     silent = table(worker=[0, 1, 0, 1], base=[0, 0, 1, 1], steps=[1] * 4, workers=3)
     found = memory_of(silent)
     assert (found.row_age, found.rounds, found.fresh, found.reuse) == (inf, 2, 2, 0)
-    assert balance_of(silent).silent == 1
+    # A silent worker has no row at all, so none without delay either.
+    once = memory_of(table(worker=[0, 1], base=[0, 0], steps=[9, 1], workers=3))
+    assert (once.fresh, once.sum_steps) == (2, 10)
 
 
-def test_uniform_arrivals_look_even_and_biased_ones_do_not():
-    uniform = Sampler(10, 5, UniformSteps(5))
-    paper = (0.19, 0.19, *[0.1] * 6, 0.01, 0.01)
-    biased = Sampler(10, 5, UniformSteps(5), probabilities=paper)
-    for seed in range(20):
-        assert not balance_of(uniform.timetable(seed, rounds=150)).biased
-        assert balance_of(biased.timetable(seed, rounds=150)).biased
-
-
-def test_chance_alone_is_seldom_called_bias():
-    single = Sampler(20, 1, ConstantSteps(1))
-    surprises = [balance_of(single.timetable(seed, rounds=400)).surprise for seed in range(200)]
-    assert sum(s > 3 for s in surprises) <= 2
-    assert abs(np.mean(surprises)) < 0.3
-    assert np.std(surprises) == pytest.approx(1, abs=0.2)
-
-
-def test_balance_by_hand():
-    found = balance_of(BY_HAND)
-    assert (found.share_min, found.share_max, found.silent) == (0.2, 0.5, 0)
-    alone = table(worker=[0, 0], base=[0, 0], steps=[1, 1], workers=1)
-    assert balance_of(alone).surprise == 0
+def test_the_longest_visit_counts_also_when_its_row_is_replaced():
+    found = memory_of(table(worker=[0, 0], base=[0, 1], steps=[9, 1], workers=1, m=1))
+    assert (found.steps_max, found.worst_sum_square_steps) == (9, 81)
 
 
 def test_a_table_without_a_round_is_refused():

@@ -51,10 +51,12 @@ def test_equally_likely_workers_come_under_theorems_2_and_3():
 def test_biased_arrivals_are_warned_of_and_afa_cs_is_advised():
     found = report(AfaCd(2, server_lr=20.0), probabilities=BIASED)
     assert theorems(found) == [2]
-    floor = f"{6 * found.problem.sigma_global**2:.3g}"
+    square = found.problem.sigma_global**2
     warning = next(w for w in found.warnings if w.startswith("Biased arrivals"))
     assert "Use AFA-CS" in warning
-    assert floor in warning
+    assert f"6 sigma_G^2 = {6 * square:.3g}" in warning
+    assert f"sigma_G)^2 = {found.balance.skew**2 * square:.3g};" in warning
+    assert 0.6 < found.balance.skew < 1  # 0.4 + 0.05 + 3 * 0.15 = 0.9 in the long run
     remembered = report(AfaCs(2, 20.0, population=WORKERS), probabilities=BIASED)
     assert theorems(remembered) == [4]
     assert not any("Biased" in w for w in remembered.warnings)
@@ -69,6 +71,7 @@ def test_silent_workers_leave_afa_cs_without_a_bound():
     found = report(AfaCs(2, population=WORKERS), probabilities=(0.5, 0.5, 0, 0, 0))
     assert found.verdicts[0].bound.total == float("inf")
     assert any("3 workers never reported" in w for w in found.warnings)
+    assert not any("too large" in w for w in found.warnings)  # no rate would do
     json.dumps(plain(found), allow_nan=False)
 
 
@@ -78,6 +81,8 @@ def test_fedavg_at_constant_steps_is_afa_cd():
     assert theorems(found) == [2, 3]
     with pytest.raises(ConfigError, match="FedAvg"):
         report(FedAvg(2), steps=UniformSteps(2))
+    with pytest.raises(ConfigError, match="FedAvg"):
+        report(FedAvg(2, by_samples=True))
     with pytest.raises(ConfigError, match="used FedBuff"):
         report(FedBuff(2))
 
@@ -91,6 +96,50 @@ def test_what_the_theorems_do_not_cover_is_said():
     assert found.rates.local_lr == 0.002
     assert any("rates differ" in w for w in found.warnings)
     assert not any("cover" in w for w in found.warnings)
+    forgetful = AfaCs(2, population=WORKERS, expire_after=9, rows="int8")
+    found = report(forgetful)
+    assert any("rows that are forgotten, rows kept as int8," in w for w in found.warnings)
+    assert not any("cover" in w for w in report(AfaCs(2, population=WORKERS)).warnings)
+
+
+def test_workers_that_keep_hours_are_not_equally_likely():
+    # Even in the run, but 0, 1 and 2 in the first 25 updates of every fifty and 2, 3, 4 then.
+    worker = np.concatenate([np.array([0, 1] * 10 + [2] * 5), np.array([3, 4] * 10 + [2] * 5)] * 4)
+    run = experiment(AfaCd(1, server_lr=20.0))
+    base = np.arange(len(worker), dtype=np.int32)
+    columns = worker.astype(np.int32), running_numbers(worker), base, np.ones_like(base)
+    found = judge_experiment(
+        replace(run, timetable=Timetable(WORKERS, 1, *columns)), [run.task.init()], repeats=2
+    )
+    assert theorems(found) == [2]
+    assert any("changes with time" in w and "Use AFA-CS" in w for w in found.warnings)
+    assert not any("Biased" in w for w in found.warnings)
+
+
+def test_a_bound_that_leaves_out_something_is_told_where_it_is_claimed():
+    remembered = report(AfaCs(2, 0.5, population=WORKERS))
+    assert remembered.verdicts[0].holds
+    left_out = remembered.verdicts[0].bound.left_out
+    assert left_out > 0
+    warning = next(w for w in remembered.warnings if "Theorem 4 leaves out" in w)
+    assert f"the same noise to every step along it: add about {left_out:.3g}" in warning
+    void = report(AfaCd(2), known={"local_lr": 0.5})
+    assert not any("leaves out" in w for w in void.warnings)
+
+
+def test_delay_is_warned_of_once_it_outweighs_the_speed_up():
+    # tau^2/T against 1/sqrt(m K T) = 1/sqrt(300) at K = 3: tau = 1 and T = 100 weigh less.
+    for back, T, warned in ((2, 100, False), (4, 100, True)):
+        table = Sampler(WORKERS, 1, ConstantSteps(3), versions_back=back).timetable(0, T)
+        run = replace(experiment(AfaCd(1)), timetable=table)
+        found = judge_experiment(run, [run.task.init()], repeats=2)
+        assert found.arrivals.staleness == back - 1
+        assert any(w.startswith("Delay weighs more") for w in found.warnings) is warned
+
+
+def test_the_noise_is_that_of_the_smallest_batch():
+    works = [LocalWork(lr=0.001, batch=batch) for batch in (100, 1, 100, 100, 100)]
+    assert report(AfaCd(2), work=works).problem.sigma_local == pytest.approx(0.5, rel=0.6)
 
 
 def test_what_is_known_is_not_estimated():

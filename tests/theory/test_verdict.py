@@ -43,6 +43,12 @@ def test_the_corollary_takes_mean_local_steps():
     assert judge_general(PROBLEM, RATES, mixed).corollary.server_lr == pytest.approx(20**0.5)
 
 
+def test_the_delay_of_theorem_4_is_that_of_late_rows_alone():
+    # M K max(((M - m') tau / M)^4, K^4) = 10 * 2 * 3^4
+    assert judge_memory(PROBLEM, RATES, memory()).rounds_until_speed_up == 1620
+    assert judge_memory(PROBLEM, RATES, memory()).rate["delay"] == pytest.approx(9 / 50)
+
+
 def test_the_calculator_fills_in_what_was_not_said():
     found = calculate({"sigma_global": 2.0}, {"staleness": 3, "workers": 11})
     assert found.problem.sigma_global == 2

@@ -7,6 +7,7 @@ construction of Theorem 1; `calculate`, `judge_experiment` and `judge_run` put a
 """
 
 from anarchic.theory import lower_bound
+from anarchic.theory.balance import Balance, balance_of
 from anarchic.theory.bounds import (
     Bound,
     general_bound,
@@ -33,7 +34,7 @@ from anarchic.theory.estimate import (
     estimate_variances,
 )
 from anarchic.theory.numbers import Arrivals, Memory, Problem, Rates
-from anarchic.theory.observed import Balance, Steps, arrivals_of, balance_of, memory_of, steps_of
+from anarchic.theory.observed import Steps, arrivals_of, memory_of, steps_of
 from anarchic.theory.rates import (
     corollary_rates,
     general_rate,

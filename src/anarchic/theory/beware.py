@@ -7,12 +7,14 @@ from math import inf
 from typing import Any
 
 from anarchic.core.local import Sgd
+from anarchic.core.rules import AfaCs
 from anarchic.core.steps import SgdStep
 from anarchic.sim.experiment import Experiment
+from anarchic.theory.balance import Balance
 from anarchic.theory.numbers import Memory, Problem
-from anarchic.theory.observed import Balance
 from anarchic.theory.verdict import Verdict
 
+CODED = ("float16", "int8")  # rows that are not kept as they came
 LEFT_OUT = {
     3: "the chance in who is drawn",
     4: "that a row brings the same noise to every step along it",
@@ -29,6 +31,9 @@ def uncovered(experiment: Experiment) -> list[str]:
     step = getattr(rule, "step", None)
     if not isinstance(step, SgdStep):
         found.append(type(step).__name__)
+    if isinstance(rule, AfaCs):
+        found += ["rows that are forgotten"] if rule.expire_after or rule.cap else []
+        found += [f"rows kept as {rule.rows}"] if rule.rows in CODED else []
     found += sorted(
         {type(w.rule).__name__ for w in experiment.works if not isinstance(w.rule, Sgd)}
     )
@@ -47,33 +52,49 @@ def uncovered(experiment: Experiment) -> list[str]:
 
 def about_arrivals(rule: str, problem: Problem, memory: Memory, balance: Balance) -> list[str]:
     """Who arrives, and what that means for the rule: Theorem 1's error ball, or a memory's gaps."""
-    warnings = []
-    if rule != "afa-cs" and balance.biased and problem.sigma_global > 0:
-        warnings.append(
-            f"Biased arrivals (shares of {balance.share_min:.1%} to {balance.share_max:.1%}, "
-            f"{balance.silent} silent) with heterogeneous data (sigma_G = "
-            f"{problem.sigma_global:.3g}): AFA-CD ends in an error ball, of up to 6 sigma_G^2 = "
-            f"{6 * problem.sigma_global**2:.3g}, whatever the learning rates (Theorems 1 and 2). "
-            "Use AFA-CS, which has none as long as everybody reports now and then."
-        )
-    if rule == "afa-cs" and memory.row_age == inf:
-        warnings.append(
+    if rule != "afa-cs":
+        return _uneven(problem.sigma_global, balance) if problem.sigma_global > 0 else []
+    if memory.row_age == inf:
+        return [
             f"{balance.silent} workers never reported: the delay is unbounded, Theorem 4 says "
             "nothing, and the run optimises the others' functions, as in Theorem 1."
-        )
-    elif rule == "afa-cs" and memory.first > 0:
-        warnings.append(
+        ]
+    if memory.first > 0:
+        return [
             f"Some worker reported for the first time in round {memory.first + 1}: Theorem 4 is "
-            f"about the rounds from there on, with f_0 that of version {memory.first}; before, the "
-            "silent counted as zero."
-        )
-    return warnings
+            f"about the rounds from there on, with f_0 that of version {memory.first}; before, "
+            "somebody's function was missing."
+        ]
+    return []
+
+
+def _uneven(sigma_global: float, balance: Balance) -> list[str]:
+    """The bias of shares p_i is sum_i (p_i - 1/M) (grad f_i - grad f), at most skew * sigma_G."""
+    advice = "Use AFA-CS, which has none as long as everybody reports now and then."
+    if balance.biased:
+        return [
+            f"Biased arrivals ({100 * balance.share_min:.1f} % to {100 * balance.share_max:.1f} % "
+            f"of updates a worker, {balance.silent} silent) with heterogeneous data (sigma_G = "
+            f"{sigma_global:.3g}): AFA-CD ends in an error ball whatever the learning rates "
+            "(Theorem 1). At these shares small steps leave a squared gradient of up to "
+            f"(sum_i |share_i - 1/M| sigma_G)^2 = {(balance.skew * sigma_global) ** 2:.3g}; "
+            f"Theorem 2 promises no better than 6 sigma_G^2 = {6 * sigma_global**2:.3g}. {advice}"
+        ]
+    if balance.shifting:
+        return [
+            "Who arrives changes with time: the shares are even in the run but not at any time, so "
+            "Theorem 3 does not apply. With heterogeneous data (sigma_G = "
+            f"{sigma_global:.3g}) AFA-CD follows those who are there, with a bias that comes and "
+            f"goes. {advice}"
+        ]
+    return []
 
 
 def about_verdicts(verdicts: Sequence[Verdict]) -> list[str]:
     """Conditions that are broken, terms that are missing, delay that weighs."""
     warnings = []
-    if void := [verdict for verdict in verdicts if not verdict.holds]:
+    allowed = [verdict for verdict in verdicts if verdict.limits.step > 0]
+    if void := [verdict for verdict in allowed if not verdict.holds]:
         which = " and ".join(f"Theorem {verdict.theorem}" for verdict in void)
         warnings.append(
             f"The learning rates are too large for {which}: no bound can be claimed. The "
@@ -88,7 +109,7 @@ def about_verdicts(verdicts: Sequence[Verdict]) -> list[str]:
     first = verdicts[0]
     if inf > first.rate["delay"] > first.rate["speed-up"]:
         warnings.append(
-            "Delay weighs more than what more workers gain; the speed-up is the largest term from "
-            f"about {first.rounds_until_speed_up:,.0f} rounds on."
+            "Delay weighs more than what more workers gain; of the terms that vanish the speed-up "
+            f"is the largest from about {first.rounds_until_speed_up:,.0f} rounds on."
         )
     return warnings

@@ -1,38 +1,16 @@
-"""What a timetable says of delay, local steps and who arrives: tau, m', K, and how even it is."""
+"""What a timetable says of delay and local steps: tau, m' and K."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf, sqrt
+from math import inf
 
 import numpy as np
 
 from anarchic.errors import ConfigError
 from anarchic.participation.timetable import Timetable
 from anarchic.theory.numbers import Arrivals, Memory
-
-SURPRISING = 3.0  # standard deviations
-
-
-@dataclass(frozen=True)
-class Balance:
-    """How evenly the workers arrive.
-
-    Shares are of all updates. ``surprise`` is how far the counts are from those of workers that are
-    equally likely, by the chi-squared test, in standard deviations of the normal distribution
-    (Wilson and Hilferty's approximation).
-    """
-
-    share_min: float
-    share_max: float
-    silent: int
-    surprise: float
-
-    @property
-    def biased(self) -> bool:
-        """Equally likely workers would look like this once in about a thousand runs at most."""
-        return self.surprise > SURPRISING
 
 
 @dataclass(frozen=True)
@@ -63,7 +41,7 @@ def arrivals_of(table: Timetable) -> Arrivals:
     >>> found.staleness, found.steps_max, 5 < found.mean_steps < 6
     (4, 10, True)
     """
-    table = _full_rounds(table)
+    table = full_rounds(table)
     steps = table.local_steps.astype(np.float64)
     squares = (steps**2).reshape(table.rounds, table.m).mean(axis=1)
     return Arrivals(
@@ -86,7 +64,7 @@ def memory_of(table: Timetable) -> Memory:
     version that the worker pulled. Counted from the round in which the last worker has reported for
     the first time; where one never does, over all rounds, and the age is infinite.
     """
-    table = _full_rounds(table)
+    table = full_rounds(table)
     first = _complete_at(table)
     pulled = np.zeros(table.workers, np.int64)
     steps = np.zeros(table.workers)
@@ -128,30 +106,12 @@ def steps_of(table: Timetable) -> Steps:
     >>> list(steps_of(table).counts)
     [1, 2]
     """
-    values, counts = np.unique(_full_rounds(table).local_steps, return_counts=True)
+    values, counts = np.unique(full_rounds(table).local_steps, return_counts=True)
     return Steps(dict(zip(values.tolist(), counts.tolist(), strict=True)))
 
 
-def balance_of(table: Timetable) -> Balance:
-    """How evenly the updates of a run are spread over the workers."""
-    counts = np.bincount(_full_rounds(table).worker, minlength=table.workers)
-    shares = counts / counts.sum()
-    return Balance(
-        float(shares.min()), float(shares.max()), int(np.sum(counts == 0)), _surprise(counts)
-    )
-
-
-def _surprise(counts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> float:
-    degrees = len(counts) - 1
-    if degrees == 0:
-        return 0.0
-    even = counts.mean()
-    statistic = float(((counts - even) ** 2).sum() / even)
-    spread = 2 / (9 * degrees)
-    return float(((statistic / degrees) ** (1 / 3) - (1 - spread)) / sqrt(spread))
-
-
-def _full_rounds(table: Timetable) -> Timetable:
+def full_rounds(table: Timetable) -> Timetable:
+    """The timetable without the updates over, of which no step was made."""
     if table.rounds < 1:
         raise ConfigError(
             f"A timetable of {len(table)} updates has no full round of {table.m}: let it run on."

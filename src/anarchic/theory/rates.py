@@ -63,10 +63,10 @@ def memory_rate(
 
 
 def rounds_needed(limits: Limits, *, n: int, local_steps: int) -> float:
-    """The least T from which on the corollaries' rates satisfy the conditions of a theorem.
+    """The T from which on the corollaries' rates satisfy the conditions of a theorem.
 
     1/sqrt(T) < ``limits.local_lr`` and sqrt(n K / T) <= ``limits.step``; infinite where no rates
-    satisfy them.
+    satisfy them. Where the least such T is a whole number exactly, one more, for rounding's sake.
     """
     if not limits.local_lr > 0 or not limits.step > 0:
         return inf
@@ -75,7 +75,7 @@ def rounds_needed(limits: Limits, *, n: int, local_steps: int) -> float:
 
 
 def rounds_until_speed_up(*, n: int, local_steps: int, delay: float) -> float:
-    """The least T at which 1/sqrt(n K T) is the largest term, so that delay no longer shows.
+    """The least T at which 1/sqrt(n K T) is the largest term that vanishes: delay no longer shows.
 
     tau^2/T <= 1/sqrt(n K T) from T = n K tau^4 on, K^2/T from T = n K^5 on. ``delay`` is tau for
     AFA-CD, tau (M - m') / M for AFA-CS. Reference: the remark after the corollary of Theorem 3.

@@ -18,10 +18,11 @@ from anarchic.participation.timetable import Timetable
 from anarchic.sim.experiment import Experiment
 from anarchic.sim.record import RunDirectory
 from anarchic.sim.settings import Settings, build, dealt
+from anarchic.theory.balance import Balance, balance_of
 from anarchic.theory.beware import about_arrivals, about_verdicts, uncovered
 from anarchic.theory.estimate import estimate_constants
 from anarchic.theory.numbers import Arrivals, Memory, Problem, Rates
-from anarchic.theory.observed import Balance, Steps, arrivals_of, balance_of, memory_of, steps_of
+from anarchic.theory.observed import Steps, arrivals_of, memory_of, steps_of
 from anarchic.theory.start import model_at, training_loss
 from anarchic.theory.verdict import Verdict, judge_general, judge_memory, judge_uniform
 
@@ -83,7 +84,7 @@ def judge_experiment(
         covering = [judge_memory(problem, rates, memory)]
     else:
         covering = [judge_general(problem, rates, arrivals)]
-        covering += [] if balance.biased else [judge_uniform(problem, rates, arrivals)]
+        covering += [judge_uniform(problem, rates, arrivals)] if balance.even else []
     warnings = [
         *uncovered(experiment),
         *about_arrivals(rule, problem, memory, balance),

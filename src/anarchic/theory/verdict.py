@@ -34,7 +34,7 @@ class Verdict:
     ``limits`` are the largest learning rates that satisfy the conditions. ``corollary`` are the
     rates of its corollary, for as many rounds and local steps, and ``rate`` the terms it promises
     with them, up to constants; they satisfy the conditions from ``rounds_needed`` rounds on, and
-    the speed-up is the largest term from ``rounds_until_speed_up`` on.
+    the speed-up is the largest of those that vanish from ``rounds_until_speed_up`` on.
     """
 
     theorem: int
