@@ -16,6 +16,9 @@ def test_the_calculator_shows_conditions_bounds_and_rates(anarchic):
     ):
         assert words in shown.output
     assert "bound (void)" in anarchic("theory", "--local-lr", 1).output
+    # 2 * 1e-20 of 1, which is not 0
+    tiny = anarchic("theory", "--server-lr", 1e-10, "--local-lr", 1e-10).output
+    assert " ".join(("holds", "2e-20", "1", "2e-20")) in " ".join(tiny.split())
 
 
 def test_a_corrected_condition_is_marked_and_a_dispute_told(anarchic):
@@ -56,6 +59,19 @@ def test_json_has_every_number(anarchic):
 def test_numbers_that_cannot_be_are_refused(refused):
     assert "smoothness" in refused(2, "theory", "--smoothness", 0)
     assert "m=0" in refused(2, "theory", "--m", 0)
+    assert "smoothness=1e+200" in refused(2, "theory", "--smoothness", 1e200)
+
+
+def test_a_silent_worker_is_told_without_infinities(anarchic, tmp_path):
+    pytest.importorskip("torch")
+    probabilities = "0.25,0.25,0.25,0.25,0,0,0,0,0,0"
+    run = tmp_path / "run"
+    options = ("--rule", "afa-cs", "--m", 2, "--arrival-probs", probabilities, "--rounds", 20)
+    assert anarchic("simulate", *options, "--batch", 8, "--out", run).exit_code == 0
+    shown = anarchic("theory", "--run", run, "--points", 1, "--repeats", 2).output
+    for words in ("none: the delay is unbounded", "allowed never", "first model"):
+        assert words in shown
+    assert "first to last model" not in shown
 
 
 def test_a_run_is_reported_and_warned_of(anarchic, refused, tmp_path):

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from anarchic.cli.help import examples, option
-from anarchic.cli.show import percent, print_facts, print_table
+from anarchic.cli.verdicts import print_calculation, print_report
 from anarchic.errors import ConfigError
-
-if TYPE_CHECKING:
-    from anarchic.theory import Arrivals, Limits, Memory, Problem, Report, Steps, Verdict
 
 EPILOG = examples(
     "anarchic theory --rounds 10000 --workers 100 --m 10 --local-steps 5 --staleness 4",
@@ -28,7 +25,6 @@ _PROBLEM = "Problem (with --run: estimated where not given)"
 _RATES = "Learning rates (with --run: its own where not given)"
 _TURNOUT = "Participation (with --run: counted, not given)"
 POINTS, REPEATS = 3, 16
-FEW = 12  # values of K that are told one by one
 Number = float | None
 Count = int | None
 
@@ -201,9 +197,7 @@ def _calculate(given: dict[str, float], counted: dict[str, int], as_json: bool) 
     if as_json:
         typer.echo(json.dumps(plain(found), indent=2))
         return
-    print_facts(_problem(found.problem) + _turnout(found.arrivals, found.memory), "Numbers")
-    for verdict in found.verdicts:
-        _print_verdict(verdict)
+    print_calculation(found)
 
 
 def _of_run(run: Path, given: dict[str, float], points: int, repeats: int, as_json: bool) -> None:
@@ -213,116 +207,7 @@ def _of_run(run: Path, given: dict[str, float], points: int, repeats: int, as_js
     if as_json:
         typer.echo(json.dumps(plain(report), indent=2))
         return
-    print_facts(_run_facts(run, report), "Numbers")
-    for verdict in report.verdicts:
-        _print_verdict(verdict)
-    for warning in report.warnings:
-        typer.echo(f"Warning: {warning}")
-
-
-def _run_facts(run: Path, report: Report) -> list[tuple[str, str]]:
-    balance = report.balance
-    measured = " -> ".join(f"{value:.3g}" for value in report.squared_gradients)
-    return [
-        ("run", f"{report.rule} in {run}"),
-        *_problem(report.problem),
-        *_turnout(report.arrivals, report.memory),
-        ("distribution of K", _distribution(report.local_steps)),
-        (
-            "arrivals",
-            f"{percent(balance.share_min)} to {percent(balance.share_max)} of updates a worker, "
-            f"{balance.silent} silent: {'biased' if balance.biased else 'as if equally likely'}",
-        ),
-        ("squared gradient", f"{measured}, first to last model" if measured else "not estimated"),
-    ]
-
-
-def _problem(problem: Problem) -> list[tuple[str, str]]:
-    return [
-        ("L", f"{problem.smoothness:.4g}"),
-        ("sigma_L, sigma_G", f"{problem.sigma_local:.4g}, {problem.sigma_global:.4g}"),
-        ("f_0 - f_*", f"{problem.gap:.4g}"),
-    ]
-
-
-def _turnout(arrivals: Arrivals, memory: Memory) -> list[tuple[str, str]]:
-    K = f"{arrivals.mean_steps:.3g} on average, {arrivals.steps_max} at most"
-    return [
-        ("M, m, T", f"{arrivals.workers:,}, {arrivals.m:,}, {arrivals.rounds:,}"),
-        ("K", K),
-        ("tau", f"{arrivals.staleness} of updates, {memory.row_age:g} of rows in memory"),
-        ("m'", f"{memory.fresh} rows without delay"),
-    ]
-
-
-def _distribution(steps: Steps) -> str:
-    if len(steps.counts) > FEW:
-        least, low, half, high, most = steps.quartiles
-        return f"least {least}, quartiles {low}, {half}, {high}, largest {most}"
-    updates = sum(steps.counts.values())
-    shares = (f"{K} in {percent(count / updates)}" for K, count in steps.counts.items())
-    return ", ".join(shares) + " of updates"
-
-
-def _print_verdict(verdict: Verdict) -> None:
-    held = sum(condition.holds for condition in verdict.conditions)
-    typer.echo(f"\nTheorem {verdict.theorem}: {verdict.about}. {held} of 3 conditions hold.")
-    header = "condition", "", "value", "limit", "value / limit"
-    rows = [
-        (
-            condition.formula + (" (corrected)" if condition.printed else ""),
-            "holds" if condition.holds else "BROKEN",
-            *(f"{n:.3g}" for n in (condition.value, condition.limit, 1 - condition.margin)),
-        )
-        for condition in verdict.conditions
-    ]
-    print_table(header, rows, names=2)
-    for condition in verdict.conditions:
-        if condition.printed and condition.disputed:
-            typer.echo(
-                f"As the paper prints it, {condition.printed.formula}, that condition holds (value "
-                f"{condition.printed.value:.3g}); the proof needs the corrected one."
-            )
-    print_facts(_facts(verdict))
-
-
-def _facts(verdict: Verdict) -> list[tuple[str, str]]:
-    bound, rates, best = verdict.bound, verdict.rates, verdict.corollary
-    parts = f"start {bound.start:.3g} + noise {bound.noise:.3g} + heterogeneity "
-    parts += f"{bound.heterogeneity:.3g}"
-    if bound.floor:
-        parts += f", of which {bound.floor:.3g} stays for ever"
-    if bound.left_out:
-        parts += f"; plus about {bound.left_out:.3g} that the theorem leaves out"
-    terms = ", ".join(f"{name} {value:.3g}" for name, value in verdict.rate.items())
-    return [
-        ("at", f"eta = {rates.server_lr:.4g}, eta_L = {rates.local_lr:.4g}"),
-        ("bound" if verdict.holds else "bound (void)", f"{bound.total:.4g} = {parts}"),
-        (
-            "alpha_L, alpha_G",
-            f"{sum(bound.alpha_local.values()):.3g}, {sum(bound.alpha_global.values()):.3g}",
-        ),
-        ("rates allowed", _allowed(verdict.limits)),
-        (
-            "corollary",
-            f"eta = {best.server_lr:.4g}, eta_L = {best.local_lr:.4g}; allowed from T = "
-            f"{verdict.rounds_needed:,.0f} on",
-        ),
-        (
-            "its rate, O( )",
-            f"{terms}; speed-up first from T = {verdict.rounds_until_speed_up:,.0f}",
-        ),
-    ]
-
-
-def _allowed(limits: Limits) -> str:
-    if not limits.local_lr > 0:
-        return "none: the delay is unbounded"
-    such = limits.rates()
-    return (
-        f"eta_L < {limits.local_lr:.3g} and eta * eta_L <= {limits.step:.3g}, such as eta = "
-        f"{such.server_lr:.3g}, eta_L = {such.local_lr:.3g}"
-    )
+    print_report(run, report)
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
