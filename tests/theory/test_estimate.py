@@ -55,6 +55,44 @@ def test_noise_alone_is_not_taken_for_heterogeneity():
     assert found.squared_gradient < 0.01
 
 
+def test_the_noise_left_in_the_means_of_two_workers_is_taken_off_exactly():
+    # Gradients of (0.3, 0.1) and (-0.1, 0.1), 4 batches with a variance of 1 in 20,000 dimensions:
+    # chance would add (1/4 + 1/4) / 4 to each square.
+    optima = np.zeros((2, 20_000))
+    optima[:, :2] = [[-0.3, -0.1], [0.1, -0.1]]
+    task = QuadraticTask(Quadratics(np.ones_like(optima), optima, noise=1.0))
+    found = estimate_variances(task, np.zeros(20_000), batch=1, repeats=4)
+    assert found.sigma_global**2 == pytest.approx(0.04, abs=0.005)
+    assert found.squared_gradient == pytest.approx(0.02, abs=0.005)
+    assert found.sigma_local**2 == pytest.approx(1, rel=0.03)  # not 3/4
+
+
+def test_of_many_workers_some_are_looked_at_the_first_and_the_last_among_them():
+    curvatures = np.ones((200, 1))
+    curvatures[0], curvatures[-1] = 5.0, 7.0
+    task = QuadraticTask(Quadratics(curvatures, np.zeros((200, 1))))
+    assert estimate_smoothness(task, np.zeros(1)) == pytest.approx(7, rel=0.02)
+    curvatures[-1] = 1.0
+    assert estimate_smoothness(task, np.zeros(1)) == pytest.approx(5, rel=0.02)
+
+
+def test_the_constants_of_logistic_regression_by_hand():
+    torch = pytest.importorskip("torch")
+    from anarchic.data import Dataset
+    from anarchic.train.torch_task import TorchTask
+
+    # x = (1, 0) always. Worker 0 has class 0 twice, worker 1 each class once. At weights of zero
+    # both classes have probability 1/2, and a gradient is (-1/2, 1/2) or (1/2, -1/2) times x and 1.
+    x, y = np.array([[1, 0]] * 4, np.float32), np.array([0, 0, 0, 1])
+    data = Dataset("four", x, y, x, y, classes=2)
+    task = TorchTask(torch.nn.Linear(2, 2), data, [np.array([0, 1]), np.array([2, 3])])
+    found = estimate_constants(task, [np.zeros(6, np.float32)], batch=1, repeats=256)
+    assert found.smoothness == pytest.approx(1, rel=0.01)  # 1/2 * (|x|^2 + 1)
+    assert found.sigma_local == pytest.approx(1, rel=0.03)  # worker 1; worker 0 has none
+    assert found.sigma_global == pytest.approx(0.5, rel=0.1)  # gradients of norm 1 and 0
+    assert found.squared_gradients[0] == pytest.approx(0.25, rel=0.2)
+
+
 def test_the_largest_of_all_points_counts():
     # Gradients of workers with other curvatures part with the distance.
     functions = Quadratics(np.array([[1.0], [3.0]]), np.zeros((2, 1)))
