@@ -56,11 +56,10 @@ def _run_facts(run: Path, report: Report) -> list[tuple[str, str]]:
 
 
 def _arrivals(balance: Balance) -> str:
-    how = "biased" if balance.biased else "even in the run" if balance.shifting else ""
-    how += " and changing with time" if balance.shifting else ""
+    how = "biased" if balance.biased else "even in the run, but not at any time"
     return (
         f"{percent(balance.share_min)} to {percent(balance.share_max)} of updates a worker, "
-        f"{balance.silent} silent: {how or 'as if equally likely at any time'}"
+        f"{balance.silent} silent: {'as if equally likely' if balance.even else how}"
     )
 
 
@@ -81,11 +80,12 @@ def _problem(problem: Problem) -> list[tuple[str, str]]:
 
 def _turnout(arrivals: Arrivals, memory: Memory) -> list[tuple[str, str]]:
     K = f"{arrivals.mean_steps:.3g} on average, {arrivals.steps_max} at most"
+    row_age = "unbounded" if memory.row_age == inf else f"{memory.row_age:g}"
     return [
         ("M, m, T", f"{arrivals.workers:,}, {arrivals.m:,}, {arrivals.rounds:,}"),
         ("K", K),
-        ("tau", f"{arrivals.staleness} of updates, {memory.row_age:g} of rows in AFA-CS's memory"),
-        ("m'", f"{memory.fresh} rows without delay"),
+        ("tau", f"{arrivals.staleness} of updates, {row_age} of rows in AFA-CS's memory"),
+        ("m'", f"{memory.fresh} of its rows without delay"),
     ]
 
 
@@ -143,7 +143,7 @@ def _facts(verdict: Verdict) -> list[tuple[str, str]]:
         ),
         (
             "its rate, O( )",
-            f"{terms}; speed-up the largest that vanishes {_from(verdict.rounds_until_speed_up)}",
+            f"{terms}; speed-up above delay and drift {_from(verdict.rounds_until_speed_up)}",
         ),
     ]
 
