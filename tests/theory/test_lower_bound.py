@@ -86,6 +86,10 @@ def test_error_balls_by_hand():
         lower_bound.error_ball(1.0, share=1.5)
     with pytest.raises(ConfigError, match="diverges"):
         lower_bound.error_ball(1.0, step=2.0)
+    with pytest.raises(ConfigError, match="m=0"):
+        lower_bound.error_ball(1.0, m=0)
+    with pytest.raises(ConfigError, match="local_steps=0"):
+        lower_bound.pull(RATES, 0)
 
 
 def test_theorem_2_allows_for_the_ball():

@@ -32,6 +32,10 @@ def test_rates_of_the_corollaries():
     assert rates.step == pytest.approx(sqrt(9 * 4 / 10_000))
     with pytest.raises(ConfigError, match="rounds"):
         corollary_rates(rounds=0, n=1, local_steps=1)
+    with pytest.raises(ConfigError, match="m=0"):
+        uniform_rate(rounds=1, m=0, local_steps=1, staleness=0)
+    with pytest.raises(ConfigError, match="workers=0"):
+        memory_rate(rounds=1, workers=0, local_steps=1, row_age=0, fresh=0)
 
 
 def test_terms_by_hand():

@@ -55,6 +55,8 @@ def pull(rates: Rates, local_steps: int) -> float:
     K local steps from x give the direction (x - x_i*) (1 - (1 - 2 eta_L)^K) / (K eta_L), so the
     server goes the share eta (1 - (1 - 2 eta_L)^K) / K of the way; for K = 1 that is 2 eta eta_L.
     """
+    if not local_steps >= 1:
+        raise ConfigError(f"A visit takes at least one local step, got local_steps={local_steps}.")
     return rates.server_lr * (1 - (1 - 2 * rates.local_lr) ** local_steps) / local_steps
 
 
@@ -88,8 +90,10 @@ def error_ball(sigma_global: float, *, share: float = 1.0, step: float = 0.0, m:
     9.0
     """
     _check_share(share)
-    if not 0 <= step < 2 or m < 1:
-        raise ConfigError(f"AFA-CD diverges unless 0 <= step < 2, got step={step} and m={m}.")
+    if not 0 <= step < 2:
+        raise ConfigError(f"AFA-CD diverges unless 0 <= step < 2, got step={step}.")
+    if not m >= 1:
+        raise ConfigError(f"A round has at least one update, got m={m}.")
     bias, spread = (2 * share - 1) ** 2, 4 * share * (1 - share) / m
     return float((bias + step / (2 - step) * spread) * sigma_global**2)
 

@@ -26,11 +26,7 @@ def corollary_rates(*, rounds: int, n: int, local_steps: int) -> Rates:
     >>> rates.server_lr, rates.local_lr
     (5.0, 0.1)
     """
-    if min(rounds, n, local_steps) < 1:
-        raise ConfigError(
-            "The corollaries need rounds, n and local_steps >= 1, got "
-            f"{rounds}, {n} and {local_steps}."
-        )
+    _at_least_one(rounds=rounds, n=n, local_steps=local_steps)
     return Rates(server_lr=sqrt(n * local_steps), local_lr=1 / sqrt(rounds))
 
 
@@ -45,6 +41,7 @@ def general_rate(
 
 def uniform_rate(*, rounds: int, m: int, local_steps: int, staleness: int) -> dict[str, float]:
     """Corollary of Theorem 3: 1/sqrt(m K T) + tau^2/T + K^2/T."""
+    _at_least_one(rounds=rounds, m=m, local_steps=local_steps)
     T, K = rounds, local_steps
     return {"speed-up": 1 / sqrt(m * K * T), "delay": staleness**2 / T, "drift": K**2 / T}
 
@@ -57,6 +54,7 @@ def memory_rate(
     Departs from the text in: it prints K^2/(M T). That follows from means over the workers; with
     the sums of the proof, K-hat^2 = M K^2, alpha_G = 120 L^2 eta_L^2 K^2 has no 1/M left.
     """
+    _at_least_one(rounds=rounds, workers=workers, local_steps=local_steps)
     T, K, M = rounds, local_steps, workers
     late = row_age * (M - fresh) / M if fresh < M else 0.0
     return {"speed-up": 1 / sqrt(M * K * T), "delay": late**2 / T, "drift": K**2 / T}
@@ -85,3 +83,9 @@ def rounds_until_speed_up(*, n: int, local_steps: int, delay: float) -> float:
     if not isfinite(delay):
         return inf
     return n * local_steps * max(delay**4, float(local_steps**4))
+
+
+def _at_least_one(**numbers: int) -> None:
+    for name, value in numbers.items():
+        if not value >= 1:
+            raise ConfigError(f"The corollaries need {name} >= 1, got {name}={value}.")
