@@ -26,7 +26,7 @@ def test_f_is_the_mean_over_workers_not_over_samples_nor_of_test_data(dtype):
     inputs = np.zeros((3, 2), np.float32)
     test = inputs[:1], np.array([0])
     data = Dataset("three", inputs, np.array([0, 0, 1]), *test, classes=2)
-    parts = [np.array([0, 1]), np.array([2]), np.array([], np.int64)]
+    parts = [np.array([0, 1]), np.array([2])]
     task = TorchTask(torch.nn.Linear(2, 2), data, parts, dtype=dtype)
     odds = task.layout.join({"weight": np.zeros((2, 2)), "bias": np.array([log(3), 0])})
     # Class 0 has probability 3/4: -ln(3/4) for the first worker, ln 4 for the second.

@@ -30,7 +30,7 @@ def model_at(experiment: Experiment, version: int) -> Vector:
 def training_loss(task: Task, data: Dataset, parts: Parts, params: Vector) -> float:
     """f, the mean over workers of their mean losses on their own samples.
 
-    Samples that training crops and flips count as they are. Workers without any are left out.
+    Samples that training crops and flips count as they are.
     """
     from anarchic.train.torch_task import TorchTask
 
@@ -38,11 +38,10 @@ def training_loss(task: Task, data: Dataset, parts: Parts, params: Vector) -> fl
     module = deepcopy(task.module)
     losses = []
     for part in parts:
-        if len(part):
-            x, y = data.x_train[part], data.y_train[part]
-            held = replace(data, x_train=x, y_train=y, x_test=x, y_test=y)
-            own = TorchTask(
-                module, held, [np.arange(len(part))], loss=task.loss, augment=False, compiled=False
-            )
-            losses.append(own.evaluate(params)["loss"])
+        x, y = data.x_train[part], data.y_train[part]
+        held = replace(data, x_train=x, y_train=y, x_test=x, y_test=y)
+        own = TorchTask(
+            module, held, [np.arange(len(part))], loss=task.loss, augment=False, compiled=False
+        )
+        losses.append(own.evaluate(params)["loss"])
     return float(np.mean(losses))
