@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -44,7 +46,7 @@ def test_a_block_is_folded_as_its_updates_are():
 def test_uniform_cells_are_those_of_table_1():
     table = {(c.task, c.name): c for c in names_of("table-1").STUDY.cells}
     uniform = [c for c in run.STUDY.cells if c.columns["arrivals"] == "uniform"]
-    assert len(uniform) == 12
+    assert len(uniform) == 13
     assert all(table[c.task, c.name].asked == c.asked for c in uniform)
 
 
@@ -66,8 +68,9 @@ def test_only_the_deal_of_seed_3_leaves_labels_to_the_seldom(seed):
     assert len([label for label in holders(1, seed) if label <= set(SELDOM)]) == 2
 
 
-def test_a_label_of_the_seldom_has_a_holder_who_comes_often_in_the_deal_of_seed_0():
-    others = [label - set(SELDOM) for label in holders(2, 0) if label & set(SELDOM)]
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_label_of_the_seldom_has_a_holder_who_comes_often_in_these_deals(seed):
+    others = [label - set(SELDOM) for label in holders(2, seed) if label & set(SELDOM)]
     assert [len(label) for label in others] == [1] * 4
     often = visits() / 10_000
     assert min(often[list(label)].min() for label in others) > 0.5
@@ -97,7 +100,21 @@ def test_afa_cs_is_told_as_it_went(cs, side):
     found = findings({"uniform": 0.9, "biased": 0.7, "biased-afa-cs": cs})
     told = run.by_memory(found.where(task="cnn"))
     assert told.startswith(f"- CNN, biased: AFA-CS ends {side} at p = 1 ({cs:.4f}, 0.7000), p = 2")
-    assert "LR 0.2000; LR by c 0.2000." in run.by_seed(found)
+    assert "LR 0.2000; CNN 0.2000; LR by c 0.2000." in run.by_seed(found)
+
+
+def test_runs_that_diverged_are_left_out_of_a_comparison():
+    cells = {c.columns["arrivals"]: c for c in run.STUDY.cells if c.task == "cnn"}
+    whole = [result(cells["uniform"], seed, last10=ours) for seed, ours in enumerate((0.8, 0.7))]
+    short = replace(result(cells["biased"], 1, last10=0.1), stopped_at="diverged")
+    lines = [
+        Line(cells["uniform"], whole),
+        Line(cells["biased"], [result(cells["biased"], 0, last10=0.75), short]),
+    ]
+    assert run.gain(Findings(lines), "uniform", "biased") == pytest.approx(0.05)
+    assert run.costs(Findings(lines)) == ["0.0500", "one diverged"]
+    none = Findings([lines[0], replace(lines[1], results=[short])])
+    assert run.most(none, "uniform", "biased") is None
 
 
 def test_a_cost_and_a_gain_can_be_missed():

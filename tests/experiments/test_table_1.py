@@ -69,12 +69,37 @@ def test_steps_are_not_too_long_where_a_change_does_not_tell_so(dynamic, constan
     assert run.TOO_LONG not in run.apart_table(apart(dynamic, constant))
 
 
-@pytest.mark.parametrize(("ours", "told"), [(0.70, True), (0.73, False)])
-def test_constant_steps_are_named_where_they_are_far_off_at_p_1(ours, told):
-    text = run.cnn_at_p1(Findings(lines("cnn", lambda columns: ours)))
-    # The paper has 0.7474 and 0.7319 for constant steps.
-    assert ("0.0474 (*sync-constant*)" in text) == told
-    assert ("(seeds: 1): *sync-constant* has constant" in text) == told
+def test_the_best_accuracy_is_held_against_the_paper_by_hand():
+    found = Findings(lines("rnn", lambda columns: 0.4, best=0.4731))
+    # The paper has 0.4683, 0.4831, 0.4606 and 0.4687.
+    assert run.mean_by_best(found) == pytest.approx((0.0048 + 0.01 + 0.0125 + 0.0044) / 4)
+    assert run.worst_by_best(found) == pytest.approx(0.0125)
+
+
+def by_either(by_K, by_c):
+    """The RNN at 0.49, its dynamic cells at another accuracy and spread by K and by c."""
+    plain = lines("rnn", lambda columns: 0.49, last50_spread=by_K)
+    return Findings([*plain, *lines("rnn-by-c", lambda columns: 0.47, last50_spread=by_c)])
+
+
+def test_dividing_by_c_stands_beside_dividing_by_k():
+    text = run.by_divisor(by_either(0.02, 0.01))
+    # |0.49 - 0.4831| and |0.49 - 0.4687|, |0.47 - 0.4831| and |0.47 - 0.4687|
+    assert "| RNN/Shakespeare |  | 2 | 0.0141 | 0.0072 |" in text
+    assert "0.0200 over the last fifty rounds when divided by K, and of\n0.0100 by c" in text
+    assert run.oscillation(by_either(0.01, 0.02)) == ""
+    assert run.cost_by_c(by_either(0.02, 0.01)) == pytest.approx(0.02)
+
+
+def test_only_what_has_dynamic_steps_is_divided_by_c():
+    by_c = [c for c in run.STUDY.cells if c.task.endswith("-by-c")]
+    assert len(by_c) == 24 + 2 + 2
+    assert all(c.asked["dynamic_steps"] and c.asked["rule"] == "fedbuff" for c in by_c)
+    assert {(c.task, c.asked["server_lr"] * c.asked["local_steps"]) for c in by_c} == {
+        ("lr-by-c", 1.0),
+        ("cnn-by-c", 1.0),
+        ("rnn-by-c", 50.0),
+    }
 
 
 def test_the_data_table_has_fedprox_beside_what_was_measured():

@@ -102,7 +102,7 @@ def test_whatever_else_diverged_is_told_beside_plain_steps():
     assert run.besides(prox("rounds")) == ""
     text = run.besides(prox("diverged"))
     assert text.count("\n- ") == 1
-    assert "p = 5, *afl-fedprox* diverged after the evaluation at round 7,200" in text
+    assert "p = 5, *afl-fedprox*: 1 of 1 diverged after the evaluation at round 7,200" in text
     assert "with plain steps the cell (table 1) went through, 0.7964" in text
 
 
