@@ -52,3 +52,19 @@ def test_the_last_rounds_are_one_point_where_the_others_are_far_apart():
         [0, *range(91, 101)],  # nothing to compare with
     ):
         assert curve(other)[0] == other
+
+
+def test_a_run_that_diverged_is_no_part_of_the_mean_and_ends_in_a_cross():
+    ran, lost = line(0.8, 0.4).results
+    lost = replace(lost, stopped_at="diverged")
+    axes = draw_panels({"p": [("both", Line(cell(), [ran, lost]))]}).axes[0]
+    mean, own, cross = axes.lines
+    assert mean.get_ydata().tolist() == [0.0, 0.8]
+    assert own.get_ydata().tolist() == [0.0, 0.4]
+    assert (cross.get_marker(), cross.get_ydata().tolist()) == ("x", [0.4])
+
+
+def test_a_cell_of_which_every_run_diverged_has_its_curve():
+    lost = [replace(r, stopped_at="diverged") for r in line(0.4).results]
+    mean, *_ = draw_panels({"p": [("lost", Line(cell(), lost))]}).axes[0].lines
+    assert (mean.get_label(), mean.get_ydata().tolist()) == ("lost", [0.0, 0.4])

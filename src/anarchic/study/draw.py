@@ -1,18 +1,20 @@
 """Curves of cells: the mean over the seeds, with a band from the lowest to the highest.
 
 The last ten evaluations are of consecutive rounds; where they all lie within a step of the curve
-before them, they stand as one point, their mean, which is also the number of a table.
+before them, they stand as one point, their mean, which is also the number of a table. Runs that
+diverged are no part of the mean, unless all did: each has a thin line of its own, up to a cross.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from anarchic.report.figure import line_style, new_figure, style
 from anarchic.study.findings import Line
+from anarchic.study.results import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,13 +66,25 @@ def draw_lines(axes: Axes, lines: Lines) -> None:
     thinner, so that those beneath them show.
     """
     for index, (label, line) in enumerate(lines):
-        if line.results:
-            rounds, values = curves_of(line)
-            look, width = line_style(index), max(1.0, 3.0 - 0.6 * index)
-            axes.plot(rounds, values.mean(axis=0), label=label, linewidth=width, **look)
-            if len(values) > 1:
-                low, high = values.min(axis=0), values.max(axis=0)
-                axes.fill_between(rounds, low, high, color=look["color"], alpha=0.15, linewidth=0)
+        if not line.results:
+            continue
+        look, width = line_style(index), max(1.0, 3.0 - 0.6 * index)
+        lost = [result for result in line.results if result.stopped_at == "diverged"]
+        rounds, values = curves_of(_without(line, lost))
+        axes.plot(rounds, values.mean(axis=0), label=label, linewidth=width, **look)
+        if len(values) > 1:
+            low, high = values.min(axis=0), values.max(axis=0)
+            axes.fill_between(rounds, low, high, color=look["color"], alpha=0.15, linewidth=0)
+        for result in lost:
+            rounds, (values,) = curves_of(Line(line.cell, [result]))
+            axes.plot(rounds, values, linewidth=0.8, **look)
+            axes.plot(rounds[-1:], values[-1:], marker="x", color=look["color"])
+
+
+def _without(line: Line, lost: Sequence[Result]) -> Line:
+    """The line with its other runs, if there are any."""
+    others = [result for result in line.results if result not in lost]
+    return Line(line.cell, others) if others else line
 
 
 def curves_of(line: Line) -> tuple[np.ndarray, np.ndarray]:
