@@ -18,6 +18,8 @@ def reproduce(study: Study, flags: Flags) -> Findings:
     study = study.smoke() if flags.smoke else study
     where = places(study, flags)
     chosen(study, flags)
+    if flags.smoke:
+        say("A smoke run, tiny and on embedded data: does it run? Its numbers are no results.")
     if study.results_of is not None and not flags.smoke:
         say(f"{study.name} is made of the results of {study.results_of}: nothing is trained here.")
     elif not flags.report and not run(study, flags, where):

@@ -116,7 +116,7 @@ class _Lap:
         result.write(self.where.results)
         value, paper = result.numbers.get(job.cell.value), job.cell.paper
         found = "no value" if value is None else f"{value:.4f}"
-        beside = "" if paper is None else f" (paper {paper:.4f})"
+        beside = "" if paper is None or job.smoke else f" (paper {paper:.4f})"
         self.watch.done(f"{job.cell.task} {job.name}: {found}{beside}")
 
 

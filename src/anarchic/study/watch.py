@@ -40,7 +40,10 @@ class Lines:
 
 
 class Bar:
-    """All runs as one bar: those that are done, and the shares of those that are going."""
+    """All runs as one bar: those that are done, and the shares of those that are going.
+
+    What is done is said above it and stays, as it does where there is no bar.
+    """
 
     def __init__(self, bar: Any) -> None:
         self._bar = bar
@@ -62,7 +65,8 @@ class Bar:
     def done(self, line: str) -> None:
         self._shares.clear()
         self._done += 1
-        self._bar.update(self._task, completed=self._done, description=line)
+        self._bar.print(line, highlight=False, markup=False)
+        self._bar.update(self._task, completed=self._done)
 
 
 @contextmanager
