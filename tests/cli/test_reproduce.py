@@ -20,7 +20,17 @@ def test_it_runs_one_in_small(anarchic, tmp_path):
     assert (tmp_path / "table-1.csv").exists()
 
 
+def test_an_interrupted_one_says_how_to_go_on(anarchic, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("anarchic.study.reproduce.reproduce", interrupt)
+    shown = anarchic("reproduce", "table-1")
+    assert (shown.exit_code, shown.stderr) == (130, "Interrupted. To go on, add --resume.\n")
+
+
 def test_misuse_is_one_line(refused):
+    assert "Which experiment?" in refused(2, "reproduce", "--smoke")
     assert "there are" in refused(2, "reproduce", "table-9")
     assert "it has lr, cnn, rnn" in refused(2, "reproduce", "table-1", "--task", "gpt")
     assert "of one experiment" in refused(2, "reproduce", "all", "--report", "--out", "x")

@@ -9,6 +9,7 @@ import typer
 
 from anarchic.cli.help import examples, option
 from anarchic.cli.show import print_table
+from anarchic.errors import ConfigError
 from anarchic.study.flags import HELP, Flags
 
 EPILOG = examples(
@@ -40,12 +41,9 @@ def reproduce(
 ) -> None:
     """Run a table or a figure of the paper again, with the paper's numbers beside ours.
 
-    Results, tables, pictures and a page are written to the folder of the experiment.
+    In a clone, results, tables, pictures and a page are written to the experiment's folder.
+    Elsewhere they are written to --out.
     """
-    from anarchic.study import find
-    from anarchic.study.reproduce import reproduce as run
-    from anarchic.study.reproduce import reproduce_all
-
     flags = Flags(
         task=task,
         seeds=seeds,
@@ -60,6 +58,20 @@ def reproduce(
         at_once=at_once,
         report=report,
     )
+    if name is None and flags != Flags():
+        raise ConfigError("Which experiment? Give its name, or all; alone, the command lists them.")
+    try:
+        _reproduce(name, flags)
+    except KeyboardInterrupt as error:
+        typer.echo("Interrupted. To go on, add --resume.", err=True)
+        raise typer.Exit(130) from error
+
+
+def _reproduce(name: str | None, flags: Flags) -> None:
+    from anarchic.study import find
+    from anarchic.study.reproduce import reproduce as run
+    from anarchic.study.reproduce import reproduce_all
+
     if name is None:
         rows = [(known, find.load(known).title) for known in find.names()]
         print_table(("experiment", "what it is"), rows, names=2)
