@@ -45,6 +45,8 @@ def test_a_task_is_found_by_name(tasks, name):
         ("{}:number", "is a int without"),
         ("digits:9/8", "count from 1 to 8"),
         ("digits:0/8", "count from 1 to 8"),
+        ("digits", "named as digits:3/8, 3 of 8; got 'digits'"),
+        ("digits:3", "named as digits:3/8"),
     ],
 )
 def test_a_task_that_is_none_is_refused(tasks, spec, message):

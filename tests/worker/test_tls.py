@@ -52,6 +52,14 @@ def test_a_server_that_cannot_prove_itself_is_not_spoken_to(secure):
     assert secure.scripted.pulls == []
 
 
+def test_speaking_plainly_to_a_server_with_tls_is_hinted_at(secure):
+    plain = Worker(
+        secure.url.replace("https", "http"), name="ann", retry=Retry(tries=1), timeout_s=5
+    )
+    with plain, pytest.raises(LinkError, match=r"[^.]\. If the server has TLS, .* https://"):
+        plain.pull()
+
+
 def test_a_worker_that_cannot_prove_itself_is_not_let_in(secure, files):
     unknown = worker(secure, ca_file=files / "ca.pem")
     with unknown, pytest.raises(LinkError) as caught:

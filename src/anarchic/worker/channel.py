@@ -187,7 +187,7 @@ class Channel:
             answer = _whole(self._http.send(message, stream=True))
         except httpx.RequestError as error:
             self._check_curable(error)
-            raise Trouble("unreachable", f"{type(error).__name__}: {error}.") from error
+            raise Trouble("unreachable", _why(error)) from error
         if answer.status_code in AGAIN:
             raise Trouble(*refusal(answer), self._asked_s(answer.headers.get("Retry-After", "")))
         return read(answer)
@@ -217,6 +217,13 @@ class Channel:
                     "certificate",
                 ) from error
             cause = cause.__cause__ or cause.__context__
+
+
+def _why(error: httpx.RequestError) -> str:
+    reason = f"{type(error).__name__}: {str(error).rstrip('.')}."
+    if isinstance(error, httpx.RemoteProtocolError) and error.request.url.scheme == "http":
+        reason += " If the server has TLS, its URL begins with https://."
+    return reason
 
 
 def _whole(coming: httpx.Response) -> httpx.Response:

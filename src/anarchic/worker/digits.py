@@ -14,7 +14,8 @@ BATCH = 32
 
 
 def is_digits(spec: str) -> bool:
-    return re.fullmatch(r"digits:\d+/\d+", spec) is not None
+    """Whether a part of the digits is meant, and no module of that name."""
+    return re.fullmatch(r"digits(:\d.*)?", spec) is not None
 
 
 def digits_task(spec: str) -> SoftmaxTask:
@@ -23,7 +24,10 @@ def digits_task(spec: str) -> SoftmaxTask:
     >>> digits_task("digits:3/8").layout.names
     ('bias', 'weight')
     """
-    number, workers = map(int, spec.partition(":")[2].split("/"))
+    found = re.fullmatch(r"digits:(\d+)/(\d+)", spec)
+    if found is None:
+        raise ConfigError(f"A part of the digits is named as digits:3/8, 3 of 8; got {spec!r}.")
+    number, workers = int(found[1]), int(found[2])
     if not 1 <= number <= workers:
         raise ConfigError(f"{spec}: workers count from 1 to {workers}, got {number}.")
     data = load_digits()
