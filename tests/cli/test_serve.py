@@ -60,9 +60,24 @@ def test_who_may_push_is_settled_before_a_run_is_begun(refused, first, tmp_path)
     assert not has_run(tmp_path / "run.db")
 
 
+def test_a_run_that_was_not_kept_says_so_when_it_is_replayed(refused, tmp_path):
+    one_step(tmp_path / "run.db", keep_payloads=False, history=1)
+    told = refused(1, "replay", tmp_path / "run.db")
+    assert "dropped its first model and updates: only a run whose server had --keep-pay" in told
+
+
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_run_goes_on_keeping_payloads_as_it_did(anarchic, monkeypatch, tmp_path, kept):
-    store = open_store(tmp_path / "run.db", keep_payloads=kept)
+    one_step(tmp_path / "run.db", keep_payloads=kept)
+    found = []
+    monkeypatch.setattr(serve, "_listen", lambda service, _: found.append(service._store))
+    anarchic("serve", "--store", tmp_path / "run.db", "--open-enrolment", "--port", free_port())
+    assert found[0]._keep_payloads is kept
+
+
+def one_step(path, **how):
+    """A run of one version, made of one update."""
+    store = open_store(path, **how)
     begin(store, RuleSettings(m=1), LAYOUT, np.zeros(2, np.float32))
     digest = hashlib.sha256(b"body").digest()
     new = NewUpdate("ann", "1", digest, 0, 1, 0.1, 0, 1.0, 0.0, b"body")
@@ -70,10 +85,6 @@ def test_a_run_goes_on_keeping_payloads_as_it_did(anarchic, monkeypatch, tmp_pat
     epoch = store.lead()
     store.publish(Publication(epoch, 0, 1, [(receipt.seq, 1)], b"model", b"state"))
     store.close()
-    found = []
-    monkeypatch.setattr(serve, "_listen", lambda service, _: found.append(service._store))
-    anarchic("serve", "--store", tmp_path / "run.db", "--open-enrolment", "--port", free_port())
-    assert found[0]._keep_payloads is kept
 
 
 def free_port():

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from anarchic.cli.help import examples
+from anarchic.errors import RunError
 
 EPILOG = examples(
     "anarchic serve --init model.safetensors --store run.db --keep-payloads  # some time before",
@@ -29,6 +30,11 @@ def replay(
 
     opened = open_store(run, keep_payloads=True, create=False)
     try:
+        if (begun := opened.run()) is not None and begun.version and opened.model(0) is None:
+            raise RunError(
+                f"{run} has dropped its first model and updates: only a run whose server had "
+                "--keep-payloads from the beginning can be replayed."
+            )
         found = fold_again(opened)
     finally:
         opened.close()
