@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 
+from anarchic.server.sql import SqlStore
 from tests.server.live import serving, until
-from tests.server.make import body
+from tests.server.make import DIM, body
 
 FREE = {"per_worker": 1000, "burst": 1000}
 WAIT_S = 0.3
@@ -56,3 +57,29 @@ def test_versions_are_shown_however_many_updates_wait(tmp_path):
 
     asyncio.run(scenario())
     assert 4 <= len(shown) < 32  # 32 updates take a second
+
+
+def test_a_publication_of_afa_cs_writes_what_changed_however_many_workers(tmp_path, monkeypatch):
+    publications = []
+    publish = SqlStore.publish
+
+    def noted(self, publication):
+        publications.append(publication)
+        publish(self, publication)
+
+    monkeypatch.setattr(SqlStore, "publish", noted)
+
+    async def scenario():
+        rules = {"rule": "afa-cs", "m": 1, "cap": 50}
+        async with serving(tmp_path / "run.db", rules=rules) as (service, client):
+            for number in range(60):
+                sent = body(f"w{number:02}", base_version=number)
+                assert (await client.post("/v1/updates", content=sent)).status_code == 202
+                await until(lambda n=number: service.board.newest.version == n + 1)
+
+    asyncio.run(scenario())
+    assert [list(p.rows) for p in publications] == [[f"w{number:02}"] for number in range(60)]
+    assert [list(p.forgotten) for p in publications[49:52]] == [[], ["w00"], ["w01"]]
+    assert {len(row) for p in publications for row in p.rows.values()} == {16 + 4 * DIM}
+    states = [len(p.state) for p in publications]
+    assert max(states) - min(states) <= 8  # another digit of a number, and the file's alignment

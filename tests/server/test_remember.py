@@ -14,6 +14,7 @@ RULES = [
     AfaCd(3),
     AfaCd(3, step=AdamStep()),
     AfaCs(3, rows=TrackedRows),
+    AfaCs(1, cap=3, expire_after=3, rows=TrackedRows),
     Clip(AfaCs(3, rows=TrackedRows), 0.5),
     Carry(AfaCs(3, rows=TrackedRows), ("control",), 4),
 ]
@@ -61,10 +62,39 @@ def test_rows_name_what_the_store_has_not_seen():
     rows.remove("ann")
     changed, removed = rows.changes()
     assert (list(changed), removed) == (["bob"], ["ann"])
-    assert np.frombuffer(changed["bob"], np.float32).tolist() == [2.0] * DIM
+    assert np.frombuffer(changed["bob"][16:], np.float32).tolist() == [2.0] * DIM
 
 
-@pytest.mark.parametrize("fault", ["state", "row", "version"])
+def test_rows_come_back_in_the_order_in_which_their_workers_were_heard():
+    rows, stored = TrackedRows(np.zeros(1, np.float32)), {}
+
+    def publish(*workers, version):
+        for worker in workers:
+            rows.put(worker, np.array([version], np.float32), version)
+        changed, removed = rows.changes()
+        stored.update(changed)
+        for worker in removed:
+            del stored[worker]
+        rows.seen()
+
+    publish("ann", "bob", "cleo", "dan", version=0)
+    rows.remove("cleo")
+    publish("ann", version=1)
+    publish("eve", "dan", version=1)
+    arrays = {worker: np.frombuffer(row, np.uint8) for worker, row in stored.items()}
+    again = rows.unpack(arrays, rows.pack()[1])
+    assert again.pack() == rows.pack()
+    assert again.changes() == ({}, [])
+    again.put("bob", np.array([2], np.float32), 2)
+    found = []
+    while len(again):
+        worker, version = again.longest_silent()
+        found.append((worker, version, again.get(worker).tolist()))
+        again.remove(worker)
+    assert found == [("ann", 1, [1]), ("eve", 1, [1]), ("dan", 1, [1]), ("bob", 2, [2])]
+
+
+@pytest.mark.parametrize("fault", ["state", "row", "size", "version"])
 def test_what_cannot_be_right_is_not_used(fault):
     rule = AfaCs(3, rows=TrackedRows)
     state = stepped(rule)
@@ -75,6 +105,8 @@ def test_what_cannot_be_right_is_not_used(fault):
         written = written[:-1]
     elif fault == "row":
         rows.pop("w1")
+    elif fault == "size":
+        rows["w1"] += b"more"
     else:
         version += 1
     with pytest.raises(StoreCorrupt, match="restore the store"):

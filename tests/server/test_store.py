@@ -414,13 +414,16 @@ def test_damage_is_noticed_and_nothing_is_served_from_it(store: Store, damage: s
         _ = [*store.trace(), store.state(), store.model(1), store.model(8)]
 
 
-def test_a_newer_schema_is_refused(opened: Opener, place: str) -> None:
+@pytest.mark.parametrize(
+    ("number", "remedy"), [(99, "Upgrade anarchic"), (1, "the version that began it")]
+)
+def test_another_schema_is_refused(opened: Opener, place: str, number: int, remedy: str) -> None:
     store = opened()
     assert isinstance(store, SqlStore)
     with store._database.writing() as connection:
-        connection.execute(text("UPDATE store_schema SET number = 99"))
+        connection.execute(text(f"UPDATE store_schema SET number = {number}"))
     store.close()
-    with pytest.raises(StoreError, match="Upgrade anarchic"):
+    with pytest.raises(StoreError, match=remedy):
         open_store(place)
 
 

@@ -36,8 +36,7 @@ def recall(rule: Rule[Any], snapshot: Snapshot, state: bytes, rows: dict[str, by
         arrays |= dict.fromkeys(record["params"], snapshot.params)
         arrays |= {name: np.zeros_like(blank[name]) for name in record["zero"]}
         prefix = _rows_of(template)
-        dtype = snapshot.params.dtype
-        arrays |= {f"{prefix}{w}": np.frombuffer(row, dtype) for w, row in rows.items()}
+        arrays |= {f"{prefix}{w}": np.frombuffer(row, np.uint8) for w, row in rows.items()}
         found = unpack(template, arrays, record["numbers"])
     except (AnarchicError, KeyError, ValueError) as error:
         raise StoreCorrupt(

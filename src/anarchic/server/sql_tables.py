@@ -30,7 +30,7 @@ from anarchic.errors import StoreCorrupt, StoreUnavailable
 if TYPE_CHECKING:
     from anarchic.server.store import Buffer
 
-SCHEMA = 1  # raised when a table changes in a way that older code cannot read
+SCHEMA = 2  # raised when tables, or the bytes in them, change
 
 tables = MetaData()
 # SQLite gives a row number for nothing only to a primary key declared INTEGER.
@@ -169,8 +169,8 @@ def unseal_update(row: Any) -> None:
 def check_schema(number: int | None) -> None:
     if number is None:
         raise StoreCorrupt("The store does not say which schema it has. Restore it from a backup.")
-    if number > SCHEMA:
+    if number != SCHEMA:
+        remedy = "Upgrade anarchic" if number > SCHEMA else "Go on with the version that began it"
         raise StoreUnavailable(
-            f"The store has schema {number}, this version of anarchic knows up to {SCHEMA}. "
-            "Upgrade anarchic."
+            f"The store has schema {number}, this version of anarchic reads {SCHEMA}. {remedy}."
         )

@@ -182,10 +182,6 @@ class SlotRows(ABC):
         worker, (_, version) = next(iter(self._heard.items()))
         return worker, version
 
-    def heard(self) -> dict[str, int]:
-        """Every worker, and the version at which it was last heard; the last heard last."""
-        return {worker: version for worker, (_, version) in self._heard.items()}
-
     def _pack_heard(self) -> tuple[Arrays, Numbers]:
         versions = np.array([version for _, version in self._heard.values()], np.int64)
         return {"heard": versions}, {"workers": list(self._heard)}
