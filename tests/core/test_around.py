@@ -3,9 +3,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from anarchic import AfaCd, AfaCs, Carry, Clip, FedAsync, FedAvg, StalenessDiscount, Updates
+from anarchic import (
+    AfaCd,
+    AfaCs,
+    Carry,
+    Clip,
+    FedAsync,
+    FedAvg,
+    FedBuff,
+    StalenessDiscount,
+    Updates,
+)
 from anarchic.core import around
 from anarchic.core import rule as rule_module
+from anarchic.core.rule import MOST
 from anarchic.errors import ConfigError, StaleUpdate, UpdateRefused
 
 from .make import dump, fold, update, vector
@@ -65,6 +76,29 @@ def test_no_rate_buys_more_than_max_norm():
     rule = Clip(AfaCs(m=1), max_norm=1.0)
     state = rule.receive(rule.init(vector(0.0)), update([1.0], local_lr=1e9))
     assert state.params[0] == pytest.approx(-1.0)
+
+
+BY_STEPS = [FedAvg(m=1), FedAvg(m=1, by_samples=True), FedBuff(m=1), FedAsync(mixing=1.0)]
+
+
+@pytest.mark.parametrize("rule", [AfaCd(m=1), AfaCs(m=1), *BY_STEPS], ids=repr)
+def test_no_number_of_steps_buys_more_than_max_norm(rule):
+    rule = Clip(rule, max_norm=1.0)
+    hostile = update([3.0, 4.0], local_lr=0.5, local_steps=MOST, samples=MOST)
+    state = rule.receive(rule.init(vector(0.0, 0.0)), hostile)
+    np.testing.assert_allclose(state.params, [-0.6, -0.8])
+    block = rule.receive_many(rule.init(vector(0.0, 0.0)), Updates.of([hostile]))
+    assert block.params.tobytes() == state.params.tobytes()
+
+
+@pytest.mark.parametrize("rule", BY_STEPS, ids=repr)
+def test_of_rules_that_count_steps_the_whole_displacement_is_cut(rule):
+    rule = Clip(rule, max_norm=1.0)
+    short = update([0.3, 0.4], local_lr=0.5, local_steps=4, samples=1)  # of length 0.25 a step
+    state = rule.receive(rule.init(vector(0.0, 0.0)), short)
+    np.testing.assert_allclose(state.params, [-0.6, -0.8])
+    state = rule.receive(state, replace(short, base_version=1, local_steps=5))
+    np.testing.assert_allclose(state.params, [-1.2, -1.6])
 
 
 def test_tensors_are_cut_where_they_lie(monkeypatch):

@@ -211,6 +211,28 @@ def test_norm_and_pace_have_their_limits(tmp_path):
     run(scenario())
 
 
+def test_a_claim_of_many_steps_goes_no_further_than_the_bounds(tmp_path):
+    """FedBuff steps by what a worker says it went: K * eta_L * G."""
+    hostile = body("eve", local_steps=2**31 - 1, direction=np.full(DIM, 0.1, np.float32))
+
+    async def scenario():
+        rules = {"rule": "fedbuff", "m": 1, "clip": 0.5}
+        async with serving(tmp_path / "clipped.db", rules=rules) as (service, client):
+            assert (await client.post("/v1/updates", content=hostile)).status_code == 202
+            await until(lambda: service.board.newest.version == 1)
+            moved = service.board.newest.snapshot.params - first_params()
+            assert np.linalg.norm(moved) == pytest.approx(0.5)
+        rules = {"rule": "fedbuff", "m": 1}
+        limits = {"max_norm": 0.5}
+        async with serving(tmp_path / "run.db", rules=rules, limits=limits) as (_, client):
+            answer = await client.post("/v1/updates", content=hostile)
+            assert (answer.status_code, answer.json()["error"]) == (422, "not_finite")
+            modest = body("ann", local_steps=10, direction=np.full(DIM, 0.1, np.float32))
+            assert (await client.post("/v1/updates", content=modest)).status_code == 202
+
+    run(scenario())
+
+
 def test_tokens_say_who_pushes(tmp_path):
     async def scenario():
         store = open_store(tmp_path / "run.db")

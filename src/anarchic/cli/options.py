@@ -90,7 +90,12 @@ OPTIONS: Mapping[str, Option] = {
     "staleness_power": Option(
         _SERVER, "Weigh an update by (1 + tau) ** -P, tau its staleness.", "P", "all alike"
     ),
-    "clip": Option(_SERVER, "Bound eta_L * ||G|| of each update.", "C", "no bound"),
+    "clip": Option(
+        _SERVER,
+        "Bound eta_L * ||G|| of each update (times K where the rule counts it).",
+        "C",
+        "no bound",
+    ),
     "local_rule": _one_of(_WORKERS, "What a local step does", LOCAL_RULES),
     "mu": Option(_WORKERS, "Pull of prox towards the pulled model, mu.", None, "0.1, for prox"),
     "local_options": Option(

@@ -135,7 +135,7 @@ def serve(
     clip: Annotated[
         float | None,
         option(
-            "Bound eta_L * ||G|| of each update: longer ones are shortened.",
+            "Shorten updates whose eta_L * ||G|| (fedbuff: K times that) is larger.",
             "no bound",
             metavar="C",
             rich_help_panel=_FIXED,
@@ -242,7 +242,11 @@ def serve(
     ] = Limits.max_staleness,
     max_norm: Annotated[
         float | None,
-        option("Refuse updates with a larger eta_L * ||G||.", "no limit", rich_help_panel=_LIMITS),
+        option(
+            "Refuse updates with a larger eta_L * ||G|| (fedbuff: K times that).",
+            "no limit",
+            rich_help_panel=_LIMITS,
+        ),
     ] = None,
     updates_per_minute: Annotated[
         float,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anarchic.core.arrays import norms, stack, zeros
 from anarchic.core.rule import Rule, S, check_block, versions_met, vetted
@@ -29,13 +30,21 @@ class Reweighted(ABC, Generic[S]):
 
     @abstractmethod
     def factor(self, staleness: int, length: float) -> float:
-        """What to multiply ``local_lr`` by; ``length`` is the norm of ``local_lr * direction``."""
+        """What to multiply ``local_lr`` by; ``length`` is the norm of what the rule would fold."""
 
     def reweighted(self, block: Updates, staleness: Integers) -> Updates:
         """The block as the rule inside sees it."""
-        lengths = block.local_lrs * norms(block.directions) if self.by_length else 0 * staleness
+        lengths = self.reaches(block) * norms(block.directions) if self.by_length else 0 * staleness
         factors = list(map(self.factor, staleness.tolist(), lengths.tolist()))
         return replace(block, local_lrs=block.local_lrs * np.array(factors, np.float64))
+
+    def reaches(self, block: Updates) -> NDArray[np.float64]:
+        """The reach of every update of a block."""
+        columns = (block.local_lrs.tolist(), block.local_steps.tolist())
+        return np.fromiter(map(self.reach, *columns), np.float64, len(block))
+
+    def reach(self, local_lr: float, local_steps: int) -> float:
+        return self.rule.reach(local_lr, local_steps)
 
     @property
     def m(self) -> int:
@@ -53,8 +62,9 @@ class Reweighted(ABC, Generic[S]):
             extras=frozenset(update.extras),
             measured=self.by_length,
         )
-        rate = float(update.local_lr)
-        factor = self.factor(state.version - update.base_version, rate * (seen.norm or 0.0))
+        rate, steps = float(update.local_lr), int(update.local_steps)
+        length = self.reach(rate, steps) * (seen.norm or 0.0)
+        factor = self.factor(state.version - update.base_version, length)
         return self.rule.receive(state, replace(seen, local_lr=rate * factor))
 
     def receive_many(self, state: S, block: Updates) -> S:
@@ -97,11 +107,12 @@ class StalenessDiscount(Reweighted[S]):
 @final
 @dataclass(frozen=True)
 class Clip(Reweighted[S]):
-    """No update reaches further than ``max_norm``: norm(local_lr * direction) <= max_norm.
+    """No update reaches further than ``max_norm``, whatever rate and steps its worker claims.
 
-    It bounds what one update can do to a step of ``AfaCd`` or ``AfaCs``, whatever rate its worker
-    claims. ``FedAvg``, ``FedBuff`` and ``FedAsync`` step by ``local_steps`` times as much, and
-    ``FedAvg(by_samples=True)`` also weighs by samples: there those claims need a bound as well.
+    It bounds the norm of what the rule takes the mean of: of ``local_lr * direction`` in ``AfaCd``
+    and ``AfaCs``, of ``local_steps`` times that in ``FedAvg``, ``FedBuff`` and ``FedAsync``, before
+    they discount it. ``FedAvg(by_samples=True)`` weighs it by the samples that are claimed: no
+    step is longer for that, but it may be all of one worker.
     """
 
     max_norm: float = 1.0
@@ -117,13 +128,13 @@ class Clip(Reweighted[S]):
         if isinstance(block.directions, np.ndarray):
             return super().reweighted(block, staleness)
         # Of tensors the direction is scaled: a rate is the host's, which would wait for the norm.
-        scales = stack(list(map(self._scale, block.directions, block.local_lrs.tolist())))
+        scales = stack(list(map(self._scale, block.directions, self.reaches(block).tolist())))
         scaled = block.directions * scales.to(block.directions.dtype)
         return replace(block, directions=scaled)
 
-    def _scale(self, direction: Any, local_lr: float) -> Any:
+    def _scale(self, direction: Any, reach: float) -> Any:
         """(1,) ``factor``, where the direction lies."""
-        length = local_lr * direction.double().square().sum(0, keepdim=True).sqrt()
+        length = reach * direction.double().square().sum(0, keepdim=True).sqrt()
         return (self.max_norm / length).clamp(max=1)
 
 
@@ -203,6 +214,9 @@ class Carry(Generic[S]):
             if row + 1 >= due and (row + 1 - due) % self.m == 0:
                 state = self._publish(state)
         return state
+
+    def reach(self, local_lr: float, local_steps: int) -> float:
+        return self.rule.reach(local_lr, local_steps)
 
     def due(self, state: CarryState[S]) -> int:
         return self.rule.due(state.inner)

@@ -61,6 +61,9 @@ class Rule(Protocol[S]):
     def m(self) -> int:
         """How many updates make a step."""
 
+    def reach(self, local_lr: float, local_steps: int) -> float:
+        """What the rule multiplies a fresh update's direction by before it takes the mean."""
+
     def due(self, state: S) -> int:
         """How many more updates until the next step; at least 1."""
 

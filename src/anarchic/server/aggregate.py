@@ -82,6 +82,9 @@ class Aggregator:
     def m(self) -> int:
         return self._rule.m
 
+    def reach(self, local_lr: float, local_steps: int) -> float:
+        return self._rule.reach(local_lr, local_steps)
+
     @property
     def leads(self) -> bool:
         return self._epoch is not None

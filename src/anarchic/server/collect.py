@@ -14,7 +14,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from anarchic import wire
-from anarchic.core.rule import vetted
+from anarchic.core.rule import Vetted, vetted
 from anarchic.core.types import Layout, Update
 from anarchic.errors import NotFinite, StaleUpdate, StoreError
 from anarchic.server.aggregate import Aggregator
@@ -158,12 +158,7 @@ class Collector:
             extras=extras,
             measured=True,
         )
-        norm = update.local_lr * (seen.norm or 0.0)
-        if self._limits.max_norm is not None and norm > self._limits.max_norm:
-            raise NotFinite(
-                f"The update of worker {update.worker!r} has norm {norm:g}; this server takes "
-                f"norms up to {self._limits.max_norm:g}."
-            )
+        self._check_length(seen)
         new = NewUpdate(
             worker=update.worker,
             id=update.id,
@@ -172,11 +167,20 @@ class Collector:
             local_steps=update.local_steps,
             local_lr=update.local_lr,
             samples=update.samples,
-            norm=norm,
+            norm=update.local_lr * (seen.norm or 0.0),
             received_s=time.time(),
             body=body,
         )
         return Checked(new, seen)
+
+    def _check_length(self, seen: Vetted) -> None:
+        most = self._limits.max_norm
+        length = self._aggregator.reach(seen.local_lr, seen.local_steps) * (seen.norm or 0.0)
+        if most is not None and length > most:
+            raise NotFinite(
+                f"The update of worker {seen.worker!r} has norm {length:g}; this server takes "
+                f"norms up to {most:g}."
+            )
 
     async def _check_known(self, base_version: int) -> None:
         """A version newer than ours is another replica's, published just now, or an invention."""

@@ -83,7 +83,7 @@ class Limits:
 
     per_worker: int | None = None  # waiting for a step; None: half of m, rounded up; all if alone
     max_staleness: int = 1_000  # versions
-    max_norm: float | None = None  # of local_lr * direction
+    max_norm: float | None = None  # of what the rule takes the mean of: see ``Clip``
     updates_per_minute: float = 6_000.0  # of one worker
     burst: int = 100  # that it may send at once
     bodies: int = 8  # read at the same time, beyond their first piece

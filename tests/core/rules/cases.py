@@ -81,6 +81,8 @@ RULES = [
     Case("clip afa_cd", Clip(AfaCd(m=4), max_norm=1.0)),
     Case("clip afa_cs", Clip(AfaCs(m=3), max_norm=1.0)),
     Case("clip fedavg", Clip(FedAvg(m=4), max_norm=1.0), fresh=True),
+    Case("clip fedbuff", Clip(FedBuff(m=4), max_norm=1.0), shared_optimum=True),
+    Case("clip fedasync", Clip(FedAsync(history=4), max_norm=1.0), shared_optimum=True),
     Case("clip discount", Clip(StalenessDiscount(AfaCd(m=4)), 1.0), shared_optimum=True),
     Case("carry afa_cd", Carry(AfaCd(m=4), ("control",), population=4), fresh=True, **CONTROL),
     Case("carry afa_cs", Carry(AfaCs(m=4), ("control",), population=4), fresh=True, **CONTROL),

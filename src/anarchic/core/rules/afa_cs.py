@@ -124,6 +124,9 @@ class AfaCs:
             state.total[:] = 0  # not the rounding that the last row leaves behind
         return state
 
+    def reach(self, local_lr: float, local_steps: int) -> float:
+        return local_lr
+
     def due(self, state: AfaCsState) -> int:
         return self.m - state.count
 

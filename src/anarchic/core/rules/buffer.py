@@ -47,8 +47,12 @@ class BufferedRule(ABC):
         check_settings(type(self).__name__, self.m, self.server_lr)
 
     @abstractmethod
+    def reach(self, local_lr: float, local_steps: int) -> float:
+        """See ``Rule``."""
+
     def coefficient(self, local_lr: float, local_steps: int, staleness: int) -> float:
         """What the direction of an update is multiplied by before the mean is taken."""
+        return self.reach(local_lr, local_steps)
 
     def coefficients(self, block: Updates, staleness: Integers) -> Floats:
         """The coefficient of every update of a block, to the same bits."""
