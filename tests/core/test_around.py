@@ -59,6 +59,27 @@ def test_the_power_must_not_be_negative(power):
         StalenessDiscount(AfaCd(m=1), power)
 
 
+@pytest.mark.parametrize("rule", [AfaCd(m=2), AfaCs(m=2), FedBuff(m=2)], ids=repr)
+@pytest.mark.parametrize("local_lr", [5e-324, 1.0])
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda rule: StalenessDiscount(rule, power=2000.0),
+        lambda rule: Clip(rule, max_norm=5e-324),
+        lambda rule: Clip(StalenessDiscount(rule, power=2000.0), max_norm=5e-324),
+    ],
+    ids=["discount", "clip", "both"],
+)
+def test_an_update_that_weighs_next_to_nothing_counts_all_the_same(rule, local_lr, around):
+    rule = around(rule)
+    block = [update([0.0], "b"), update([0.0], "b"), update([8.0], local_lr=local_lr)]
+    state = fold(rule, rule.init(vector(4.0)), block)  # the third is one version late
+    assert (state.version, rule.due(state)) == (1, 1)
+    assert rule.receive(state, update([0.0], "b", base_version=1)).params[0] == 4.0
+    again = rule.receive_many(rule.init(vector(4.0)), Updates.of(block))
+    assert (again.version, rule.due(again)) == (1, 1)
+
+
 # Clip
 
 

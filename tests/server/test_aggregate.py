@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
+
 from anarchic.server.sql import SqlStore
 from tests.server.live import serving, until
 from tests.server.make import DIM, body
@@ -83,3 +85,17 @@ def test_a_publication_of_afa_cs_writes_what_changed_however_many_workers(tmp_pa
     assert {len(row) for p in publications for row in p.rows.values()} == {16 + 4 * DIM}
     states = [len(p.state) for p in publications]
     assert max(states) - min(states) <= 8  # another digit of a number, and the file's alignment
+
+
+@pytest.mark.parametrize("rules", [{"staleness_power": 2.0}, {"clip": 5e-324}], ids=str)
+def test_an_update_that_weighs_next_to_nothing_is_not_lost(tmp_path, rules):
+    """Multiplied by its factor its rate rounds to nothing, which a rule refuses."""
+
+    async def scenario():
+        async with serving(tmp_path / "run.db", rules={"m": 1, **rules}) as (service, client):
+            for number, local_lr in enumerate((0.1, 5e-324, 5e-324)):
+                sent = body("ann", str(number), local_lr=local_lr)
+                assert (await client.post("/v1/updates", content=sent)).status_code == 202
+                await until(lambda n=number: service.board.newest.version == n + 1)
+
+    asyncio.run(scenario())

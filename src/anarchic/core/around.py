@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import ulp
 from typing import Any, ClassVar, Generic, final
 
 import numpy as np
@@ -19,6 +20,8 @@ from anarchic.core.arrays import norms, stack, zeros
 from anarchic.core.rule import Rule, S, check_block, versions_met, vetted
 from anarchic.core.types import EMPTY, Integers, Update, Updates, Vector
 from anarchic.errors import ConfigError
+
+LEAST = ulp(0.0)  # a rate: one of nothing would be refused, and what was accepted must count
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,8 @@ class Reweighted(ABC, Generic[S]):
         """The block as the rule inside sees it."""
         lengths = self.reaches(block) * norms(block.directions) if self.by_length else 0 * staleness
         factors = list(map(self.factor, staleness.tolist(), lengths.tolist()))
-        return replace(block, local_lrs=block.local_lrs * np.array(factors, np.float64))
+        rates = block.local_lrs * np.array(factors, np.float64)
+        return replace(block, local_lrs=np.maximum(rates, LEAST))
 
     def reaches(self, block: Updates) -> NDArray[np.float64]:
         """The reach of every update of a block."""
@@ -65,7 +69,7 @@ class Reweighted(ABC, Generic[S]):
         rate, steps = float(update.local_lr), int(update.local_steps)
         length = self.reach(rate, steps) * (seen.norm or 0.0)
         factor = self.factor(state.version - update.base_version, length)
-        return self.rule.receive(state, replace(seen, local_lr=rate * factor))
+        return self.rule.receive(state, replace(seen, local_lr=max(rate * factor, LEAST)))
 
     def receive_many(self, state: S, block: Updates) -> S:
         versions = _versions(self.rule, state, block)
