@@ -35,6 +35,8 @@ def test_options_reach_the_rule_and_its_step():
         ({"rule_options": {"power": 1.0}}, "AfaCd has no option 'power' here; it has none"),
         ({"rule": "afa-cs", "rule_options": {"rows": "int8"}}, "no option 'rows' here"),
         ({"rule": "afa-cs", "rule_options": {"cap": 9}}, "no option 'cap' here; it has population"),
+        ({"rule": "afa-cs", "rule_options": {"population": 9}}, "add --cap 9, got cap=None"),
+        ({"rule": "afa-cs", "rule_options": {"population": 9}, "cap": 10}, "add --cap 9"),
         ({"server_options": {"beta": 0.5}}, "SgdStep has no option 'beta'"),
     ],
 )

@@ -57,9 +57,19 @@ class RuleSettings:
                     raise ConfigError(f"{self.rule} remembers nobody: leave {name} out.")
                 own[name] = value
         rule: Rule[Any] = _with(kind, own, self.rule_options)
+        self._check_population()
         if self.staleness_power is not None:
             rule = StalenessDiscount(rule, self.staleness_power)
         return rule if self.clip is None else Clip(rule, self.clip)
+
+    def _check_population(self) -> None:
+        """Nobody can be one worker too many once an update is accepted."""
+        most = self.rule_options.get("population")
+        if most is not None and not (self.cap is not None and self.cap <= most):
+            raise ConfigError(
+                f"A server that divides by a population of {most} remembers no more workers than "
+                f"that: add --cap {most}, got cap={self.cap}."
+            )
 
 
 def _with(kind: Callable[..., Any], own: Mapping[str, Any], options: Mapping[str, Any]) -> Any:

@@ -103,9 +103,10 @@ def test_a_newcomer_beyond_the_cap_takes_the_place_of_the_longest_silent():
         assert (set(state.rows.pack()[1]["workers"]), state.params[0]) == (rows, param)
 
 
+@pytest.mark.parametrize("population", [None, 3])  # nobody is refused: the cap keeps to it
 @pytest.mark.parametrize("m", [1, 2, 3, 10])
-def test_a_block_beyond_the_cap_is_folded_as_one_by_one(m):
-    rule = AfaCs(m=m, cap=3)
+def test_a_block_beyond_the_cap_is_folded_as_one_by_one(m, population):
+    rule = AfaCs(m=m, cap=3, population=population)
     updates = [update([float(i)], name) for i, name in enumerate("abcadbeafghaab")]
     block = rule.receive_many(rule.init(vector(0.0)), Updates.of(updates))
     assert dump(block) == dump(fold(rule, rule.init(vector(0.0)), updates))

@@ -98,7 +98,7 @@ class AfaCs:
         return self._replace(state, [(update.worker, float(update.local_lr), update.direction)])
 
     def receive_many(self, state: AfaCsState, block: Updates) -> AfaCsState:
-        """As in ``Rule``; room that expiry or ``cap`` would make for M is not counted on."""
+        """As in ``Rule``; room that expiry would make for M is not counted on."""
         versions = versions_met(state.version, state.count, self.m, len(block))
         check_block(block, params=state.params, versions=versions, oldest=0 * versions)
         self._check_room(state, block.workers)
@@ -175,8 +175,10 @@ class AfaCs:
             self.forget(state, state.rows.longest_silent()[0])
 
     def _check_room(self, state: AfaCsState, workers: Sequence[str]) -> None:
-        """Refuse a worker beyond the M that the mean is over."""
+        """Refuse a worker beyond the M that the mean is over, unless ``cap`` keeps them to M."""
         if self.population is None or len(state.rows) + len(workers) <= self.population:
+            return
+        if self.cap is not None and self.cap <= self.population:
             return
         newcomers = {worker for worker in workers if state.rows.get(worker) is None}
         if len(state.rows) + len(newcomers) > self.population:
