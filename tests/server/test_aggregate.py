@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import asynccontextmanager
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from anarchic.server.sql import SqlStore
+from anarchic.server import service as service_module
+from anarchic.server.auth import new_token
+from anarchic.server.replay import replay
+from anarchic.server.sql import SqlStore, open_store
 from tests.server.live import serving, until
-from tests.server.make import DIM, body
+from tests.server.make import DIM, begun, body, first_params
 
 FREE = {"per_worker": 1000, "burst": 1000}
 WAIT_S = 0.3
@@ -99,3 +105,88 @@ def test_an_update_that_weighs_next_to_nothing_is_not_lost(tmp_path, rules):
                 await until(lambda n=number: service.board.newest.version == n + 1)
 
     asyncio.run(scenario())
+
+
+@pytest.fixture
+def revocable(tmp_path, monkeypatch):
+    """A run of AFA-CS whose workers have tokens, and a store beside the server's."""
+    monkeypatch.setattr(service_module, "ACCOUNTS_S", 0.02)
+    path = tmp_path / "run.db"
+    store = open_store(path, keep_payloads=True)
+    tokens = {}
+    for worker in ("ann", "bob", "cleo"):
+        tokens[worker], account = new_token(worker)
+        store.put_account(account)
+
+    def revoke(worker):
+        store.put_account(replace(store.accounts()[worker], revoked=True))
+
+    @asynccontextmanager
+    async def pushing():
+        async with serving(path, open_enrolment=False) as (service, client):
+
+            async def push(worker, id, direction, version=None):
+                """Direction * 0.1 in every coordinate; waits for ``version`` where one comes."""
+                sent = body(worker, id, direction=np.full(DIM, direction, np.float32))
+                token = {"authorization": f"Bearer {tokens[worker]}"}
+                answer = await client.post("/v1/updates", content=sent, headers=token)
+                assert answer.status_code == 202
+                if version is not None:
+                    await until(lambda: service.board.newest.version == version)
+
+            def moved():
+                """How far the model has come from its first parameters."""
+                return (first_params() - service.board.newest.snapshot.params).tolist()
+
+            async def noticed(worker):
+                token = {"authorization": f"Bearer {tokens[worker]}"}
+                async with asyncio.timeout(5):
+                    while (await client.get("/v1/model", headers=token)).status_code != 403:
+                        await asyncio.sleep(0.02)
+
+            yield push, moved, noticed
+
+    yield store, revoke, pushing
+    store.close()
+
+
+def test_a_revoked_worker_weighs_in_no_further_round(revocable):
+    store, revoke, pushing = revocable
+    begun(store, rule="afa-cs", m=1, clip=1e6)
+
+    async def scenario():
+        async with pushing() as (push, moved, noticed):
+            await push("ann", "1", 30.0, version=1)  # moves by 3
+            await push("bob", "1", 10.0, version=2)  # by the mean of 3 and 1
+            revoke("ann")
+            await noticed("ann")
+            await push("bob", "2", 20.0, version=3)  # by 2, of bob alone
+            assert moved() == pytest.approx([7.0] * DIM, rel=1e-6)
+        async with pushing() as (push, moved, _):
+            await push("bob", "3", 10.0, version=4)
+            assert moved() == pytest.approx([8.0] * DIM, rel=1e-6)
+
+    asyncio.run(scenario())
+    assert (list(store.state()[1]), store.revoked()) == (["bob"], {2: ["ann"]})
+    assert replay(store).equal
+
+
+def test_what_a_revoked_worker_had_sent_weighs_once_whenever_the_server_ends(revocable):
+    store, revoke, pushing = revocable
+    begun(store, rule="afa-cs", m=2)
+
+    async def scenario():
+        async with pushing() as (push, _, _):
+            await push("ann", "1", 30.0)  # accepted, in no version
+        revoke("ann")
+        async with pushing() as (push, moved, _):
+            await push("bob", "1", 10.0, version=1)
+            assert moved() == pytest.approx([2.0] * DIM, rel=1e-6)  # the mean of 3 and 1
+            await push("bob", "2", 10.0)  # ann's row is dropped, and no version says so yet
+        async with pushing() as (push, moved, _):
+            await push("cleo", "1", 30.0, version=2)
+            assert moved() == pytest.approx([4.0] * DIM, rel=1e-6)  # of 1 and 3, bob's and cleo's
+
+    asyncio.run(scenario())
+    assert (sorted(store.state()[1]), store.revoked()) == (["bob", "cleo"], {1: ["ann"]})
+    assert replay(store).equal

@@ -161,6 +161,14 @@ def test_bodies_stay_where_they_are_to_be_kept(opened: Opener) -> None:
     assert queued(store, 9) == []
 
 
+def test_whose_rows_were_dropped_is_told_by_version_and_name(store: Store) -> None:
+    epoch = led(store)
+    assert store.revoked() == {}
+    store.publish(next_version(store, epoch, [], revoked=[(0, "b"), (0, "B"), (0, "a")]))
+    store.publish(next_version(store, epoch, [], revoked=[(1, "a")]))
+    assert store.revoked() == {0: ["B", "a", "b"], 1: ["a"]}
+
+
 def test_rows_are_replaced_and_forgotten_with_the_version(store: Store) -> None:
     epoch = led(store)
     store.publish(next_version(store, epoch, [], rows={"a": b"1", "b": b"2"}))

@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -22,7 +22,7 @@ from anarchic.core.types import Layout, Snapshot, Update
 from anarchic.errors import Deposed, StoreCorrupt, StoreError, UpdateRefused
 from anarchic.server.board import Board
 from anarchic.server.log import Log
-from anarchic.server.remember import encode, recall, remember, tracked_rows
+from anarchic.server.remember import encode, forget, recall, remember, tracked_rows
 from anarchic.server.store import Publication, Store
 
 MOST_QUEUED = 32  # updates held in memory; more are read back from the store when their turn comes
@@ -55,6 +55,9 @@ class Aggregator:
         self._most_queued = max(2, min(MOST_QUEUED, QUEUED_BYTES // (4 * layout.dim)))
         self._taken: set[int] = set()  # seqs in the queue or folded since the last publication
         self._folded: list[tuple[int, int, str]] = []  # (seq, version, worker) since then
+        self._revoked: frozenset[str] = frozenset()  # workers
+        self._suspects: set[str] = set()  # those of them that may have rows
+        self._dropped: list[tuple[int, str]] = []  # (version, worker) since the last publication
         self._oldest_s: float | None = None  # when the oldest update of the buffer was folded
         self._published_s = 0.0
         self._asked_s = float("-inf")  # when it last asked whether it may lead
@@ -104,6 +107,12 @@ class Aggregator:
                 else:
                     self._leave(seq)
             self._wake.notify()
+
+    def revoke(self, workers: Iterable[str]) -> None:
+        """Say who is not trusted any more: their rows are dropped before the next round."""
+        with self._wake:
+            self._revoked = frozenset(workers)
+            self._suspects = set(self._revoked)
 
     def look(self) -> None:
         """The store may hold updates that were not offered."""
@@ -194,6 +203,8 @@ class Aggregator:
             self._queue.clear()
             self._taken.clear()
             self._folded.clear()
+            self._dropped.clear()
+            self._suspects = set(self._revoked)
             self._leave(0)
         self._oldest_s = None
         with self.handover:
@@ -252,15 +263,28 @@ class Aggregator:
             self._queue = deque(sorted([*read, *self._queue], key=lambda queued: queued[0]))
 
     def _fold(self, seq: int, update: Update) -> None:
+        self._drop_suspects()
         before = self._state.version
         try:
             self._state = self._rule.receive(self._state, update)
         except UpdateRefused as error:  # it was checked when it was accepted; go on all the same
             self._log("refused_late", worker=update.worker, reason=str(error))
+        if update.worker in self._revoked:  # what it sent before weighs in one step and no more
+            with self._wake:
+                self._suspects.add(update.worker)
         self._folded.append((seq, before + 1, update.worker))
         self._oldest_s = self._oldest_s or time.monotonic()
         if self._state.version > before and not self._in_a_hurry():
             self._publish()
+
+    def _drop_suspects(self) -> None:
+        """Only where a round begins: that is a place which a replay finds again."""
+        if not self._suspects or self._rule.due(self._state) < self._rule.m:
+            return
+        with self._wake:
+            suspects, self._suspects = self._suspects, set()
+        version = self._state.version
+        self._dropped += [(version, w) for w in sorted(suspects) if forget(self._state, w)]
 
     def _in_a_hurry(self) -> bool:
         """Whether the next step is waiting already, and the last publication was just now."""
@@ -295,6 +319,7 @@ class Aggregator:
             state=remember(self._state),
             rows=changed,
             forgotten=removed,
+            revoked=[*self._dropped],
         )
         self._insist(lambda: self._store.publish(publication))
         if rows is not None:
@@ -302,6 +327,7 @@ class Aggregator:
         self._taken.difference_update(seq for seq, _, _ in self._folded)
         folded = Counter(worker for _, _, worker in self._folded)
         self._folded.clear()
+        self._dropped.clear()
         self._oldest_s, self._published_s = None, time.monotonic()
         snapshot = Snapshot(self._state.version, self._state.params, self._state.extras)
         self.on_folded(folded)  # first: whoever sees the version may push again

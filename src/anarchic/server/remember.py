@@ -12,6 +12,7 @@ import numpy as np
 
 from anarchic import wire
 from anarchic.core.rule import Rule
+from anarchic.core.rules import AfaCs
 from anarchic.core.saving import pack, unpack
 from anarchic.core.types import Layout, Snapshot, Vector
 from anarchic.errors import AnarchicError, StoreCorrupt
@@ -52,12 +53,23 @@ def recall(rule: Rule[Any], snapshot: Snapshot, state: bytes, rows: dict[str, by
 
 def tracked_rows(state: Any) -> TrackedRows | None:
     """The rows inside a state, however many wrappers are around it."""
-    while state is not None:
-        rows = getattr(state, "rows", None)
-        if isinstance(rows, TrackedRows):
-            return rows
+    holder = _holder(state)
+    return holder if holder is None else holder.rows
+
+
+def forget(state: Any, worker: str) -> bool:
+    """Drop a worker's row; whether there was one."""
+    holder = _holder(state)
+    if holder is None or holder.rows.get(worker) is None:
+        return False
+    AfaCs.forget(holder, worker)
+    return True
+
+
+def _holder(state: Any) -> Any:  # an AfaCsState, or None
+    while state is not None and not isinstance(getattr(state, "rows", None), TrackedRows):
         state = getattr(state, "inner", None)
-    return None
+    return state
 
 
 def _rows_of(state: Any) -> str:

@@ -13,6 +13,7 @@ from anarchic import wire
 from anarchic.core.rule import Rule
 from anarchic.errors import RunError, UpdateRefused
 from anarchic.participation.timetable import Timetable, running_numbers
+from anarchic.server.remember import forget
 from anarchic.server.service import stored_layout, stored_rules
 from anarchic.server.store import Folded, Store
 
@@ -36,7 +37,7 @@ def replay(store: Store, progress: Callable[[int], None] = lambda count: None) -
     layout, rule = stored_layout(run), stored_rules(run).build()
     _, snapshot, _ = wire.decode_snapshot(first)
     _, published, _ = wire.decode_snapshot(newest)
-    state = rule.init(snapshot.params)
+    state, revoked = rule.init(snapshot.params), store.revoked()
     count = 0
     for folded in store.trace():
         if folded.order is None or folded.version is None:
@@ -45,6 +46,8 @@ def replay(store: Store, progress: Callable[[int], None] = lambda count: None) -
             break
         # A version that a timer made has fewer updates than m.
         state = _up_to(rule, state, folded.version - 1)
+        for worker in revoked.pop(state.version, ()):
+            forget(state, worker)
         body = store.body(folded.seq)
         if body is None:
             raise RunError(

@@ -277,5 +277,7 @@ class Service:
         """Only if any has changed: there may be many, and this is asked every second."""
         mark = self._store.accounts_mark()
         if mark != self._accounts_mark:
-            self._accounts = self._store.accounts()
+            accounts = self._store.accounts()
+            self.aggregator.revoke(a.worker for a in accounts.values() if a.revoked)
+            self._accounts = accounts
             self._accounts_mark = mark

@@ -12,7 +12,9 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields
+from itertools import groupby
 from math import isfinite
+from operator import itemgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol, final
@@ -266,6 +268,9 @@ class SqlStore:
             self._put_state(connection, run, p.state)
             self._put_rows(connection, p.rows)
             _delete_each(connection, t.rows.c.worker, p.forgotten)
+            if p.revoked:
+                dropped = [{"version": version, "worker": worker} for version, worker in p.revoked]
+                connection.execute(self._insert(t.revoked), dropped)
             self._database.announce(connection)
 
     def _step(self, connection: Connection, p: Publication) -> Run:
@@ -356,6 +361,13 @@ class SqlStore:
         return t.unseal(_state_of(run), states[0].body, states[0].seal), {
             row.worker: t.unseal(f"row of {row.worker}", row.body, row.seal) for row in rows
         }
+
+    def revoked(self) -> dict[int, list[str]]:
+        with self._database.reading() as connection:
+            found = sorted(
+                (row.version, row.worker) for row in _rows(connection, select(t.revoked))
+            )
+        return {v: [w for _, w in rows] for v, rows in groupby(found, key=itemgetter(0))}
 
     def trace(self) -> Iterator[Folded]:
         u = t.updates.c

@@ -109,6 +109,13 @@ rows = Table(
     Column("body", LargeBinary, nullable=False),
 )
 
+revoked = Table(
+    "revoked",
+    tables,
+    Column("version", Number, primary_key=True, autoincrement=False),
+    Column("worker", Text, primary_key=True),
+)
+
 workers = Table(
     "workers",
     tables,

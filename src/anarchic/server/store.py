@@ -73,6 +73,9 @@ class Publication:
     state: bytes  # the rule's state without parameters and rows
     rows: Mapping[str, bytes] = field(default_factory=dict)  # changed rows of AFA-CS, by worker
     forgotten: Sequence[str] = ()  # workers whose rows are gone
+    # (version, worker): the row was dropped before any update after that version was folded, since
+    # the worker was revoked. The rule knows nothing of it, so a replay must be told.
+    revoked: Sequence[tuple[int, str]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,9 @@ class Store(Protocol):
 
     def state(self) -> tuple[bytes, dict[str, bytes]]:
         """The rule's state at the newest version, and its rows by worker."""
+
+    def revoked(self) -> dict[int, list[str]]:
+        """Whose rows were dropped after which version, as publications said; sorted by name."""
 
     def trace(self) -> Iterator[Folded]:
         """Every accepted update: the folded ones in their order, then the others by ``seq``."""

@@ -114,7 +114,8 @@ class AfaCs:
             done = some.stop
         return state
 
-    def forget(self, state: AfaCsState, worker: str) -> AfaCsState:
+    @staticmethod
+    def forget(state: AfaCsState, worker: str) -> AfaCsState:
         """Drop a worker's row, as on revocation; the next step is without it."""
         row = state.rows.get(worker)
         if row is not None:
