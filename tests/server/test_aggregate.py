@@ -11,11 +11,15 @@ import numpy as np
 import pytest
 
 from anarchic.server import service as service_module
+from anarchic.server.aggregate import Aggregator
 from anarchic.server.auth import new_token
+from anarchic.server.board import Board
 from anarchic.server.replay import replay
+from anarchic.server.service import begin
+from anarchic.server.settings import RuleSettings
 from anarchic.server.sql import SqlStore, open_store
 from tests.server.live import serving, until
-from tests.server.make import DIM, begun, body, first_params
+from tests.server.make import DIM, LAYOUT, begun, body, first_params
 
 FREE = {"per_worker": 1000, "burst": 1000}
 WAIT_S = 0.3
@@ -190,3 +194,16 @@ def test_what_a_revoked_worker_had_sent_weighs_once_whenever_the_server_ends(rev
     asyncio.run(scenario())
     assert (sorted(store.state()[1]), store.revoked()) == (["bob", "cleo"], {1: ["ann"]})
     assert replay(store).equal
+
+
+def test_a_follower_makes_room_for_updates_before_it_shows_the_version_that_took_them(tmp_path):
+    store = open_store(tmp_path / "run.db")
+    rules = RuleSettings()
+    begin(store, rules, LAYOUT, first_params())
+    board = Board("run", 1)
+    follower = Aggregator(store, rules.build(), LAYOUT, board, lambda event, **facts: None)
+    shown = []
+    follower.on_elsewhere = lambda waiting: shown.append(board.has_one)
+    follower._catch_up()
+    assert (shown, board.has_one) == ([False], True)
+    store.close()

@@ -173,6 +173,8 @@ class Aggregator:
 
     def _catch_up(self) -> None:
         run = self._store.run()
+        with self.handover:
+            self._waiting()  # first: whoever sees the version may push again
         if run is not None and not (
             self._board.has_one and run.version <= self._board.newest.version
         ):
@@ -180,8 +182,6 @@ class Aggregator:
             if body is not None:
                 _, snapshot, _ = wire.decode_snapshot(body)
                 self._board.post(snapshot, body)
-        with self.handover:
-            self._waiting()
 
     def _waiting(self) -> list[tuple[int, str]]:
         """What waits for a step, wherever it was accepted: whoever pushes to several replicas
@@ -198,7 +198,6 @@ class Aggregator:
             raise StoreCorrupt("The store has no model of its newest version: restore it.")
         _, snapshot, _ = wire.decode_snapshot(body)
         self._state = recall(self._rule, snapshot, *self._store.state())
-        self._board.post(snapshot, body)
         with self._wake:
             self._queue.clear()
             self._taken.clear()
@@ -209,6 +208,7 @@ class Aggregator:
         self._oldest_s = None
         with self.handover:
             self._waiting()
+        self._board.post(snapshot, body)
 
     def _lead(self) -> None:
         update = self._next()
