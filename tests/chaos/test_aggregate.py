@@ -9,7 +9,8 @@ import pytest
 from anarchic.errors import ConfigError, StoreUnavailable
 from anarchic.server.aggregate import READ_AT_ONCE
 from anarchic.server.service import open_run
-from anarchic.server.sql import SqlStore, open_store
+from anarchic.server.sql import open_store
+from anarchic.server.sql_store import SqlStore
 from tests.chaos.servers import write_model
 from tests.server.live import serving, until
 from tests.server.make import LAYOUT, body

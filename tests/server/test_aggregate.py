@@ -17,7 +17,8 @@ from anarchic.server.board import Board
 from anarchic.server.replay import replay
 from anarchic.server.service import begin
 from anarchic.server.settings import RuleSettings
-from anarchic.server.sql import SqlStore, open_store
+from anarchic.server.sql import open_store
+from anarchic.server.sql_store import SqlStore
 from tests.server.live import serving, until
 from tests.server.make import DIM, LAYOUT, begun, body, first_params
 

@@ -8,7 +8,8 @@ import pytest
 
 from anarchic import wire
 from anarchic.server.auth import new_token
-from anarchic.server.sql import SqlStore, open_store
+from anarchic.server.sql import open_store
+from anarchic.server.sql_store import SqlStore
 from tests.server.live import serving, until
 from tests.server.make import DIM, LAYOUT, begun, body, first_params, update
 

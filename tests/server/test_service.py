@@ -11,7 +11,8 @@ from anarchic.server import service as service_module
 from anarchic.server.auth import new_token
 from anarchic.server.service import Service, check_alone, open_run, stored_layout, stored_rules
 from anarchic.server.settings import ServerSettings
-from anarchic.server.sql import SqlStore, open_store
+from anarchic.server.sql import open_store
+from anarchic.server.sql_store import SqlStore
 from tests.server.live import serving
 from tests.server.make import LAYOUT, begun, first_params
 

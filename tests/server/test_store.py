@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import text
 
 from anarchic.errors import ConfigError, Deposed, StoreCorrupt, StoreError
-from anarchic.server.sql import SqlStore, open_store
+from anarchic.server.sql import open_store
+from anarchic.server.sql_store import SqlStore
 from anarchic.server.store import Account, Run, Store
 from tests.server.conftest import Opener
 from tests.server.stored import new, next_version, queued
@@ -107,7 +108,7 @@ def test_the_trace_tells_everything_in_the_order_of_folding(store: Store) -> Non
 def test_a_trace_is_of_one_moment_though_it_is_read_in_pieces(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("anarchic.server.sql.TRACE_CHUNK", 2)
+    monkeypatch.setattr("anarchic.server.sql_store.TRACE_CHUNK", 2)
     outcomes(store, *(new("a", str(i)) for i in range(6)))
     epoch = led(store)
     store.publish(next_version(store, epoch, [1, 2, 3]))

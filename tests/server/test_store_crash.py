@@ -18,7 +18,8 @@ import psycopg
 import pytest
 
 from anarchic.errors import StoreUnavailable
-from anarchic.server.sql import SqlStore, open_store
+from anarchic.server.sql import open_store
+from anarchic.server.sql_store import SqlStore
 from anarchic.server.store import Store
 from tests.server.postgres import PostgresServer
 from tests.server.pusher import EMPTY, check

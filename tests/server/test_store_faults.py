@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from anarchic.errors import StoreCorrupt, StoreError, StoreFull, StoreUnavailable
-from anarchic.server.sql import SqlStore, open_store
+from anarchic.server.sql import open_store
+from anarchic.server.sql_store import SqlStore
 from anarchic.server.store import Store
 from tests.server.postgres import PostgresServer
 from tests.server.stored import new, next_version, queued
