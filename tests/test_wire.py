@@ -497,6 +497,10 @@ BAD_BODIES = {
     "a float": (by_hand(b'{"a":1e3}'), "not JSON"),
     "a name twice": (by_hand(b'{"a":1,"a":1}'), "occurs twice"),
     "deep nesting": (by_hand(b'{"a":' + b"[" * 60_000 + b"]" * 5_000 + b"}"), "brackets"),
+    "more brackets than the model has use for": (
+        by_hand(b'{"b":[' + b"[]," * 400 + b"[]]}"),
+        "too many brackets",
+    ),
     "nesting that the parser survives": (
         by_hand(b'{"b":' + b"[" * 150 + b"]" * 150 + b"}"),
         "must have dtype",

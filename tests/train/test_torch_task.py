@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -35,6 +37,18 @@ def test_the_vector_is_the_model_in_safetensors_order():
     assert task(module).layout.names == ("1.bias", "1.weight")
     assert np.array_equal(flat[:10], module[1].bias.detach().numpy())
     assert np.array_equal(flat[10:], module[1].weight.detach().numpy().reshape(-1))
+
+
+def test_a_digest_tells_of_data_deal_and_crops():
+    """A run goes on only with its own task."""
+    found = data()
+    plain = task().digest()
+    assert task().digest() == plain
+    other_deal = TorchTask(make("logistic", found), found, iid(found.y_train, 4, 1))
+    other_labels = replace(found, y_train=found.y_train[::-1].copy())
+    other_data = TorchTask(make("logistic", found), other_labels, iid(found.y_train, 4, 0))
+    others = [other_deal, other_data, task(augment=True), task(precision="bf16")]
+    assert len({plain, *(other.digest() for other in others)}) == 5
 
 
 def test_a_worker_draws_only_from_its_own_samples():
