@@ -37,6 +37,19 @@ def test_beta_moves_the_inputs_and_iid_does_not():
     assert spread(iid=True) < 0.1 < spread(beta=0) < 0.5 < spread(beta=4)
 
 
+def test_beta_is_the_variance_of_the_mean_inputs():
+    data = load("synthetic", workers=300, beta=4)
+    means = [data.x_train[part].mean() for part in by_role(data)]
+    assert np.var(means) == pytest.approx(4, rel=0.1)
+
+
+def test_alpha_is_felt_by_no_label():
+    """Every class's score moves by u_k (sum of x + 1), so that the largest stays the largest."""
+    plain, other = (load("synthetic", workers=5, alpha=alpha) for alpha in (0, 100))
+    assert np.array_equal(plain.x_train, other.x_train)
+    assert np.array_equal(plain.y_train, other.y_train)
+
+
 def test_wrong_settings_are_refused():
     with pytest.raises(ConfigError, match="alpha=-1"):
         load("synthetic", alpha=-1)

@@ -9,6 +9,8 @@ Optimization in Heterogeneous Networks", arXiv:1812.06127, section 5.1):
 
 with 60 features, 10 classes and lognormal(4, 2) + 50 samples a worker. In the IID variant all
 workers share one W, b ~ N(0, 1), and v_k = 0.
+As published, alpha changes nothing: u_k adds the same number to the score of every class, which no
+label feels. True models differ by the variance 1 around u_k, the same for any alpha.
 Departs from it in: alpha and beta are variances, as printed; the published script takes them for
 deviations, which is the same at the paper's 0 and 1 but not at its 0.5.
 """
@@ -41,8 +43,8 @@ def load_synthetic(
 ) -> Dataset:
     """Samples of ``workers`` roles, of which the first 80 % of each train; reads no file.
 
-    ``alpha`` says how much the true models differ, ``beta`` how much the inputs do; with ``iid``
-    neither plays a part.
+    ``beta`` says how much the inputs of workers differ; ``alpha`` is part of the name and, as
+    published, of nothing else. With ``iid`` neither plays a part.
     """
     if workers < 1 or alpha < 0 or beta < 0:
         raise ConfigError(
