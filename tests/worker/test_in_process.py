@@ -1,0 +1,114 @@
+"""Workers against the real server in the same process, without a port."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import contextmanager
+
+import httpx
+import numpy as np
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("sqlalchemy")
+
+from anarchic.errors import LinkError
+from anarchic.server.app import make_app
+from anarchic.worker import Fixed, FunctionTask, Retry, Worker
+from anarchic.worker.answers import VERDICTS
+from tests.server.live import serving
+from tests.server.make import DIM, LAYOUT, first_params
+from tests.server.test_protocol_page import refused_with
+from tests.worker.faulty import until
+
+HALFWAY = FunctionTask(LAYOUT, lambda x: (x - 1, 0.5, 3))  # f(x) = |x - 1|^2 / 2
+
+
+class Bridge(httpx.BaseTransport):
+    """From the worker's thread to an application in the event loop of another."""
+
+    def __init__(self, app, loop):
+        self._app, self._loop = app, loop
+
+    def handle_request(self, request):
+        return asyncio.run_coroutine_threadsafe(self._ask(request), self._loop).result(30)
+
+    async def _ask(self, request):
+        transport = httpx.ASGITransport(self._app)
+        async with httpx.AsyncClient(transport=transport) as client:
+            headers = request.headers.raw
+            sent = httpx.Request(
+                request.method, request.url, headers=headers, content=request.read()
+            )
+            answer = await client.send(sent)
+        return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
+
+
+@contextmanager
+def served(path, **settings):
+    """(service, transport) of a real server."""
+    met, ready, done = [], threading.Event(), asyncio.Event()
+
+    async def live():
+        async with serving(path, **settings) as (service, _):
+            loop = asyncio.get_running_loop()
+            met.extend((service, Bridge(make_app(service), loop), loop))
+            ready.set()
+            await done.wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(live(),))
+    thread.start()
+    assert ready.wait(30)
+    service, transport, loop = met
+    try:
+        yield service, transport
+    finally:
+        loop.call_soon_threadsafe(done.set)
+        thread.join(30)
+
+
+def worker(transport, name="ann", **settings):
+    quick = Retry(tries=3, first_s=0.01, most_s=0.01, longest_s=0.0)
+    return Worker("http://server", name=name, transport=transport, retry=quick, **settings)
+
+
+def test_two_workers_train_by_hand(tmp_path):
+    """Each step of m = 1 goes half of the way to 1, whoever takes it."""
+    with served(tmp_path / "run.db", rules={"m": 1}) as (service, transport):
+        for visit, name in enumerate(("ann", "bob", "ann"), start=1):
+            with worker(transport, name, spool=tmp_path / name) as one:
+                summary = one.run(HALFWAY, steps=Fixed(1), local_lr=0.5, updates=1)
+            assert (summary.accepted, summary.local_steps) == (1, 1)
+            until(lambda visit=visit: service.board.newest.version == visit)
+        expected = 1 - (1 - first_params()) / 8
+        np.testing.assert_allclose(service.board.newest.snapshot.params, expected, rtol=1e-6)
+        trace = [(row.worker, row.base_version, row.samples) for row in service._store.trace()]
+    assert trace == [("ann", 0, 3), ("bob", 1, 3), ("ann", 2, 3)]
+
+
+def test_what_the_server_refuses_is_told_in_its_own_words(tmp_path):
+    ones = np.ones(DIM, np.float32)
+    limits = {"max_staleness": 1, "max_norm": 1.0}
+    with (
+        served(tmp_path / "run.db", rules={"m": 1}, limits=limits) as (service, transport),
+        worker(transport) as one,
+    ):
+        for version in (1, 2):
+            one.pull()
+            one.push(ones, local_lr=0.1)
+            until(lambda version=version: service.board.newest.version == version)
+        for code, given in {
+            "stale": {"base_version": 0, "local_lr": 0.1},
+            "unknown_version": {"base_version": 9, "local_lr": 0.1},
+            "not_finite": {"local_lr": 1.0},
+        }.items():
+            with pytest.raises(LinkError) as refused:
+                one.push(ones, **given)
+            assert refused.value.code == code
+
+
+def test_the_worker_knows_every_verdict_of_the_server():
+    """Of one that it did not know, it would take the update for unjudged and keep it for ever."""
+    about_updates = {found for found in refused_with() if found[0] in (409, 413, 422)}
+    assert about_updates == VERDICTS
