@@ -38,6 +38,20 @@ def test_a_verdict_puts_one_theorem_together(judge, bound, numbers, theorem, n):
     assert judge(PROBLEM, fitting, numbers()).holds
 
 
+def test_the_corollaries_are_those_of_the_same_numbers():
+    # T = 50, K = 2, tau = 3: 1/sqrt(4 * 2 * 50), 9/50, 4/50
+    terms = {"speed-up": 0.05, "delay": 0.18, "drift": 0.08}
+    uniform = judge_uniform(PROBLEM, RATES, arrivals())
+    assert uniform.rate == pytest.approx(terms)
+    assert (uniform.rounds_until_speed_up, uniform.corollary.local_lr) == (648, 50**-0.5)
+    general = judge_general(PROBLEM, RATES, arrivals())
+    assert general.rate == pytest.approx(terms | {"error ball": 25})
+    assert (general.rounds_until_speed_up, general.rounds_needed) == (648, 8641)  # 16 * 540
+    # y = L eta eta_L: 100^2 y^2 + y/2 = 1/4 at 1 / (1 + 2 sqrt(10000.25)), and T = M K (L / y)^2.
+    late = judge_memory(PROBLEM, RATES, memory(local_steps=1, row_age=100, fresh=0))
+    assert late.rounds_needed == pytest.approx(10 * 4 * (1 + 2 * 10_000.25**0.5) ** 2, abs=1)
+
+
 def test_the_corollary_takes_mean_local_steps():
     mixed = replace(arrivals(), mean_steps=4.6, steps_max=9)
     assert judge_general(PROBLEM, RATES, mixed).corollary.server_lr == pytest.approx(20**0.5)
