@@ -105,6 +105,7 @@ def plot_turnout(table: Timetable, path: str | os.PathLike[str]) -> Path:
     )
     right.axhline(len(table) / table.workers, color="0.35", linestyle=":", label="equal shares")
     right.set(ylim=(0, None), xlim=(0, len(sent)))
+    right.locator_params(axis="y", integer=True)  # nobody sends half an update
     style(right, title="Who sends them", x="workers, busiest first", y="updates of each")
     right.legend(frameon=False)
     return save(figure, path)
