@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import socket
+import sys
 
 import numpy as np
 import pytest
 
 from anarchic import Layout, wire
 from anarchic.cli import serve
+from anarchic.server.evaluate import find
 from anarchic.server.service import begin
 from anarchic.server.settings import RuleSettings
 from anarchic.server.sql import open_store
@@ -73,6 +75,20 @@ def test_a_run_goes_on_keeping_payloads_as_it_did(anarchic, monkeypatch, tmp_pat
     monkeypatch.setattr(serve, "_listen", lambda service, _: found.append(service._store))
     anarchic("serve", "--store", tmp_path / "run.db", "--open-enrolment", "--port", free_port())
     assert found[0]._keep_payloads is kept
+
+
+def test_versions_are_evaluated_by_a_module_that_lies_here(anarchic, first, tmp_path, monkeypatch):
+    (tmp_path / "own_judge.py").write_text("def judge(snapshot): return {'loss': 0.5}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])  # as scripts have it
+    found = []
+    monkeypatch.setattr(
+        "anarchic.server.evaluate.Evaluator", lambda name, *_: found.append(find(name))
+    )
+    monkeypatch.setattr(serve, "_listen", lambda *_: None)
+    words = ("--open-enrolment", "--evaluate", "own_judge:judge", "--port", free_port())
+    assert anarchic("serve", *first, *words).exit_code == 0
+    assert found[0](None) == {"loss": 0.5}
 
 
 def one_step(path, **how):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -324,6 +325,8 @@ def serve(
         _check_enrolment(opened, settings, given)
         _check_free(host, port)
         open_run(opened, given, init)
+        if evaluate is not None and "" not in sys.path:
+            sys.path.insert(0, "")  # a module of one's own lies where the server is started
         evaluator = Evaluator(evaluate, opened, log) if evaluate is not None else None
         service = Service(opened, settings, log, evaluator)
         log("listening", host=host, port=port, tls=tls_cert is not None)
