@@ -2,10 +2,12 @@
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 
+from anarchic.study import find
 from tests.cli.test_app import COMMANDS
 
 pytest.importorskip("torch")
@@ -20,7 +22,9 @@ def examples():
 
 @pytest.fixture
 def elsewhere(tmp_path, monkeypatch):
-    """An empty directory, and no data but those of the package."""
+    """A directory with a copy of the experiments, and no data but those of the package."""
+    copy = shutil.copytree(find.folder(), tmp_path / "experiments")
+    monkeypatch.setattr("anarchic.study.find.folder", lambda: copy)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ANARCHIC_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
