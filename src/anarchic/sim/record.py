@@ -132,7 +132,10 @@ class RunDirectory:
         """The last checkpoint, or None where the run did not get that far."""
         if not self.checkpoint.exists():
             return None
-        arrays, numbers = wire.read(self.checkpoint)
+        try:
+            arrays, numbers = wire.read(self.checkpoint)
+        except RunError as error:
+            raise RunError(f"{error} Put a whole one back, or remove it to begin again.") from error
         if numbers.pop("run", None) != self.settings()["fingerprint"]:
             raise RunError(
                 f"{self.checkpoint} is the checkpoint of another run: put the right one back, or "
