@@ -143,7 +143,9 @@ def test_a_read_only_file_says_why_it_cannot_be_written(tmp_path: Path) -> None:
 
 def test_a_read_only_database_says_so(postgres: PostgresServer) -> None:
     place = postgres.new_place()
-    open_store(place).create({}, b"m", b"s")
+    store = open_store(place)
+    store.create({}, b"m", b"s")
+    store.close()
     store = open_store(place.replace("options=", "options=-cdefault_transaction_read_only%3Don%20"))
     with pytest.raises(StoreUnavailable, match="read-only"):
         store.append([new("a", "1")])
