@@ -18,17 +18,13 @@ parts = [np.flatnonzero(site[:2000] == number) for number in range(8)]  # who ho
 
 
 @dataclass(frozen=True)
-class Decay:
+class Decay(anarchic.Stateless):
     """x <- x - eta_L * (g + decay * x); written with + - * /, since x may be arrays or tensors."""
 
     decay: float
-    keeps = shares = scratch = ()  # it holds nothing beside the model
 
     def step(self, gradient, x, start, held):
         return gradient + self.decay * x
-
-    def finish(self, mean, held):
-        return {}, {}  # nothing to keep until the next visit, nothing more to send
 
 
 module = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 2))

@@ -27,3 +27,7 @@ def failing(snapshot):
     if snapshot.version < 2:
         raise ValueError("not yet")
     return {"seen": snapshot.version}
+
+
+def bare(snapshot):
+    return 0.5

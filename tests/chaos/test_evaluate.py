@@ -83,3 +83,9 @@ def test_what_is_not_a_number_does_not_break_the_status(evaluated):
     server = evaluated("diverged")
     _until(lambda: server.status()["evaluation"] is not None)
     assert server.status()["evaluation"] == {"loss": None, "error": 0.5, "version": 0}
+
+
+def test_a_bare_number_is_told_with_what_is_wanted(evaluated):
+    server = evaluated("bare")
+    _until(lambda: "evaluation_failed" in server.text())
+    assert "it returned 0.5, not a dict of numbers such as accuracy" in server.text()

@@ -58,7 +58,7 @@ def test_files_that_are_no_certificate_are_named(anarchic, first, tmp_path):
 def test_who_may_push_is_settled_before_a_run_is_begun(refused, first, tmp_path):
     assert "Nobody may push" in refused(2, "serve", *first)
     remembers = ("--open-enrolment", "--rule", "afa-cs")
-    assert "add --cap N" in refused(2, "serve", *first, *remembers)
+    assert "with --cap N" in refused(2, "serve", *first, *remembers)
     assert not has_run(tmp_path / "run.db")
 
 

@@ -15,7 +15,13 @@ from anarchic.cli.values import parse_options
 from anarchic.core.rules import RULES
 from anarchic.core.steps import STEPS
 from anarchic.errors import ConfigError, RunError
-from anarchic.server.settings import LIVE_RULES, Limits, RuleSettings, ServerSettings
+from anarchic.server.settings import (
+    LIVE_RULES,
+    Limits,
+    RuleSettings,
+    ServerSettings,
+    check_memory,
+)
 
 if TYPE_CHECKING:
     from anarchic.server.listen import Address
@@ -359,12 +365,7 @@ def _check_enrolment(store: Store, settings: ServerSettings, given: Mapping[str,
             "--open-enrolment."
         )
     if settings.open_enrolment and store.run() is None:
-        rules = RuleSettings(**given)
-        if rules.rule == "afa-cs" and rules.cap is None:
-            raise ConfigError(
-                "With open enrolment anybody can invent workers, and afa-cs remembers each of "
-                "them: add --cap N, or give the workers tokens."
-            )
+        check_memory(RuleSettings(**given), settings)
 
 
 def _check_free(host: str, port: int) -> None:

@@ -111,8 +111,13 @@ def _serve(name: str, pipe: Connection) -> None:
         except EOFError:
             return
         try:
-            found = {str(key): float(value) for key, value in evaluate(snapshot).items()}
-            answer: dict[str, Any] = {"found": found}
+            answer: dict[str, Any] = {"found": _numbers(evaluate(snapshot))}
         except Exception as error:  # the user's function may do anything
             answer = {"failed": repr(error)}
         pipe.send_bytes(json.dumps(answer).encode())
+
+
+def _numbers(found: object) -> dict[str, float]:
+    if not isinstance(found, Mapping):
+        raise TypeError(f"it returned {found!r:.80}, not a dict of numbers such as accuracy")
+    return {str(key): float(value) for key, value in found.items()}

@@ -113,7 +113,7 @@ def too_many_updates(waiting: int, retry_after_s: float) -> Refusal:
     return Refusal(
         429,
         "too_many_updates",
-        f"{waiting} updates of this worker wait for the next step already.",
+        f"Updates of this worker that wait for the next step already: {waiting}.",
         "Wait until the version has changed.",
         retry_after_s,
     )

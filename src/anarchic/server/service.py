@@ -23,7 +23,7 @@ from anarchic.server.limits import Places, Pulls
 from anarchic.server.log import JsonLog, Log
 from anarchic.server.metrics import Metrics
 from anarchic.server.remember import first_snapshot
-from anarchic.server.settings import RuleSettings, ServerSettings
+from anarchic.server.settings import RuleSettings, ServerSettings, check_memory
 from anarchic.server.store import Account, Receipt, Run, Store
 
 ACCOUNTS_S = 1.0  # how soon a new or revoked token is noticed
@@ -110,15 +110,6 @@ def stored_layout(run: Run) -> Layout:
     )
 
 
-def _check_memory(rules: RuleSettings, settings: ServerSettings) -> None:
-    """Strangers must not be able to fill the memory with rows."""
-    if settings.open_enrolment and rules.rule == "afa-cs" and rules.cap is None:
-        raise ConfigError(
-            "With open enrolment anybody can invent workers, and afa-cs remembers each of them: "
-            "begin the run with --cap N, or give the workers tokens."
-        )
-
-
 class Service:
     """Everything behind the routes. Methods are called in the event loop."""
 
@@ -134,7 +125,7 @@ class Service:
         self.run: str = run.settings["run"]
         self._store, self._evaluator = store, evaluator
         self.rules, self.layout = stored_rules(run), stored_layout(run)
-        _check_memory(self.rules, self.settings)
+        check_memory(self.rules, self.settings)
         self.board = Board(self.run, self.settings.history)
         self.metrics = Metrics(self.board)
         limits = self.settings.limits

@@ -137,3 +137,12 @@ class ServerSettings:
     def open_pull(self) -> bool:
         """Whether a model is pulled without a token."""
         return self.public_model or self.open_enrolment
+
+
+def check_memory(rules: RuleSettings, settings: ServerSettings) -> None:
+    """Strangers must not be able to fill the memory with rows."""
+    if settings.open_enrolment and rules.rule == "afa-cs" and rules.cap is None:
+        raise ConfigError(
+            "With open enrolment anybody can invent workers, and afa-cs remembers each of them: "
+            "begin the run with --cap N, or give the workers tokens."
+        )
