@@ -39,7 +39,7 @@ def test_every_example_runs(anarchic):
         run(anarchic, line)
 
 
-# Examples of one group build upon each other; those that need a server are tried in test_live.py.
+# Examples of one group build upon each other; test_app.py only parses those that need a server.
 GROUPS = (
     ("simulate", "compare"),
     ("theory",),

@@ -315,3 +315,16 @@ def test_a_run_goes_on_where_it_was(tmp_path):
             await until(lambda: service.board.newest.version == 2)
 
     run(scenario())
+
+
+@pytest.mark.parametrize("host", ["[", "[::1", "a b", "x:y:z", "\u00ff"])
+def test_a_strange_host_is_no_reason_to_stumble(tmp_path, host):
+    async def run():
+        async with serving(tmp_path / "run.db") as (_, client):
+            headers = {"host": host.encode("latin-1")}
+            for path, status in (("/nowhere", 404), ("/v1/model/", 404), ("/v1/updates", 405)):
+                answer = await client.get(path, headers=headers)
+                assert answer.status_code == status
+                assert set(answer.json()) == {"error", "message", "remedy"}
+
+    asyncio.run(run())

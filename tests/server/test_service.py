@@ -109,3 +109,19 @@ def test_accounts_are_read_when_one_has_changed_whatever_went_wrong_before(tmp_p
 
     asyncio.run(scenario())
     store.close()
+
+
+def test_a_replica_that_begins_the_run_a_moment_too_late_goes_on_with_it(tmp_path, init):
+    store = open_store(tmp_path / "run.db")
+    late = open_store(tmp_path / "run.db")
+    looks = [None]
+    try:
+        first = open_run(store, {"m": 3}, init)
+        late_run, late.run = late.run, lambda: looks.pop() if looks else late_run()
+        assert open_run(late, {"m": 3}, init).id == first.id
+        looks.append(None)
+        with pytest.raises(ConfigError, match="m is 3 there and 4 here"):
+            open_run(late, {"m": 4}, init)
+    finally:
+        store.close()
+        late.close()

@@ -7,10 +7,10 @@ import time
 import pytest
 
 from anarchic.server.sql import open_store
-from tests.chaos.evaluations import SLOW_S
 from tests.chaos.servers import LAYOUT, ServerProcess, write_model
 from tests.chaos.talk import Line
 from tests.chaos.updates import encoded
+from tests.server.evaluations import SLOW_S
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def evaluated(tmp_path):
 
     def start(name):
         init = write_model(tmp_path / "model.safetensors")
-        words = ("--open-enrolment", "--m", "1", "--evaluate", f"tests.chaos.evaluations:{name}")
+        words = ("--open-enrolment", "--m", "1", "--evaluate", f"tests.server.evaluations:{name}")
         server = ServerProcess(str(tmp_path / "run.db"), init, tmp_path / "log", *words)
         started.append(server)
         server.start()
