@@ -24,6 +24,8 @@ RULES = {  # fixed when the run begins: what is given, and the setting that it i
     "--clip": ("2.5", "clip", 2.5),
     "--expire-after": ("9", "expire_after", 9),
     "--cap": ("7", "cap", 7),
+    "--local-rule": ("scaffold", "local_rule", "scaffold"),
+    "--workers": ("12", "workers", 12),
 }
 LIMITS = {
     "--per-worker": ("4", "per_worker", 4),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from anarchic import AfaCd, AfaCs, Clip, FedBuff, StalenessDiscount
+from anarchic import AfaCd, AfaCs, Carry, Clip, FedBuff, StalenessDiscount
 from anarchic.core.steps import AdamStep
 from anarchic.errors import ConfigError
 from anarchic.server.memory import TrackedRows
@@ -59,3 +59,23 @@ def test_limits_are_positive():
 def test_a_timer_needs_time(step_after_s):
     with pytest.raises(ConfigError, match="step_after_s must be positive"):
         ServerSettings(step_after_s=step_after_s)
+
+
+def test_what_workers_share_is_carried_and_divided_by_their_number():
+    rules = RuleSettings(m=2, clip=1.0, local_rule="scaffold", workers=8)
+    assert rules.build() == Carry(Clip(AfaCd(2), 1.0), ("control",), 8)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"local_rule": "scaffold"}, "share control, got workers=None"),
+        ({"local_rule": "prox", "workers": 8}, "share nothing, got workers=8"),
+        ({"workers": 8}, "share nothing"),
+        ({"local_rule": "scaffold", "workers": 0}, "population of at least 1"),
+        ({"local_rule": "nope"}, "no local rule 'nope'"),
+    ],
+)
+def test_sharing_and_the_number_of_workers_go_together(given, says):
+    with pytest.raises(ConfigError, match=says):
+        RuleSettings(**given)

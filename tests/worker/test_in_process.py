@@ -13,8 +13,11 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("sqlalchemy")
 
+from anarchic import Scaffold
 from anarchic.errors import LinkError
 from anarchic.server.app import make_app
+from anarchic.server.replay import replay
+from anarchic.server.sql import open_store
 from anarchic.worker import Fixed, FunctionTask, Retry, Worker
 from anarchic.worker.answers import VERDICTS
 from tests.server.live import serving
@@ -85,6 +88,58 @@ def test_two_workers_train_by_hand(tmp_path):
         np.testing.assert_allclose(service.board.newest.snapshot.params, expected, rtol=1e-6)
         trace = [(row.worker, row.base_version, row.samples) for row in service._store.trace()]
     assert trace == [("ann", 0, 3), ("bob", 1, 3), ("ann", 2, 3)]
+
+
+def scaffold(transport, name, folder):
+    with worker(transport, name, spool=folder / name) as one:
+        one.run(HALFWAY, steps=Fixed(1), local_lr=0.5, local_rule=Scaffold(), updates=1)
+        return one.kept()["own_control"]
+
+
+def test_scaffold_by_hand_through_a_server_that_is_started_again(tmp_path):
+    """Of two workers, m = 1, K = 1: the control c is the mean of what the workers keep."""
+    x = first_params().astype(np.float64)
+    rules = {"m": 1, "local_rule": "scaffold", "workers": 2}
+    kept = {"ann": 0 * x, "bob": 0 * x}
+    for visit, name in enumerate(("ann", "bob", "ann"), start=1):
+        with served(tmp_path / "run.db", rules=rules) as (service, transport):
+            found = scaffold(transport, name, tmp_path)
+            until(lambda visit=visit: service.board.newest.version == visit)
+            snapshot = service.board.newest.snapshot
+        control = (kept["ann"] + kept["bob"]) / 2
+        direction = (x - 1) - kept[name] + control
+        kept[name] = kept[name] - control + direction  # option II
+        x = x - 0.5 * direction
+        np.testing.assert_allclose(found, kept[name], atol=1e-6)
+        np.testing.assert_allclose(snapshot.params, x, atol=1e-6)
+        control = (kept["ann"] + kept["bob"]) / 2
+        np.testing.assert_allclose(snapshot.extras["control"], control, atol=1e-6)
+    store = open_store(tmp_path / "run.db", keep_payloads=True)
+    assert replay(store).equal
+    store.close()
+
+
+def test_a_worker_with_another_local_rule_may_take_part(tmp_path):
+    rules = {"m": 1, "local_rule": "scaffold", "workers": 2}
+    with served(tmp_path / "run.db", rules=rules) as (service, transport):
+        with worker(transport, "bob") as one:
+            one.run(HALFWAY, steps=Fixed(1), local_lr=0.5, updates=1)
+        until(lambda: service.board.newest.version == 1)
+        assert not service.board.newest.snapshot.extras["control"].any()
+
+
+def test_a_control_that_reaches_too_far_is_refused_like_a_direction(tmp_path):
+    rules = {"m": 1, "local_rule": "scaffold", "workers": 2}
+    limits = {"max_norm": 10.0}
+    ones = np.ones(DIM, np.float32)
+    with (
+        served(tmp_path / "run.db", rules=rules, limits=limits) as (_, transport),
+        worker(transport) as one,
+    ):
+        with pytest.raises(LinkError) as refused:
+            one.push(ones, local_lr=0.1, extras={"control": 1000 * ones})
+        assert refused.value.code == "not_finite"
+        assert one.push(ones, local_lr=0.1, extras={"control": ones}).status == "accepted"
 
 
 def test_what_the_server_refuses_is_told_in_its_own_words(tmp_path):

@@ -167,6 +167,26 @@ def serve(
             rich_help_panel=_FIXED,
         ),
     ] = None,
+    local_rule: Annotated[
+        str | None,
+        option(
+            "Local rule that workers may run besides those that share nothing: scaffold shares its "
+            "control, which then travels beside the model. Needs --workers.",
+            RuleSettings.local_rule,
+            metavar="NAME",
+            rich_help_panel=_FIXED,
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        option(
+            "scaffold: how many workers there are, M.",
+            "not needed",
+            metavar="WORKERS",
+            min=1,
+            rich_help_panel=_FIXED,
+        ),
+    ] = None,
     host: Annotated[
         str,
         option(
@@ -300,6 +320,8 @@ def serve(
         "clip": clip,
         "expire_after": expire_after,
         "cap": cap,
+        "local_rule": local_rule,
+        "workers": workers,
     }
     address = Address(
         host=host,

@@ -174,8 +174,10 @@ class Collector:
         return Checked(new, seen)
 
     def _check_length(self, seen: Vetted) -> None:
-        most = self._limits.max_norm
-        length = self._aggregator.reach(seen.local_lr, seen.local_steps) * (seen.norm or 0.0)
+        most, longest = self._limits.max_norm, seen.norm or 0.0
+        if seen.extras:  # what a local rule shares is as long as a direction, and stays
+            longest = max(longest, seen.longest)
+        length = self._aggregator.reach(seen.local_lr, seen.local_steps) * longest
         if most is not None and length > most:
             raise NotFinite(
                 f"The update of worker {seen.worker!r} has norm {length:g}; this server takes "

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from anarchic.core.around import Clip, StalenessDiscount
+from anarchic.core.around import Carry, Clip, StalenessDiscount
+from anarchic.core.local import LOCAL_RULES
 from anarchic.core.rule import Rule
 from anarchic.core.rules import RULES
 from anarchic.core.steps import STEPS
@@ -31,6 +32,8 @@ class RuleSettings:
     clip: float | None = None
     expire_after: int | None = None
     cap: int | None = None  # workers that AFA-CS remembers
+    local_rule: str = "sgd"  # that workers may run: what it shares travels beside the model
+    workers: int | None = None  # M, by which what comes back of that is divided
 
     def __post_init__(self) -> None:
         if self.rule not in LIVE_RULES:
@@ -40,6 +43,10 @@ class RuleSettings:
         if self.server_opt not in STEPS:
             raise ConfigError(
                 f"There is no server optimiser {self.server_opt!r}; there are {', '.join(STEPS)}."
+            )
+        if self.local_rule not in LOCAL_RULES:
+            raise ConfigError(
+                f"There is no local rule {self.local_rule!r}; there are {', '.join(LOCAL_RULES)}."
             )
         self.build()
 
@@ -60,7 +67,19 @@ class RuleSettings:
         self._check_population()
         if self.staleness_power is not None:
             rule = StalenessDiscount(rule, self.staleness_power)
-        return rule if self.clip is None else Clip(rule, self.clip)
+        if self.clip is not None:
+            rule = Clip(rule, self.clip)
+        return self._carrying(rule)
+
+    def _carrying(self, rule: Rule[Any]) -> Rule[Any]:
+        """With the vectors that the local rule shares, as SCAFFOLD its control."""
+        shared = LOCAL_RULES[self.local_rule]().shares
+        if bool(shared) != (self.workers is not None):
+            raise ConfigError(
+                f"Workers with {self.local_rule} share {', '.join(shared) or 'nothing'}, got "
+                f"workers={self.workers}: give their number where they share something."
+            )
+        return rule if self.workers is None else Carry(rule, shared, self.workers)
 
     def _check_population(self) -> None:
         """Nobody can be one worker too many once an update is accepted."""
