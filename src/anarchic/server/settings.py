@@ -75,9 +75,11 @@ class RuleSettings:
         """With the vectors that the local rule shares, as SCAFFOLD its control."""
         shared = LOCAL_RULES[self.local_rule]().shares
         if bool(shared) != (self.workers is not None):
+            what = f"their {', '.join(shared)}" if shared else "nothing"
+            remedy = "give" if shared else "leave out"
             raise ConfigError(
-                f"Workers with {self.local_rule} share {', '.join(shared) or 'nothing'}, got "
-                f"workers={self.workers}: give their number where they share something."
+                f"Workers with local rule {self.local_rule} share {what} with the server, got "
+                f"workers={self.workers}: {remedy} the number of workers, M."
             )
         return rule if self.workers is None else Carry(rule, shared, self.workers)
 
