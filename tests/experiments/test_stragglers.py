@@ -1,4 +1,4 @@
-"""How long rounds last under stragglers, and when a run has reached its target."""
+"""How long rounds last under stragglers, when a run has reached its target, and what is said."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ pytest.importorskip("torch")
 
 from anarchic.participation import ConstantSteps, Diurnal, ExponentialSpread, Work
 from anarchic.sim.run import Run
+from anarchic.study.findings import Findings, Line
 from tests.experiments.run_files import names_of
+from tests.study.make import result
 
 run = names_of("stragglers")
 
@@ -61,3 +63,27 @@ def test_a_run_reaches_85_at_the_first_evaluation_at_or_above_it():
 def test_a_run_that_never_does_counts_with_its_length_and_says_so():
     found = run.read(Run(np.zeros(1), metrics(0.1, 0.84, 0.8), {}))
     assert (found["rounds_to_85"], found["reached"]) == (2, 0.0)
+
+
+def findings(**rounds):
+    """All cells take 40 rounds of a visit each, but for an algorithm's own (rounds, visits)."""
+    lines = []
+    for cell in run.STUDY.cells:
+        count, lasts = rounds.get(cell.columns["algorithm"].replace("-", "_"), (40, 1.0))
+        numbers = {"rounds_to_85": count, "time_to_85": count * lasts}
+        lines.append(Line(cell, [result(cell, 0, **numbers)]))
+    return Findings(lines)
+
+
+@pytest.mark.parametrize(
+    ("race", "keep_on", "holds"),
+    [
+        ((40, 1.0), (50, 0.5), True),
+        ((40, 1.0), (30, 0.5), False),
+        ((40, 1.0), (50, 2.0), False),
+    ],
+)
+def test_more_and_shorter_rounds_are_told_only_if_they_are(race, keep_on, holds):
+    told = run.readings(findings(race=race, keep_on=keep_on))
+    assert f"diurnal {keep_on[0]}.0 of {keep_on[1]:.2f} against 40.0 of 1.00" in told
+    assert told.endswith("more rounds, of shorter duration.") == holds
