@@ -10,7 +10,7 @@ from anarchic import AfaCd, AfaCs, Experiment, LocalWork
 from anarchic.participation.timetable import Timetable, running_numbers
 from anarchic.report.figure import COLOURS, new_figure, style
 from anarchic.sim.engine import Walk
-from anarchic.study import Cell, Claim, Findings, Job, Picture, Study, main
+from anarchic.study import Cell, Claim, Findings, Job, Line, Picture, Study, main
 from anarchic.study.draw import legend_below
 from anarchic.theory import Rates, lower_bound
 from anarchic.train.quadratic import QuadraticTask
@@ -26,6 +26,8 @@ ROUNDS, SMOKE_ROUNDS = 2000, 30
 SEEDS = 3
 BURN_IN = 100  # rounds after which the start is forgotten to rounding
 SHOWN = 1.0  # the sigma_G of the first picture
+ROUNDING, GONE = -6, -12  # powers of ten: relatively no distance, and no squared gradient
+CLOSE = 0.05  # relatively, to a closed form
 POINTS = 100  # of a curve, evenly on a logarithmic axis
 
 ABOUT = """
@@ -177,30 +179,67 @@ def _name(share: float) -> str:
 
 
 def notes(found: Findings) -> str:
-    ended = found.where(rule="AFA-CS", share=(0.9, 0.7, 0.5, LATE))
-    if not ended.complete or not found.where(rule="AFA-CD", sigma_G=SHOWN).complete:
-        return ""
-    most = max(value for line in ended for value in line.values("last"))
-    return f"""
-## What the numbers say
+    """What the numbers say: a point each, and only where they say it."""
+    told = [*filter(None, (there(found), grows(found), without_silence(found), left(found)))]
+    return "\n".join(["## What the numbers say", "", *told]) if told else ""
 
+
+THERE = """\
 - *The ball is there and is as large as the theorem says.* With a silent worker AFA-CD and AFA-CS
-  end at sigma_G^2 to rounding. A memory of updates cannot remember one that was never sent.
-- *It grows as sigma_G^2* for every share, by construction: the arrivals of a seed are the same for
-  each sigma_G, and the recursion is linear.
-- *It does not need silence.* At a share of 0.9 AFA-CD keeps {100 * _kept(found, 0.9):.0f} % of
-  sigma_G^2, at 0.7 {100 * _kept(found, 0.7):.0f} %. At 0.5 there is no bias, and what is left,
-  {100 * _kept(found, 0.5):.0f} %, is the noise of drawing workers: it vanishes with the step, the
-  bias does not.
-- *AFA-CS leaves it* as soon as both have reported, however unequally: its squared gradient ends
-  at {most:.0e} or below, the rounding of double precision; also where the second worker was silent
-  for {ROUNDS // 2:,} rounds, so that the ball had long been reached.
-"""
+  end within {:.0e} of sigma_G^2, relatively. A memory of updates cannot remember one that was
+  never sent."""
+GROWS = """\
+- *It grows as sigma_G^2* for every share, to {:.0e}, by construction: the arrivals of a seed are
+  the same for each sigma_G, and the recursion is linear."""
+WITHOUT_SILENCE = """\
+- *It does not need silence.* At a share of 0.9 AFA-CD keeps {:.0f} % of sigma_G^2, at 0.7 {:.0f} %.
+  At 0.5 there is no bias, and what is left, {:.0f} %, is the noise of drawing workers: it vanishes
+  with the step, the bias does not."""
+LEFT = """\
+- *AFA-CS leaves it* as soon as both have reported, however unequally: its squared gradient ends at
+  {:.0e} or below; also where the second worker was silent for {:,} rounds, so that the ball had
+  long been reached."""
 
 
-def _kept(found: Findings, share: float) -> float:
-    line = found.one(rule="AFA-CD", share=share, sigma_G=SHOWN)
-    return line.ours / SHOWN**2
+def there(found: Findings) -> str:
+    silent = found.where(share=1.0)
+    if not silent.complete or (power := furthest(silent, number="off")) > ROUNDING:
+        return ""
+    return THERE.format(10**power)
+
+
+def grows(found: Findings) -> str:
+    alone = found.where(rule="AFA-CD")
+    if not alone.complete:
+        return ""
+    apart = max(abs(kept(line) / kept(same_share(alone, line)) - 1) for line in alone)
+    return GROWS.format(apart) if apart <= 10**ROUNDING else ""
+
+
+def without_silence(found: Findings) -> str:
+    """What AFA-CD keeps of the ball at shares from 1/2 to 0.9, if the closed form has it."""
+    between = found.where(rule="AFA-CD", share=SHARES[1:], sigma_G=SHOWN)
+    if not between.complete:
+        return ""
+    most, some, least = (100 * kept(between.one(share=share)) for share in SHARES[1:])
+    holds = most > some > least and off(between) <= CLOSE
+    return WITHOUT_SILENCE.format(most, some, least) if holds else ""
+
+
+def left(found: Findings) -> str:
+    both = found.where(rule="AFA-CS", share=(*SHARES[1:], LATE))
+    if not both.complete or (power := furthest(both, number="last")) > GONE:
+        return ""
+    return LEFT.format(10**power, ROUNDS // 2)
+
+
+def kept(line: Line) -> float:
+    """The part of sigma_G^2 that is left."""
+    return line.ours / line.get("sigma_G") ** 2
+
+
+def same_share(found: Findings, line: Line) -> Line:
+    return found.one(share=line.get("share"), sigma_G=SHOWN)
 
 
 STUDY = Study(
@@ -219,19 +258,19 @@ STUDY = Study(
             text="a silent worker: largest relative distance from sigma_G^2, as a power of ten",
             of={"share": 1.0},
             value=partial(furthest, number="off"),
-            at_most=-6,
+            at_most=ROUNDING,
         ),
         Claim(
             text="shares in between: largest relative distance of AFA-CD from the closed form",
             of={"rule": "AFA-CD", "share": SHARES[1:]},
             value=off,
-            at_most=0.05,
+            at_most=CLOSE,
         ),
         Claim(
             text="both report: largest squared gradient of AFA-CS at the end, as a power of ten",
             of={"rule": "AFA-CS", "share": (*SHARES[1:], LATE)},
             value=partial(furthest, number="last"),
-            at_most=-12,
+            at_most=GONE,
         ),
     ],
     pictures=[
