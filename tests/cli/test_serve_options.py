@@ -36,10 +36,10 @@ LIMITS = {
 }
 SETTINGS = {
     "--step-after-s": ("2", "step_after_s", 2.0),
-    "--history": ("5", "history", 5),
     "--open-enrolment": (None, "open_enrolment", True),
     "--public-model": (None, "public_model", True),
 }
+STORE = {"--history": ("5", "_history", 5)}
 ADDRESS = {
     "--host": ("0.0.0.0", "host", "0.0.0.0"),
     "--port": (str(PORT := free_port()), "port", PORT),
@@ -81,13 +81,14 @@ def has(found, options):
 
 
 def test_every_option_ends_in_its_setting(served):
-    service, address, run = served(*words(RULES | LIMITS | SETTINGS | ADDRESS))
+    service, address, run = served(*words(RULES | LIMITS | SETTINGS | STORE | ADDRESS))
     assert {name: run.settings[name] for _, name, _ in RULES.values()} == {
         name: value for _, name, value in RULES.values()
     }
     assert has(service.rules, RULES)
     assert has(service.settings.limits, LIMITS)
     assert has(service.settings, SETTINGS)
+    assert has(service._store, STORE)
     assert has(address, ADDRESS)
 
 
@@ -115,5 +116,5 @@ def test_a_client_s_papers_need_tls(refused, tmp_path):
 
 def test_no_option_is_left_out():
     flags = {flag for parameter in COMMANDS["serve"].params for flag in parameter.opts}
-    tried = {*RULES, *LIMITS, *SETTINGS, *ADDRESS, *PAPERS, *ELSEWHERE}
+    tried = {*RULES, *LIMITS, *SETTINGS, *STORE, *ADDRESS, *PAPERS, *ELSEWHERE}
     assert flags | {"--help"} == tried

@@ -201,7 +201,7 @@ def test_a_follower_makes_room_for_updates_before_it_shows_the_version_that_took
     store = open_store(tmp_path / "run.db")
     rules = RuleSettings()
     begin(store, rules, LAYOUT, first_params())
-    board = Board("run", 1)
+    board = Board("run")
     follower = Aggregator(store, rules.build(), LAYOUT, board, lambda event, **facts: None)
     shown = []
     follower.on_elsewhere = lambda waiting: shown.append(board.has_one)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from anarchic import Snapshot
 from anarchic.server.board import Board
 from anarchic.server.metrics import Metrics
 
@@ -16,10 +13,10 @@ def told(metrics):
 
 
 def test_everything_is_counted():
-    board = Board("run-a", history=2)
+    board = Board("run-a")
     metrics = Metrics(board)
     assert "anarchic_version -1.0" in told(metrics)
-    board.post(Snapshot(3, np.zeros(1, np.float32)), b"")
+    board.post(3, b"")
     metrics.received("accepted", 100)
     metrics.received("accepted", 20)
     metrics.received("duplicate", 100)

@@ -116,6 +116,18 @@ def test_a_worker_has_one_share_however_many_replicas_it_asks(two):
         assert there.push(encoded(LAYOUT, "ann", "2")).status == 202
 
 
+def test_every_replica_has_every_version(two):
+    with Line(two[0].port) as here, Line(two[1].port) as there:
+        for worker in ("ann", "bob"):
+            assert here.push(encoded(LAYOUT, worker, "1")).status == 202
+        _until(lambda: [server.status()["version"] for server in two] == [1, 1])
+        for version in (0, 1):
+            path = f"/v1/runs/{two[0].status()['run']}/models/{version}"
+            found = [line.get(path) for line in (here, there)]
+            assert {answer.status for answer in found} == {200}
+            assert found[0].body == found[1].body
+
+
 def test_a_leader_that_is_told_to_stop_hands_over(two):
     first = leader(two)
     other = next(server for server in two if server is not first)

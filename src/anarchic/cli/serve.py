@@ -22,6 +22,7 @@ from anarchic.server.settings import (
     ServerSettings,
     check_memory,
 )
+from anarchic.server.store import HISTORY
 
 if TYPE_CHECKING:
     from anarchic.server.listen import Address
@@ -67,8 +68,8 @@ def serve(
         ),
     ] = None,
     history: Annotated[
-        int, option("Versions that can be pulled.", ServerSettings.history, rich_help_panel=_RUN)
-    ] = ServerSettings.history,
+        int, option("Versions that can be pulled.", HISTORY, rich_help_panel=_RUN)
+    ] = HISTORY,
     keep_payloads: Annotated[
         bool | None,
         option(
@@ -342,7 +343,6 @@ def serve(
         open_enrolment=open_enrolment,
         public_model=public_model,
         step_after_s=step_after_s,
-        history=history,
     )
     given = {name: value for name, value in rules.items() if value not in (None, {})}
     log = JsonLog()

@@ -18,7 +18,7 @@ from typing import Any
 
 from anarchic import wire
 from anarchic.core.rule import Rule
-from anarchic.core.types import Layout, Snapshot, Update
+from anarchic.core.types import Layout, Update
 from anarchic.errors import Deposed, StoreCorrupt, StoreError, UpdateRefused
 from anarchic.server.board import Board
 from anarchic.server.log import Log
@@ -180,8 +180,7 @@ class Aggregator:
         ):
             body = self._store.model(run.version)
             if body is not None:
-                _, snapshot, _ = wire.decode_snapshot(body)
-                self._board.post(snapshot, body)
+                self._board.post(run.version, body)
 
     def _waiting(self) -> list[tuple[int, str]]:
         """What waits for a step, wherever it was accepted: whoever pushes to several replicas
@@ -208,7 +207,7 @@ class Aggregator:
         self._oldest_s = None
         with self.handover:
             self._waiting()
-        self._board.post(snapshot, body)
+        self._board.post(run.version, body)
 
     def _lead(self) -> None:
         update = self._next()
@@ -329,9 +328,8 @@ class Aggregator:
         self._folded.clear()
         self._dropped.clear()
         self._oldest_s, self._published_s = None, time.monotonic()
-        snapshot = Snapshot(self._state.version, self._state.params, self._state.extras)
         self.on_folded(folded)  # first: whoever sees the version may push again
-        self._board.post(snapshot, body)
+        self._board.post(self._state.version, body)
 
     def _insist(self, write: Callable[[], None]) -> None:
         while True:

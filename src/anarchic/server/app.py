@@ -110,11 +110,13 @@ class _Pieces(Response):
     """
 
     def __init__(
-        self, pulls: Pulls, puller: str, body: Buffer, status: int, headers: Mapping[str, str]
-    ) -> None:
+        self, pulls: Pulls, puller: str, posted: Posted,
+        body: Buffer, status: int, headers: Mapping[str, str],
+    ) -> None:  # fmt: skip
         super().__init__(memoryview(body), status, headers, SAFETENSORS)
         pulls.take(puller)
         self._end = partial(pulls.end, puller)
+        self._posted = posted  # held, so that whoever else pulls it is sent the same bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = {"type": "http.response.start", "status": self.status_code}
@@ -132,7 +134,7 @@ async def newest_model(service: Service, request: Request) -> Response:
     puller = service.may_pull(request.headers.get("authorization"), _address(request))
     posted = service.board.newest
     cache = "public, no-cache" if service.settings.public_model else "private, no-cache"
-    return _model_response(request, posted, cache, partial(_Pieces, service.pulls, puller))
+    return _model_response(request, posted, cache, partial(_Pieces, service.pulls, puller, posted))
 
 
 async def model(service: Service, request: Request) -> Response:
@@ -147,7 +149,7 @@ async def model(service: Service, request: Request) -> Response:
         )
     kind = "public" if service.settings.public_model else "private"
     cache = f"{kind}, max-age=31536000, immutable"
-    return _model_response(request, posted, cache, partial(_Pieces, service.pulls, puller))
+    return _model_response(request, posted, cache, partial(_Pieces, service.pulls, puller, posted))
 
 
 def _address(request: Request) -> str:

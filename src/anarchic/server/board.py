@@ -1,38 +1,43 @@
-"""What workers see: the newest version, and those before it that are still kept."""
+"""What workers see: the newest version, as the bytes that they pull.
+
+Only these are kept in memory. Versions before it are in the store, and read when somebody wants
+one: a board that kept them would hold the model as many times as the run has a history.
+"""
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from anarchic import wire
 from anarchic.core.types import Snapshot
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Posted:
-    """A published version: as workers pull it, and as updates are checked against it."""
+    """A published version, as workers pull it."""
 
-    snapshot: Snapshot
+    run: str
+    version: int
     body: bytes
-    etag: str
 
     @property
-    def version(self) -> int:
-        return self.snapshot.version
+    def etag(self) -> str:
+        return f'"{self.run}-{self.version}"'
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The numbers in it, a copy of the caller's own."""
+        return wire.decode_snapshot(self.body)[1]
 
 
 class Board:
     """Readers take the newest version without a lock; whoever posts one tells the listeners."""
 
-    def __init__(self, run: str, history: int) -> None:
+    def __init__(self, run: str) -> None:
         self.run = run
-        self._history = history
-        self._kept: OrderedDict[int, Posted] = OrderedDict()
         self._newest: Posted | None = None
         self._listeners: list[Callable[[], object]] = []
-        self._lock = threading.Lock()
 
     @property
     def newest(self) -> Posted:
@@ -43,18 +48,10 @@ class Board:
     def has_one(self) -> bool:
         return self._newest is not None
 
-    def post(self, snapshot: Snapshot, body: bytes) -> None:
-        posted = Posted(snapshot, body, f'"{self.run}-{snapshot.version}"')
-        with self._lock:
-            self._kept[snapshot.version] = posted
-            while len(self._kept) > self._history:
-                self._kept.popitem(last=False)
-            self._newest = posted
+    def post(self, version: int, body: bytes) -> None:
+        self._newest = Posted(self.run, version, body)
         for listener in list(self._listeners):
             listener()
-
-    def get(self, version: int) -> Posted | None:
-        return self._kept.get(version)
 
     def listen(self, listener: Callable[[], object]) -> None:
         """Call ``listener`` after every post, from whatever thread posts."""

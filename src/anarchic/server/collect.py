@@ -13,9 +13,11 @@ import time
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 
+import numpy as np
+
 from anarchic import wire
 from anarchic.core.rule import Vetted, vetted
-from anarchic.core.types import Layout, Update
+from anarchic.core.types import Layout, Update, Vector
 from anarchic.errors import NotFinite, StaleUpdate, StoreError
 from anarchic.server.aggregate import Aggregator
 from anarchic.server.board import Board
@@ -52,6 +54,8 @@ class Collector:
         self, store: Store, layout: Layout, board: Board, aggregator: Aggregator, limits: Limits
     ) -> None:
         self._store, self._layout, self._board = store, layout, board
+        self._like: Vector = np.zeros(0, np.float32)  # a vector of the model, without the numbers
+        self.extras: frozenset[str] = frozenset()
         self._aggregator, self._limits = aggregator, limits
         share = limits.share(aggregator.m)
         self.shares = Shares(share, share if limits.per_worker else aggregator.m)
@@ -62,6 +66,10 @@ class Collector:
         self._thread = threading.Thread(target=self._write, name="collect", daemon=True)
 
     def start(self) -> None:
+        """Once the board has a version, which says what updates look like."""
+        snapshot = self._board.newest.snapshot
+        self._like = np.broadcast_to(snapshot.params.dtype.type(0), snapshot.params.shape)
+        self.extras = frozenset(snapshot.extras)
         self._thread.start()
 
     def stop(self, timeout_s: float = 30.0) -> None:
@@ -134,14 +142,13 @@ class Collector:
         self.pace.take(stranger)
 
     def _named(self, body: bytearray, worker: str | None) -> tuple[str, str, bytes]:
-        extras = frozenset(self._board.newest.snapshot.extras)
-        update = wire.decode_update(body, self._layout, extras=extras, worker=worker).update
+        decoded = wire.decode_update(body, self._layout, extras=self.extras, worker=worker)
+        update = decoded.update
         return update.worker, update.id, hashlib.sha256(body).digest()
 
     def _checked(self, body: bytearray, worker: str | None) -> Checked:
-        newest = self._board.newest
-        extras = frozenset(newest.snapshot.extras)
-        decoded = wire.decode_update(body, self._layout, extras=extras, worker=worker)
+        newest = self._board.newest.version
+        decoded = wire.decode_update(body, self._layout, extras=self.extras, worker=worker)
         update = decoded.update
         if decoded.run not in (None, self._board.run):
             raise Refusal(
@@ -152,10 +159,10 @@ class Collector:
             )
         seen = vetted(
             update,
-            params=newest.snapshot.params,
-            version=max(newest.version, update.base_version),
-            oldest=max(0, newest.version - self._limits.max_staleness),
-            extras=extras,
+            params=self._like,
+            version=max(newest, update.base_version),
+            oldest=max(0, newest - self._limits.max_staleness),
+            extras=self.extras,
             measured=True,
         )
         self._check_length(seen)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from anarchic import wire
 from anarchic.core.types import Layout, Vector
@@ -126,7 +127,7 @@ class Service:
         self._store, self._evaluator = store, evaluator
         self.rules, self.layout = stored_rules(run), stored_layout(run)
         check_memory(self.rules, self.settings)
-        self.board = Board(self.run, self.settings.history)
+        self.board = Board(self.run)
         self.metrics = Metrics(self.board)
         limits = self.settings.limits
         self.places = Places(limits)
@@ -141,6 +142,9 @@ class Service:
         )
         self.collector = Collector(store, self.layout, self.board, self.aggregator, limits)
         self.stopping = asyncio.Event()
+        self._older: WeakValueDictionary[int, Posted] = WeakValueDictionary()
+        self._last_read: Posted | None = None
+        self._reading = asyncio.Lock()
         self._accounts: dict[str, Account] = {}
         self._accounts_mark: bytes | None = None
         self._accounts_task: asyncio.Task[None] | None = None
@@ -161,9 +165,8 @@ class Service:
             if not self.aggregator.alive or time.monotonic() > until:
                 raise ConfigError(f"The run cannot be served: {self.aggregator.failure}")
             await asyncio.sleep(0.01)
-        extras = frozenset(self.board.newest.snapshot.extras)
-        self.most_body_bytes = wire.most_body_bytes(self.layout, extras)
         self.collector.start()
+        self.most_body_bytes = wire.most_body_bytes(self.layout, self.collector.extras)
         self._accounts_task = asyncio.create_task(self._watch_accounts())
         self.log("serving", run=self.run, version=self.board.newest.version)
 
@@ -203,15 +206,23 @@ class Service:
         return await self.collector.submit(body, worker, self._accounts)
 
     async def version(self, number: int) -> Posted | None:
-        """A version that is still kept, here or in the store."""
-        posted = self.board.get(number)
-        if posted is not None or number > self.board.newest.version:
+        """A version that is still kept: the newest, or one from the store.
+
+        However many pull an old one, it is in memory once; the one that was read last stays there,
+        for whoever fetches it part by part.
+        """
+        newest = self.board.newest
+        if number >= newest.version:
+            return newest if number == newest.version else None
+        async with self._reading:
+            posted = self._older.get(number)
+            if posted is None:
+                body = await asyncio.to_thread(self._store.model, number)
+                if body is None:
+                    return None
+                posted = self._older[number] = Posted(self.run, number, body)
+            self._last_read = posted
             return posted
-        body = await asyncio.to_thread(self._store.model, number)
-        if body is None:
-            return None
-        _, snapshot, _ = wire.decode_snapshot(body)
-        return Posted(snapshot, body, f'"{self.run}-{number}"')
 
     async def changed(self, seen: int, timeout_s: float) -> bool:
         """Wait until the version is not ``seen`` any more; False after the timeout."""

@@ -148,7 +148,6 @@ class ServerSettings:
     open_enrolment: bool = False  # workers without tokens may push, under names of their own
     public_model: bool = False  # anybody may pull
     step_after_s: float | None = None  # step with what is there if the oldest waited this long
-    history: int = 16  # versions that can be pulled
 
     def __post_init__(self) -> None:
         if self.step_after_s is not None and not self.step_after_s > 0:

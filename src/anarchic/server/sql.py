@@ -9,11 +9,11 @@ from sqlalchemy.exc import ArgumentError
 
 from anarchic.errors import ConfigError
 from anarchic.server.sql_store import Database, SqlStore
-from anarchic.server.store import Store
+from anarchic.server.store import HISTORY, Store
 
 
 def open_store(
-    where: str | Path, *, keep_payloads: bool = False, history: int = 16, create: bool = True
+    where: str | Path, *, keep_payloads: bool = False, history: int = HISTORY, create: bool = True
 ) -> Store:
     """The store at a path (or ``sqlite:///path``) or at a ``postgresql://`` address.
 

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+HISTORY = 16  # versions that can be pulled, if not said otherwise
+
 Buffer = bytes | bytearray | memoryview
 
 
