@@ -50,6 +50,13 @@ def test_holdings_are_counted_and_drawn(anarchic, tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_holdings_of_data_with_options(anarchic):
+    shown = anarchic("data", "holdings", "--data", "synthetic", "--data-option", "workers=4")
+    assert shown.exit_code == 0, shown.output
+    assert "synthetic(1, 1)" in shown.output
+    assert "workers          │ 4" in shown.output
+
+
 def test_holdings_that_cannot_be(refused):
     line = refused(2, "data", "holdings", "--workers", 7, "--labels-per-worker", 3)
     assert "cannot hold each class equally often" in line

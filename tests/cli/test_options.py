@@ -65,6 +65,13 @@ def test_options_of_the_server_step_get_its_types_too():
     assert settings == Settings(server_opt="adam", server_options={"epsilon": 1e-5})
 
 
+def test_options_of_the_data_get_the_types_that_the_loader_declares():
+    given = {"data": "synthetic", "data_options": ["beta=0", "iid=true", "seed=3"]}
+    assert settings_from(given).data_options == {"beta": 0.0, "iid": True, "seed": 3}
+    roles = {"data": "shakespeare", "data_options": ["roles=none"]}
+    assert settings_from(roles).data_options == {"roles": None}
+
+
 def test_options_of_a_rule_are_read_for_the_rule_of_the_base():
     base = Settings(rule="fedavg")
     assert settings_from({"rule_options": ["by-samples=true"]}, base).rule_options == {

@@ -107,6 +107,19 @@ def test_flags_become_settings(anarchic, tmp_path):
     )
 
 
+def test_a_run_on_data_with_options_is_recorded_and_resumed_with_them(anarchic, tmp_path):
+    from anarchic.sim.run import simulate
+
+    data = ("--data", "synthetic", "--data-option", "beta=0", "--data-option", "workers=5")
+    shown = anarchic(*QUICK, *data, "--m", 2, "--out", tmp_path / "run")
+    assert shown.exit_code == 0, shown.output
+    options = {"beta": 0.0, "workers": 5}
+    assert recorded_settings(tmp_path / "run").data_options == options
+    resumed = simulate(out=tmp_path / "run", resume=True)
+    again = simulate(recorded_settings(tmp_path / "run"))
+    assert resumed.params.tobytes() == again.params.tobytes()
+
+
 def test_sampler_flags_become_settings(anarchic, tmp_path):
     probabilities = ("--workers", 4, "--m", 2, "--arrival-probs", "0.1,0.2,0.3,0.4", "--replace")
     shown = anarchic(*QUICK, *probabilities, "--out", tmp_path / "run")
@@ -139,6 +152,9 @@ def test_without_out_nothing_is_written(anarchic, tmp_path, monkeypatch):
         ("--rule-option power=1", "AfaCd has no setting 'power'"),
         ("--rule fedbuff --rule-option power=x", "must be a number"),
         ("--local-option beta=0.5", "Sgd has no setting 'beta'"),
+        ("--data-option roles=9", "digits has no option 'roles'. Its options: none"),
+        ("--data synthetic --data-option betta=1", "Did you mean 'beta'?"),
+        ("--data synthetic --data-option workers=x", "must be a whole number, got 'x'"),
         ("--threads 0", "threads must be at least 1"),
         ("--rounds 0", "at least one round"),
         ("--labels-per-worker 2 --dirichlet 1", "not by both"),

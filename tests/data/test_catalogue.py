@@ -31,6 +31,13 @@ def test_a_wrong_option_gets_the_nearest_and_all_others():
         load("digits", seed=1)
 
 
+def test_options_of_another_type_are_refused():
+    with pytest.raises(ConfigError, match="roles of shakespeare must be a whole number or None"):
+        load("shakespeare", roles="all")
+    with pytest.raises(ConfigError, match="iid of synthetic must be True or False, got 1"):
+        load("synthetic", iid=1)
+
+
 def test_importing_reads_nothing_heavy():
     heavy = (
         "{'gzip', 'lzma', 'tarfile', 'zipfile', 'urllib.request', 'rich', 'matplotlib', 'torch'}"

@@ -70,7 +70,10 @@ def test_what_workers_share_is_carried_and_divided_by_their_number():
     ("given", "says"),
     [
         ({"local_rule": "scaffold"}, "share their control with the server, got workers=None: give"),
-        ({"local_rule": "prox", "workers": 8}, "share nothing with the server, got workers=8: leave out"),
+        (
+            {"local_rule": "prox", "workers": 8},
+            "share nothing with the server, got workers=8: leave out",
+        ),
         ({"workers": 8}, "share nothing"),
         ({"local_rule": "scaffold", "workers": 0}, "population of at least 1"),
         ({"local_rule": "nope"}, "no local rule 'nope'"),

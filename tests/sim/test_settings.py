@@ -63,6 +63,15 @@ def test_server_options_reach_the_step():
         ({"rule": "fedasync", "server_lr": 1.0}, "no setting 'server_lr'"),
         ({"mu": 0.1}, "Sgd has no setting 'mu'"),
         ({"rule_options": {"beta": 1}}, "AfaCd has no setting 'beta'"),
+        ({"rule_options": "beta=1"}, "rule_options must be a mapping of names to values"),
+        ({"data_options": {"seed": 1}}, "digits has no option 'seed'. Its options: none"),
+        ({"data": "synthetic", "data_options": {"data_dir": "x"}}, "has no option 'data_dir'"),
+        ({"data": "synthetic", "data_options": {"beta": "1"}}, "beta of synthetic must be a num"),
+        ({"data": "synthetic", "data_options": {"beta": -1.0}}, "beta >= 0, got .*beta=-1.0"),
+        (
+            {"data": "synthetic", "data_options": {"workers": 9}, "workers": 8},
+            "dealt by role to 9 workers, got workers=8: leave it out",
+        ),
         ({"server_options": {"beta": 1}}, "SgdStep has no setting 'beta'; it has none"),
         ({"rule": "fedavg", "versions_back": 5}, "fedavg is synchronous"),
         ({"local_lr": 0.0}, "positive learning rate"),
@@ -185,7 +194,8 @@ def test_only_the_rule_need_change_in_a_comparison():
 
 
 def test_settings_come_back_from_a_record():
-    settings = Settings(workers=2, m=1, arrival_probs=(0.4, 0.6), local_options={})
+    probabilities = {"workers": 2, "m": 1, "arrival_probs": (0.4, 0.6)}
+    settings = Settings(data="synthetic", data_options={"beta": 0.5}, **probabilities)
     record = json.loads(json.dumps({**asdict(settings), "fingerprint": "x"}))
     assert Settings.from_record(record) == settings
 
@@ -221,6 +231,22 @@ def test_roles_are_workers_unless_dealt_otherwise():
     assert len(experiment.task.samples) == 12
     dealt = build(Settings(data="synthetic", workers=6, dirichlet=1.0, rounds=2))
     assert len(dealt.task.samples) == 6
+
+
+def test_options_reach_the_data():
+    plain, _ = dealt(Settings(data="synthetic", workers=4))
+    data, parts = dealt(Settings(data="synthetic", data_options={"workers": 4, "beta": 0.0}))
+    assert (data.name, len(parts)) == ("synthetic(1, 0)", 4)
+    assert not np.array_equal(data.x_train, plain.x_train)
+    # Roles may be dealt to another number of workers.
+    pooled = Settings(data="synthetic", data_options={"workers": 4}, workers=3, dirichlet=1.0)
+    assert len(dealt(pooled)[1]) == 3
+
+
+def test_a_record_from_before_there_were_data_options_has_none():
+    record = {**asdict(Settings()), "fingerprint": "x"}
+    assert record.pop("data_options") == {}
+    assert Settings.from_record(record) == Settings()
 
 
 def test_one_part_s_seed_does_not_move_another():

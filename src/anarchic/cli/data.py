@@ -44,7 +44,7 @@ def list_data(
 @app.command(
     epilog=examples("anarchic data holdings --labels-per-worker 2 --out holdings.png"),
 )
-@takes("data", "data_dir", "workers", "labels_per_worker", "dirichlet", "seed")
+@takes("data", "data_dir", "data_options", "workers", "labels_per_worker", "dirichlet", "seed")
 def holdings(
     given: Given,
     out: Annotated[

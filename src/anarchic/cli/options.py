@@ -50,6 +50,13 @@ OPTIONS: Mapping[str, Option] = {
     "data_dir": Option(
         _DATA, "Where data files are looked for first.", "DIR", "ANARCHIC_DATA, then the cache"
     ),
+    "data_options": Option(
+        _DATA,
+        "A setting of the data set, such as roles=50 of shakespeare; may be repeated.",
+        "NAME=VALUE",
+        "the data set's own",
+        flag="--data-option",
+    ),
     "model": _one_of(_DATA, "The model", MODELS),
     "workers": Option(_DATA, "Number of workers, M.", None, f"{WORKERS}, or one a role"),
     "labels_per_worker": Option(
@@ -199,11 +206,13 @@ def settings_from(given: Given, base: Settings | None = None) -> Settings:
     values = dict(given)
     if "arrival_probs" in given:
         values["arrival_probs"] = parse_probabilities(given["arrival_probs"])
-    for name, flag, chooser, kinds in (
+    choices: tuple[tuple[str, str, str, Mapping[str, Any]], ...] = (
+        ("data_options", "--data-option", "data", DATASETS),
         ("server_options", "--server-option", "server_opt", STEPS),
         ("rule_options", "--rule-option", "rule", RULES),
         ("local_options", "--local-option", "local_rule", LOCAL_RULES),
-    ):
+    )
+    for name, flag, chooser, kinds in choices:
         if name in given:
             kind = kinds.get(given.get(chooser, getattr(base, chooser)) or "")
             values[name] = parse_options(flag, given[name], kind)

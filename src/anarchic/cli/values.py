@@ -21,7 +21,9 @@ def parse_probabilities(text: str) -> tuple[float, ...]:
 
 
 def parse_options(flag: str, pairs: Iterable[str], kind: Any) -> dict[str, Any]:
-    """``["power=0.5"]`` as a mapping, each value of the type that ``kind`` (a dataclass) declares.
+    """``["power=0.5"]`` as a mapping, each value of the type that ``kind`` declares.
+
+    ``kind`` is what is built of them, a dataclass or a function; ``none`` is read where it says so.
 
     A name that ``kind`` does not have is kept: whoever builds it says which ones it has.
     """
@@ -41,6 +43,8 @@ def parse_options(flag: str, pairs: Iterable[str], kind: Any) -> dict[str, Any]:
 def _value(flag: str, name: str, text: str, hint: Any) -> Any:
     kinds = [hint]
     if get_origin(hint) in (Union, UnionType):
+        if type(None) in get_args(hint) and text.lower() == "none":
+            return None
         kinds = [part for part in get_args(hint) if part is not type(None)]
     if get_origin(hint) is Literal:
         kinds = [type(get_args(hint)[0])]  # whoever is built says which ones it takes

@@ -23,6 +23,7 @@ from anarchic.core.rule import Rule
 from anarchic.core.rules import RULES
 from anarchic.core.steps import STEPS, Step
 from anarchic.data import Dataset, Parts, by_role, dirichlet, iid, labels, load
+from anarchic.data.catalogue import check_options
 from anarchic.errors import ConfigError, RunError
 from anarchic.models import make
 from anarchic.participation import (
@@ -86,6 +87,7 @@ class Settings:
     # data and model
     data: str = "digits"
     data_dir: str | None = None
+    data_options: Mapping[str, Any] = field(default_factory=dict)
     model: str = "logistic"
     workers: int | None = None  # M; WORKERS, or as many as the data set has roles
     labels_per_worker: int | None = None  # p
@@ -161,6 +163,7 @@ class Settings:
         if self.graphs and self.device == "cpu":
             raise ConfigError("graphs are recorded on a GPU: leave it out, or set device=cuda.")
         check_schedule(self.eval_every, self.target_accuracy, self.lookahead)
+        check_options(self.data, self.data_options)
         if not 0 <= self.slow_share <= 1:
             raise ConfigError(f"slow_share is a probability, 0 to 1, got {self.slow_share}.")
         self._refuse_unused()
@@ -216,6 +219,7 @@ _KINDS: dict[Any, tuple[Any, str]] = {
     float: (Real, "a number"),
     bool: (bool | np.bool_, "True or False"),
     str: (str, "a text"),
+    Mapping[str, Any]: (Mapping, "a mapping of names to values"),
 }
 
 
@@ -245,9 +249,9 @@ def build(settings: Settings) -> Experiment:
 def dealt(settings: Settings) -> tuple[Dataset, Parts]:
     """The data of a run, and the training samples of each of its workers."""
     by_nature = settings.labels_per_worker is None and settings.dirichlet is None
-    options = {}
+    options = dict(settings.data_options)
     if settings.data == "synthetic" and by_nature and settings.workers is not None:
-        options["workers"] = settings.workers  # the only data that are made for a number of them
+        options.setdefault("workers", settings.workers)  # no other data are made for a number
     data = _loaded(settings.data, settings.data_dir, options)
     if data.roles and by_nature:
         return data, _by_role(settings, data)

@@ -123,6 +123,7 @@ def tiny(settings: Settings) -> Settings:
         settings,
         data="digits",
         data_dir=None,
+        data_options={},
         model="logistic",
         augment=None,
         rounds=3,
