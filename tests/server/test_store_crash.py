@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -286,4 +287,23 @@ def test_a_server_does_not_idle_in_a_transaction(postgres: PostgresServer) -> No
     with psycopg.connect(postgres.url()) as connection:
         query = "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'"
         assert connection.execute(query).fetchone() == (0,)
+    store.close()
+
+
+def test_a_connection_that_cannot_be_prepared_is_closed(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or whoever asks for the lead twice a second would use up the database's connections."""
+    store = open_store(postgres.new_place())
+    store.create({}, b"model 0", b"state 0")
+    opened = []
+
+    def refuse(connection: psycopg.Connection[Any], _: object) -> None:
+        opened.append(connection)
+        raise psycopg.OperationalError("not now")
+
+    monkeypatch.setattr("anarchic.server.postgres._prepare", refuse)
+    with pytest.raises(StoreUnavailable, match="not now"):
+        store.lead()
+    assert [connection.closed for connection in opened] == [True]
     store.close()

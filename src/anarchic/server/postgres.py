@@ -147,7 +147,11 @@ class Postgres:
         with self._faults():
             _, parameters = self._engine.dialect.create_connect_args(self._engine.url)
             connection = psycopg.connect(**parameters, **CONNECT, autocommit=True)
-            _prepare(connection, None)
+            try:
+                _prepare(connection, None)
+            except BaseException:
+                connection.close()
+                raise
             return connection
 
     def take_lead(self) -> bool:
