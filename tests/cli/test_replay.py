@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -13,7 +14,15 @@ from tests.server.make import LAYOUT, begun, body, first_params
 from tests.server.stored import new, next_version
 
 
-def test_a_run_that_is_folded_to_the_same_bytes_is_equal(tmp_path, anarchic):
+def test_a_run_that_is_folded_to_the_same_bytes_is_equal(tmp_path, anarchic, monkeypatch):
+    told = []
+
+    @contextmanager
+    def counting(what, total):
+        yield lambda done: told.append((done, total))
+
+    monkeypatch.setattr("anarchic.cli.progress.counting", counting)
+
     async def scenario():
         async with serving(tmp_path / "run.db", rules={"m": 2}) as (service, client):
             for worker in ("ann", "bob", "cleo"):
@@ -24,6 +33,7 @@ def test_a_run_that_is_folded_to_the_same_bytes_is_equal(tmp_path, anarchic):
     shown = anarchic("replay", tmp_path / "run.db")
     assert shown.exit_code == 0
     assert "Folded 2 updates again: version 1, parameters equal to the published" in shown.output
+    assert told == [(1, 2), (2, 2)]
 
 
 def test_a_model_that_was_not_made_of_its_updates_is_found(tmp_path, anarchic):

@@ -1,13 +1,19 @@
-"""A progress bar for a run, on stderr; nothing where that is not a terminal."""
+"""Progress bars, on stderr; nothing where that is not a terminal."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from anarchic.sim.run import Progress as Reached
 from anarchic.sim.run import Watcher
@@ -26,6 +32,20 @@ def watching(what: str = "") -> Iterator[Watcher]:
     columns = (doing, BarColumn(), found, TextColumn("left"), TimeRemainingColumn(compact=True))
     with Progress(*columns, console=console, transient=True) as bar:
         yield _Watch(bar, what)
+
+
+@contextmanager
+def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Give a function that is told how many of ``total`` are done."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda done: None
+        return
+    left = TextColumn("left"), TimeRemainingColumn(compact=True)
+    columns = (TextColumn(_COLUMNS[0]), BarColumn(), MofNCompleteColumn(), *left)
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.update(task, completed=done)
 
 
 class _Watch:

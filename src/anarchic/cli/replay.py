@@ -25,6 +25,7 @@ def replay(
 
     The server must have run with --keep-payloads. Exits with 1 if they differ.
     """
+    from anarchic.cli.progress import counting
     from anarchic.server.replay import replay as fold_again
     from anarchic.server.sql import open_store
 
@@ -35,7 +36,8 @@ def replay(
                 f"{run} has dropped its first model and updates: only a run whose server had "
                 "--keep-payloads from the beginning can be replayed."
             )
-        found = fold_again(opened)
+        with counting("updates folded", 0 if begun is None else begun.folded) as progress:
+            found = fold_again(opened, progress)
     finally:
         opened.close()
     same = "equal to" if found.equal else "DIFFERENT from"
