@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
 
+from anarchic.server.auth import new_token
+from anarchic.server.evaluate import Evaluator
 from anarchic.server.sql import open_store
 from tests.chaos.servers import LAYOUT, ServerProcess, write_model
 from tests.chaos.talk import Line
 from tests.chaos.updates import encoded
 from tests.server.evaluations import SLOW_S
+from tests.server.live import serving
+from tests.server.make import begun
 
 
 @pytest.fixture
@@ -62,10 +67,37 @@ def test_a_slow_one_delays_nothing_and_the_newest_version_wins(tmp_path, evaluat
     _until(lambda: _seen(server) == 20)
     assert server.stop() == 0
     store = open_store(tmp_path / "run.db")
-    found = store.evaluations()
+    found = store.evaluations(limit=20)
     store.close()
     assert found[-1] == (20, {"seen": 20})
     assert len(found) < 15  # most were overtaken
+
+
+def test_what_was_found_outlasts_the_server_and_can_be_read(tmp_path):
+    store = open_store(tmp_path / "run.db")
+    begun(store)
+    for version in range(3):
+        store.add_evaluation(version, {"accuracy": version / 4, "loss": float("nan")})
+    told = [{"accuracy": v / 4, "loss": None, "version": v} for v in range(3)]
+    evaluator = Evaluator("tests.server.evaluations:slow", store, lambda event, **facts: None)
+    assert evaluator.latest == told[2]
+    evaluator.stop()
+    token, account = new_token("ann")
+    store.put_account(account)
+    store.close()
+
+    async def scenario():
+        proof = {"authorization": f"Bearer {token}"}
+        async with serving(tmp_path / "run.db", open_enrolment=False) as (_, client):
+            assert (await client.get("/v1/evaluations")).status_code == 401
+            for limit, expected in (("", told), ("?limit=2", told[1:]), ("?limit=1000", told)):
+                answer = await client.get(f"/v1/evaluations{limit}", headers=proof)
+                assert answer.json() == {"evaluations": expected}
+            for limit in ("0", "1001", "x", "", "-1"):
+                answer = await client.get(f"/v1/evaluations?limit={limit}", headers=proof)
+                assert (answer.status_code, answer.json()["error"]) == (400, "malformed")
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("name", ["crashing", "failing"])

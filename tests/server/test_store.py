@@ -32,7 +32,7 @@ def test_a_fresh_store_holds_nothing(opened: Opener) -> None:
     store = opened()
     assert store.run() is None
     assert (queued(store, 9), store.waiting(), list(store.trace())) == ([], [], [])
-    assert (store.accounts(), store.evaluations(), store.model(0)) == ({}, [], None)
+    assert (store.accounts(), store.evaluations(9), store.model(0)) == ({}, [], None)
     for ask in (store.state, store.lead):
         with pytest.raises(StoreError, match="create one first"):
             ask()
@@ -294,10 +294,11 @@ def test_evaluations_come_by_version(store: Store) -> None:
     store.add_evaluation(2, {"accuracy": 0.5})
     store.add_evaluation(1, {"accuracy": 0.25, "loss": float("inf")})
     store.add_evaluation(2, {"accuracy": 0.75})
-    assert store.evaluations() == [
+    assert store.evaluations(limit=9) == [
         (1, {"accuracy": 0.25, "loss": float("inf")}),
         (2, {"accuracy": 0.75}),
     ]
+    assert store.evaluations(limit=1) == [(2, {"accuracy": 0.75})]
 
 
 def test_whoever_waits_is_woken_by_what_another_wrote(opened: Opener, store: Store) -> None:

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from anarchic.errors import AnarchicError
 from anarchic.server.board import Posted
 from anarchic.server.limits import Body, Gone, Pulls
-from anarchic.server.openapi import OPENAPI
+from anarchic.server.openapi import MOST_EVALUATIONS, OPENAPI
 from anarchic.server.refusals import (
     Refusal,
     busy,
@@ -35,6 +35,7 @@ Send = Callable[[Any], Awaitable[None]]
 
 SAFETENSORS = "application/octet-stream"
 HEARTBEAT_S = 15.0
+EVALUATIONS = 100  # that are shown, if not said otherwise
 MOST_STREAMS = 256  # of events, at a time
 PIECE = 1 << 18  # bytes of a model that are handed to a reader at a time
 
@@ -55,6 +56,7 @@ def make_app(service: Service) -> Starlette:
         Route("/v1/runs/{run}/models/{version}", _Answering(service, model), methods=["GET"]),
         Route("/v1/updates", _Answering(service, push), methods=["POST"]),
         Route("/v1/status", _Answering(service, status), methods=["GET"]),
+        Route("/v1/evaluations", _Answering(service, evaluations), methods=["GET"]),
         Route("/v1/events", _Answering(service, events), methods=["GET"]),
         Route("/v1/openapi.json", _Answering(service, openapi), methods=["GET"]),
         Route("/metrics", _Answering(service, metrics), methods=["GET"]),
@@ -222,6 +224,15 @@ def _length(headers: Mapping[str, str], most: int) -> int:
 
 async def status(service: Service, request: Request) -> Response:
     return JSONResponse(service.status())
+
+
+async def evaluations(service: Service, request: Request) -> Response:
+    service.may_pull(request.headers.get("authorization"), _address(request))  # the store is read
+    asked = request.query_params.get("limit", str(EVALUATIONS))
+    if not (re.fullmatch(r"[1-9][0-9]{0,5}", asked) and int(asked) <= MOST_EVALUATIONS):
+        message = f"The limit must be a whole number, 1 to {MOST_EVALUATIONS}."
+        raise Refusal(400, "malformed", message, "Ask for fewer.")
+    return JSONResponse({"evaluations": await service.evaluations(int(asked))})
 
 
 async def openapi(service: Service, request: Request) -> Response:

@@ -34,6 +34,15 @@ def find(name: str) -> Evaluate:
     return found
 
 
+def shown(version: int, metrics: Mapping[str, float]) -> dict[str, Any]:
+    """An evaluation for those who ask.
+
+    JSON knows no NaN, and a loss that diverged must not take the status page with it.
+    """
+    numbers = {name: value if isfinite(value) else None for name, value in metrics.items()}
+    return {**numbers, "version": version}
+
+
 class Evaluator:
     """Hands the newest version to the process, one at a time."""
 
@@ -43,7 +52,8 @@ class Evaluator:
         self._next: Posted | None = None
         self._wake = threading.Condition()
         self._stopping = False
-        self.latest: dict[str, Any] | None = None
+        before = [shown(*evaluation) for evaluation in store.evaluations(limit=1)]
+        self.latest: dict[str, Any] | None = before[0] if before else None
         self._thread = threading.Thread(target=self._run, name="evaluate", daemon=True)
         self._thread.start()
 
@@ -88,9 +98,7 @@ class Evaluator:
                 self._log("evaluation_failed", version=posted.version, reason=answer["failed"])
                 continue
             found = answer["found"]
-            # JSON knows no NaN, and a loss that diverged must not take the status page with it.
-            shown = {name: value if isfinite(value) else None for name, value in found.items()}
-            self.latest = {**shown, "version": posted.version}
+            self.latest = shown(posted.version, found)
             try:
                 self._store.add_evaluation(posted.version, found)
             except StoreError as error:

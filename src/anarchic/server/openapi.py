@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+MOST_EVALUATIONS = 1000  # in one answer
+
 
 def _answer(description: str, schema: dict[str, Any]) -> dict[str, Any]:
     return {"description": description, "content": {"application/json": {"schema": schema}}}
@@ -86,6 +88,23 @@ OPENAPI: dict[str, Any] = {
             }
         },
         "/v1/status": _shown("Where the run stands", "application/json"),
+        "/v1/evaluations": {
+            "get": {
+                "summary": "What the newest evaluated versions came to, the oldest first",
+                "parameters": [
+                    {
+                        "name": "limit",
+                        "in": "query",
+                        "schema": {"type": "integer", "minimum": 1, "maximum": MOST_EVALUATIONS},
+                    }
+                ],
+                "security": [{}, {"token": []}],
+                "responses": {
+                    "200": _answer("Evaluations", {"type": "object"}),
+                    **_refusals(400, 401, 403, 503),
+                },
+            }
+        },
         "/metrics": _shown("Counters for Prometheus", "text/plain"),
         "/healthz": _shown("Whether the server is well", "application/json"),
     },

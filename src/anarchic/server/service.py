@@ -19,7 +19,7 @@ from anarchic.server.aggregate import Aggregator
 from anarchic.server.auth import bearer
 from anarchic.server.board import Board, Posted
 from anarchic.server.collect import Collector
-from anarchic.server.evaluate import Evaluator
+from anarchic.server.evaluate import Evaluator, shown
 from anarchic.server.limits import Places, Pulls
 from anarchic.server.log import JsonLog, Log
 from anarchic.server.metrics import Metrics
@@ -247,6 +247,11 @@ class Service:
             "updates": dict(self.metrics.counts),
             "evaluation": self._evaluator.latest if self._evaluator is not None else None,
         }
+
+    async def evaluations(self, limit: int) -> list[dict[str, Any]]:
+        """Of the newest versions that were evaluated, by whichever replica, the oldest first."""
+        found = await asyncio.to_thread(self._store.evaluations, limit)
+        return [shown(*evaluation) for evaluation in found]
 
     def problem(self) -> str | None:
         """Why the server is unwell, if it is."""

@@ -362,11 +362,11 @@ class SqlStore:
         with self._database.writing() as connection:
             self._upsert(connection, t.evaluations, "version", [row])
 
-    def evaluations(self) -> list[tuple[int, dict[str, float]]]:
+    def evaluations(self, limit: int) -> list[tuple[int, dict[str, float]]]:
+        query = select(t.evaluations).order_by(t.evaluations.c.version.desc()).limit(limit)
         with self._database.reading() as connection:
-            query = select(t.evaluations).order_by(t.evaluations.c.version)
             found = rows_of(connection, query)
-        return [(row.version, read_json(row.metrics, "evaluation")) for row in found]
+        return [(row.version, read_json(row.metrics, "evaluation")) for row in reversed(found)]
 
     def lead(self) -> int | None:
         if not self._database.take_lead():

@@ -166,7 +166,8 @@ class Store(Protocol):
 
     def add_evaluation(self, version: int, metrics: Mapping[str, float]) -> None: ...
 
-    def evaluations(self) -> list[tuple[int, dict[str, float]]]: ...
+    def evaluations(self, limit: int) -> list[tuple[int, dict[str, float]]]:
+        """Those of the newest versions that were evaluated, at most so many, the oldest first."""
 
     def lead(self) -> int | None:
         """Try to become the one that aggregates: a new epoch, or None while another leads.
