@@ -237,6 +237,14 @@ def test_a_snapshot_comes_back():
     snapshot.params[0] = snapshot.extras["control"][0] = 0  # they are the worker's own
 
 
+def test_a_snapshot_tells_the_loss_it_was_given():
+    sent = Snapshot(7, ramp())
+    for loss, told in ((0.1, 0.1), (1e-300, 1e-300), (None, None), (float("inf"), None)):
+        data = wire.encode_snapshot(LAYOUT, sent, "run-1", loss=loss)
+        assert wire.snapshot_loss(data) == told
+        assert wire.decode_snapshot(data)[1].params.tobytes() == ramp().tobytes()
+
+
 def test_a_snapshot_is_a_plain_safetensors_file_that_begins_with_the_vector():
     data = wire.encode_snapshot(LAYOUT, Snapshot(7, ramp(), {"control": ramp(2)}), "run-1")
     start = 8 + int.from_bytes(data[:8], "little")

@@ -26,6 +26,6 @@ def update(worker="ann", id="1", base_version=0, seed=0, **others):
     return Update(worker, base_version, id=id, **settings)
 
 
-def body(*given, run=None, **others):
+def body(*given, run=None, loss=None, **others):
     made = update(*given, **others)
-    return wire.encode_update(LAYOUT, made, worker=made.worker, run=run)
+    return wire.encode_update(LAYOUT, made, worker=made.worker, run=run, loss=loss)

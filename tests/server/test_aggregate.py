@@ -41,6 +41,30 @@ def test_a_timer_counts_from_the_oldest_update_that_waits(tmp_path):
     asyncio.run(scenario())
 
 
+def test_a_version_tells_the_mean_loss_of_its_updates_to_whoever_reads_the_store(tmp_path):
+    path, most = tmp_path / "run.db", 1.7e308
+
+    async def scenario():
+        async with serving(path, rules={"m": 3}, limits=FREE) as (service, client):
+            told = []
+            for version, losses in enumerate(([0.5, 1.5, None], [None] * 3, [most] * 3, [2.0] * 3)):
+                for number, loss in enumerate(losses):
+                    sent = body("ann", f"{version}-{number}", base_version=version, loss=loss)
+                    assert (await client.post("/v1/updates", content=sent)).status_code == 202
+                await until(lambda version=version: service.board.newest.version == version + 1)
+                told.append((await client.get("/v1/status")).json()["loss"])
+            assert "anarchic_loss 2.0" in (await client.get("/metrics")).text
+            return told
+
+    assert asyncio.run(scenario()) == [1.0, None, None, 2.0]
+    store = open_store(path)
+    board = Board("run")
+    rules = RuleSettings(m=3)
+    Aggregator(store, rules.build(), LAYOUT, board, lambda event, **facts: None)._catch_up()
+    assert (board.newest.version, board.newest.loss) == (4, 2.0)
+    store.close()
+
+
 class Slow:
     """A rule that takes its time over every update."""
 

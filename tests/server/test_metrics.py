@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from anarchic import Snapshot, wire
 from anarchic.server.board import Board
 from anarchic.server.metrics import Metrics
+from tests.server.make import LAYOUT, first_params
 
 
 def told(metrics):
@@ -16,7 +18,9 @@ def test_everything_is_counted():
     board = Board("run-a")
     metrics = Metrics(board)
     assert "anarchic_version -1.0" in told(metrics)
-    board.post(3, b"")
+    body = wire.encode_snapshot(LAYOUT, Snapshot(3, first_params()), "run-a", loss=0.25)
+    assert "anarchic_loss NaN" in told(metrics)
+    board.post(3, body)
     metrics.received("accepted", 100)
     metrics.received("accepted", 20)
     metrics.received("duplicate", 100)
@@ -29,5 +33,6 @@ def test_everything_is_counted():
         'anarchic_refusals_total{code="stale"} 1.0',
         "anarchic_updates_folded_total 2.0",
         "anarchic_version 3.0",
+        "anarchic_loss 0.25",
     }
     assert metrics.counts == {"accepted": 2, "duplicate": 1, "refused": 1, "folded": 2}

@@ -18,12 +18,13 @@ from typing import Any
 
 from anarchic import wire
 from anarchic.core.rule import Rule
-from anarchic.core.types import Layout, Update
+from anarchic.core.types import Layout
 from anarchic.errors import Deposed, StoreCorrupt, StoreError, UpdateRefused
 from anarchic.server.board import Board
 from anarchic.server.log import Log
 from anarchic.server.remember import encode, forget, recall, remember, tracked_rows
 from anarchic.server.store import Publication, Store
+from anarchic.wire import Decoded
 
 MOST_QUEUED = 32  # updates held in memory; more are read back from the store when their turn comes
 QUEUED_BYTES = 1 << 28  # and fewer of a large model, but two
@@ -48,13 +49,14 @@ class Aggregator:
     ) -> None:
         self._store, self._rule, self._layout = store, rule, layout
         self._board, self._log, self._step_after_s = board, log, step_after_s
-        self._queue: deque[tuple[int, Update]] = deque()
+        self._queue: deque[tuple[int, Decoded]] = deque()
         self._wake = threading.Condition()
         self._stopping = False
         self._unread: int | None = 0  # the store may hold updates from this seq on, unqueued
         self._most_queued = max(2, min(MOST_QUEUED, QUEUED_BYTES // (4 * layout.dim)))
         self._taken: set[int] = set()  # seqs in the queue or folded since the last publication
         self._folded: list[tuple[int, int, str]] = []  # (seq, version, worker) since then
+        self._losses: list[float] = []  # that came with them
         self._revoked: frozenset[str] = frozenset()  # workers
         self._suspects: set[str] = set()  # those of them that may have rows
         self._dropped: list[tuple[int, str]] = []  # (version, worker) since the last publication
@@ -96,14 +98,14 @@ class Aggregator:
     def alive(self) -> bool:
         return self._thread.is_alive()
 
-    def offer(self, updates: Sequence[tuple[int, Update]]) -> None:
+    def offer(self, updates: Sequence[tuple[int, Decoded]]) -> None:
         """Hand over updates that have just become durable."""
         with self._wake:
-            for seq, update in updates:
+            for seq, decoded in updates:
                 if self.leads and len(self._queue) < self._most_queued:
                     if seq not in self._taken:
                         self._taken.add(seq)
-                        self._queue.append((seq, update))
+                        self._queue.append((seq, decoded))
                 else:
                     self._leave(seq)
             self._wake.notify()
@@ -201,6 +203,7 @@ class Aggregator:
             self._queue.clear()
             self._taken.clear()
             self._folded.clear()
+            self._losses.clear()
             self._dropped.clear()
             self._suspects = set(self._revoked)
             self._leave(0)
@@ -210,14 +213,14 @@ class Aggregator:
         self._board.post(run.version, body)
 
     def _lead(self) -> None:
-        update = self._next()
-        if update is not None:
-            self._fold(*update)
+        queued = self._next()
+        if queued is not None:
+            self._fold(*queued)
         elif self._overdue():
             self._state = self._rule.flush(self._state)
             self._publish()
 
-    def _next(self) -> tuple[int, Update] | None:
+    def _next(self) -> tuple[int, Decoded] | None:
         """The next update to be folded; waits a little where there is none."""
         with self._wake:
             if self._queue:
@@ -257,17 +260,20 @@ class Aggregator:
             if body is None:
                 raise StoreCorrupt(f"Update {seq} was accepted, but its body is gone.")
             decoded = wire.decode_update(body, self._layout, extras=names, worker=worker)
-            read.append((seq, decoded.update))
+            read.append((seq, decoded))
         with self._wake:  # before those that were offered meanwhile, if they came before them
             self._queue = deque(sorted([*read, *self._queue], key=lambda queued: queued[0]))
 
-    def _fold(self, seq: int, update: Update) -> None:
+    def _fold(self, seq: int, decoded: Decoded) -> None:
         self._drop_suspects()
-        before = self._state.version
+        before, update = self._state.version, decoded.update
         try:
             self._state = self._rule.receive(self._state, update)
         except UpdateRefused as error:  # it was checked when it was accepted; go on all the same
             self._log("refused_late", worker=update.worker, reason=str(error))
+        else:
+            if decoded.loss is not None:
+                self._losses.append(decoded.loss)
         if update.worker in self._revoked:  # what it sent before weighs in one step and no more
             with self._wake:
                 self._suspects.add(update.worker)
@@ -306,7 +312,7 @@ class Aggregator:
     def _publish(self) -> None:
         """Durable first, visible then. While the store is out of order, it is tried again."""
         assert self._epoch is not None
-        body = encode(self._layout, self._state, self._board.run)
+        body = encode(self._layout, self._state, self._board.run, _mean(self._losses))
         rows = tracked_rows(self._state)
         changed, removed = rows.changes() if rows is not None else ({}, [])
         publication = Publication(
@@ -326,6 +332,7 @@ class Aggregator:
         self._taken.difference_update(seq for seq, _, _ in self._folded)
         folded = Counter(worker for _, _, worker in self._folded)
         self._folded.clear()
+        self._losses.clear()
         self._dropped.clear()
         self._oldest_s, self._published_s = None, time.monotonic()
         self.on_folded(folded)  # first: whoever sees the version may push again
@@ -355,8 +362,13 @@ class Aggregator:
     def _finish(self) -> None:
         """On shutdown: what makes whole steps is folded; the rest stays, durable, for next time."""
         try:
-            while (update := self._next()) is not None:
-                self._fold(*update)
+            while (queued := self._next()) is not None:
+                self._fold(*queued)
         except StoreError as error:
             self._log("store_error", reason=str(error))
         self._store.resign()
+
+
+def _mean(losses: Sequence[float]) -> float | None:
+    """Infinity where they are too large, where ``fmean`` would raise what any worker can cause."""
+    return sum(losses) / len(losses) if losses else None

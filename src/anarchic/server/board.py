@@ -20,6 +20,11 @@ class Posted:
     run: str
     version: int
     body: bytes
+    loss: float | None  # the mean of what the workers told with the updates in it
+
+    @classmethod
+    def of(cls, run: str, version: int, body: bytes) -> Posted:
+        return cls(run, version, body, wire.snapshot_loss(body))
 
     @property
     def etag(self) -> str:
@@ -49,7 +54,7 @@ class Board:
         return self._newest is not None
 
     def post(self, version: int, body: bytes) -> None:
-        self._newest = Posted(self.run, version, body)
+        self._newest = Posted.of(self.run, version, body)
         for listener in list(self._listeners):
             listener()
 

@@ -11,13 +11,13 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Container
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from anarchic import wire
 from anarchic.core.rule import Vetted, vetted
-from anarchic.core.types import Layout, Update, Vector
+from anarchic.core.types import Layout, Vector
 from anarchic.errors import NotFinite, StaleUpdate, StoreError
 from anarchic.server.aggregate import Aggregator
 from anarchic.server.board import Board
@@ -25,6 +25,7 @@ from anarchic.server.limits import Pace, Shares
 from anarchic.server.refusals import Refusal, name_taken
 from anarchic.server.settings import Limits
 from anarchic.server.store import NewUpdate, Receipt, Store
+from anarchic.wire import Decoded
 
 GROUP_UPDATES, GROUP_BYTES = 64, 64 << 20
 INLINE_BYTES = 1 << 18  # larger bodies are checked outside the event loop
@@ -35,7 +36,7 @@ class Checked:
     """An update that may be accepted."""
 
     new: NewUpdate
-    update: Update
+    decoded: Decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Waiting:
     """An update on its way to the disk, and who wants to know."""
 
     new: NewUpdate
-    update: Update
+    decoded: Decoded
     done: Callable[[Receipt | StoreError], None]
 
 
@@ -178,7 +179,7 @@ class Collector:
             received_s=time.time(),
             body=body,
         )
-        return Checked(new, seen)
+        return Checked(new, replace(decoded, update=seen))
 
     def _check_length(self, seen: Vetted) -> None:
         most, longest = self._limits.max_norm, seen.norm or 0.0
@@ -224,7 +225,7 @@ class Collector:
             if self._stopping:
                 raise Refusal(503, "busy", "The server is stopping.", "Send it again later.", 5.0)
             self.shares.take(checked.new.worker)
-            self._queue.append(Waiting(checked.new, checked.update, tell))
+            self._queue.append(Waiting(checked.new, checked.decoded, tell))
             self._wake.notify()
         return await future
 
@@ -250,7 +251,7 @@ class Collector:
             new = receipt.outcome == "accepted"
             self.shares.sent(waiting.new.worker, accepted=new)
             if new:
-                accepted.append((receipt.seq, waiting.update))
+                accepted.append((receipt.seq, waiting.decoded))
         self._aggregator.offer(accepted)
 
     def _next_group(self) -> list[Waiting] | None:

@@ -24,6 +24,8 @@ class Metrics:
         )
         version = Gauge("anarchic_version", "The newest version", registry=self._registry)
         version.set_function(lambda: board.newest.version if board.has_one else -1)
+        loss = Gauge("anarchic_loss", "Mean loss told with its updates", registry=self._registry)
+        loss.set_function(lambda: _or_nan(board.newest.loss if board.has_one else None))
         self.counts = {"accepted": 0, "duplicate": 0, "refused": 0, "folded": 0}
 
     def received(self, outcome: str, length: int) -> None:
@@ -41,3 +43,7 @@ class Metrics:
 
     def text(self) -> bytes:
         return generate_latest(self._registry)
+
+
+def _or_nan(value: float | None) -> float:
+    return float("nan") if value is None else value

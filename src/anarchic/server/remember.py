@@ -86,6 +86,7 @@ def first_snapshot(rule: Rule[Any], params: Vector) -> tuple[Snapshot, bytes]:
     return Snapshot(0, state.params, state.extras), remember(state)
 
 
-def encode(layout: Layout, state: Any, run: str) -> bytes:
+def encode(layout: Layout, state: Any, run: str, loss: float | None) -> bytes:
     """The newest version as workers pull it."""
-    return wire.encode_snapshot(layout, Snapshot(state.version, state.params, state.extras), run)
+    snapshot = Snapshot(state.version, state.params, state.extras)
+    return wire.encode_snapshot(layout, snapshot, run, loss=loss)

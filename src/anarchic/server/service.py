@@ -220,7 +220,7 @@ class Service:
                 body = await asyncio.to_thread(self._store.model, number)
                 if body is None:
                     return None
-                posted = self._older[number] = Posted(self.run, number, body)
+                posted = self._older[number] = Posted.of(self.run, number, body)
             self._last_read = posted
             return posted
 
@@ -236,9 +236,11 @@ class Service:
 
     def status(self) -> dict[str, Any]:
         """What anybody may know."""
+        newest = self.board.newest
         return {
             "run": self.run,
-            "version": self.board.newest.version,
+            "version": newest.version,
+            "loss": newest.loss,
             "rule": self.rules.rule,
             "m": self.rules.m,
             "parameters": self.layout.dim,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 import numpy as np
 
 from anarchic.core.types import Layout, Snapshot, Vector
@@ -11,9 +13,16 @@ from anarchic.wire.strict import Contents, floats, shown, take_apart
 from anarchic.wire.vectors import EXTRA, encoded
 
 
-def encode_snapshot(layout: Layout, snapshot: Snapshot, run: str) -> bytes:
-    """A model as workers pull it; its data begin with the vector, byte for byte."""
+def encode_snapshot(
+    layout: Layout, snapshot: Snapshot, run: str, *, loss: float | None = None
+) -> bytes:
+    """A model as workers pull it; its data begin with the vector, byte for byte.
+
+    ``loss`` is the mean of what workers told with the updates in it, left out if not finite.
+    """
     known = {"version": str(snapshot.version), "run": run}
+    if loss is not None and isfinite(loss):
+        known["loss"] = repr(float(loss))
     metadata.text(known, "run", metadata.ID)
     wide = snapshot.params.dtype == np.float64
     numpy_dtype, dtype = ("<f8", "F64") if wide else ("<f4", "F32")
@@ -38,6 +47,12 @@ def decode_snapshot(data: bytes | bytearray | memoryview) -> tuple[Layout, Snaps
     except MalformedUpdate as error:
         raise RunError(f"This is not a snapshot of a model. {error}") from error
     return layout, Snapshot(version, params, extras), run
+
+
+def snapshot_loss(data: bytes | bytearray | memoryview) -> float | None:
+    """The loss that came with a snapshot, without looking at its numbers."""
+    known = take_apart(data, most_header=len(data), most_brackets=len(data)).metadata
+    return metadata.number(known, "loss") if "loss" in known else None
 
 
 def _vectors(contents: Contents) -> tuple[Layout, Vector, dict[str, Vector]]:
