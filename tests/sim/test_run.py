@@ -173,6 +173,24 @@ def test_a_run_with_other_settings_cannot_be_resumed(tmp_path):
     assert {path: path.read_bytes() for path in (tmp_path / "cut").iterdir()} == before
 
 
+def test_other_loops_would_round_otherwise_and_are_refused(tmp_path):
+    with pytest.raises(Cut):
+        simulate(SMALL, out=tmp_path / "cut", checkpoint_every=5, watch=cut_at(12))
+    with pytest.raises(RunError, match=r"another run: compiled is None there and True here\."):
+        simulate(replace(SMALL, compiled=True), out=tmp_path / "cut", resume=True)
+
+
+@pytest.mark.parametrize(
+    "change", [{"eval_every": 4}, {"target_accuracy": 0.999}, {"threads": 1}, {"data_dir": "there"}]
+)
+def test_a_run_may_be_looked_at_otherwise_once_it_is_resumed(tmp_path, change):
+    with pytest.raises(Cut):
+        simulate(SMALL, out=tmp_path / "cut", checkpoint_every=5, watch=cut_at(12))
+    resumed = simulate(replace(SMALL, **change), out=tmp_path / "cut", resume=True)
+    assert resumed.params.tobytes() == simulate(SMALL).params.tobytes()
+    assert RunDirectory(tmp_path / "cut").settings()["eval_every"] == SMALL.eval_every
+
+
 def test_a_run_on_other_data_cannot_be_resumed(tmp_path):
     with pytest.raises(Cut):
         simulate(SMALL, out=tmp_path / "cut", checkpoint_every=5, watch=cut_at(12))

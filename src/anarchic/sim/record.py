@@ -55,7 +55,8 @@ class RunDirectory:
         """Open a directory to go on with the same run; refuse that of another."""
         record = cls(path)
         found = record.settings()
-        if found.get("fingerprint") != settings["fingerprint"]:
+        decisive = ("fingerprint", "compiled")  # compiled loops round otherwise in the last bits
+        if any(found.get(name) != settings.get(name) for name in decisive):
             names = sorted(set(found) | set(settings))
             other = [
                 f"{name} is {found.get(name)!r} there and {settings.get(name)!r} here"
