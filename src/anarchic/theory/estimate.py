@@ -25,7 +25,8 @@ Floats = NDArray[np.float64]
 
 LANES = 16  # workers whose gradients are computed together
 WORKERS = 64  # of more workers, as many are looked at, evenly spaced
-CURVATURE_BATCH = 256
+CURVATURE_BATCH = 256  # samples of which a curvature is found
+_ITERATIONS = 30  # at most, of power iteration
 _SETTLED = 0.005  # relative change at which power iteration ends
 _SEED = 20220  # not a run's: estimates are made of other samples than training
 
@@ -44,7 +45,7 @@ class Estimate:
 
 
 def estimate_constants(
-    task: Task, points: Sequence[Vector], *, batch: int, repeats: int = 16, iterations: int = 30
+    task: Task, points: Sequence[Vector], *, batch: int, repeats: int = 16
 ) -> Estimate:
     """L, sigma_L and sigma_G of a task at ``points``; ``batch`` is the workers' own.
 
@@ -61,25 +62,23 @@ def estimate_constants(
         raise ConfigError("The constants of a task are estimated at points: give at least one.")
     seen = [estimate_variances(task, point, batch=batch, repeats=repeats) for point in points]
     return Estimate(
-        max(estimate_smoothness(task, point, iterations=iterations) for point in points),
+        max(estimate_smoothness(task, point) for point in points),
         max(found.sigma_local for found in seen),
         max(found.sigma_global for found in seen),
         tuple(found.squared_gradient for found in seen),
     )
 
 
-def estimate_smoothness(
-    task: Task, point: Vector, *, batch: int = CURVATURE_BATCH, iterations: int = 30
-) -> float:
+def estimate_smoothness(task: Task, point: Vector) -> float:
     """L near ``point``: the largest curvature, in absolute value, of any worker's function.
 
     Power iteration: a random vector is multiplied by the Hessian again and again, each time as the
-    central difference of two gradients of the same ``batch`` samples, until its growth settles. It
-    comes from below and stops a few per cent short where many curvatures lie close together; that
-    of a sample of the data is, in the mean, above that of all.
+    central difference of two gradients of the same samples, until its growth settles. It comes from
+    below and stops a few per cent short where many curvatures lie close together; that of a sample
+    of the data is, in the mean, above that of all.
     """
     return max(
-        _curvature(_gradients_at(task, workers, batch, visit=0), point, len(workers), iterations)
+        _curvature(_gradients_at(task, workers, CURVATURE_BATCH, visit=0), point, len(workers))
         for workers in _chunks(task)
     )
 
@@ -122,12 +121,12 @@ def estimate_variances(task: Task, point: Vector, *, batch: int, repeats: int = 
 Gradients = Callable[[Floats], Floats]  # (lanes, dim) -> (lanes, dim)
 
 
-def _curvature(gradients: Gradients, point: Vector, lanes: int, iterations: int) -> float:
+def _curvature(gradients: Gradients, point: Vector, lanes: int) -> float:
     resolution = float(np.cbrt(np.finfo(point.dtype).eps))
     length = resolution * max(1.0, float(np.linalg.norm(point)))
     vectors = np.random.default_rng(_SEED).normal(size=(lanes, len(point)))
     growth = np.zeros(lanes)
-    for _ in range(iterations):
+    for _ in range(_ITERATIONS):
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-300)
         ahead, behind = gradients(point + length * vectors), gradients(point - length * vectors)
         vectors = (ahead - behind) / (2 * length)
