@@ -5,10 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from anarchic.core.rules import AfaCd
 from anarchic.data import Dataset, iid, load
 from anarchic.errors import ConfigError
 from anarchic.models import make
+from anarchic.participation import ConstantSteps, Sampler
+from anarchic.sim.experiment import Experiment
+from anarchic.sim.run import simulate
+from anarchic.train.batched import Batched
 from anarchic.train.draws import Draws
+from anarchic.train.loop import Loop
+from anarchic.train.task import LocalWork
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -122,6 +129,45 @@ def test_tied_weights_travel_once():
 def test_modules_that_could_not_be_repeated_are_refused_with_a_remedy(layer, says):
     with pytest.raises(ConfigError, match=says):
         task(net(layer))
+
+
+class Deciding(nn.Module):
+    """A linear layer, with something done to what it gives."""
+
+    def __init__(self, then):
+        super().__init__()
+        self.linear, self.then = nn.Linear(64, 10), then
+
+    def forward(self, x):
+        return self.then(self.linear(x.flatten(1)))
+
+
+def computed(backend, then):
+    problem = task(Deciding(then))
+    table = Sampler(4, 2, ConstantSteps(2)).timetable(0, 2)
+    work = LocalWork(lr=0.1, batch=8)
+    return simulate(Experiment(problem, AfaCd(2, 1.0), table, work, backend=backend))
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        lambda z: z if z.sum() > 0 else 2 * z,
+        lambda z: z / z.abs().max().item(),
+        lambda z: z - z[z > 0].sum(),
+    ],
+)
+def test_a_model_that_decides_by_values_is_sent_to_the_loop_which_computes_it(then):
+    with pytest.raises(ConfigError, match=r"Deciding cannot be .* at once.* backend=Loop\(\)"):
+        computed(Batched(), then)
+    assert np.isfinite(computed(Loop(), then).params).all()
+
+
+def test_a_model_that_draws_is_refused_and_an_error_of_its_own_is_left_alone():
+    with pytest.raises(ConfigError, match=r"random numbers from a global generator"):
+        computed(Batched(), lambda z: z + torch.rand(z.shape))
+    with pytest.raises(RuntimeError, match="shape"):
+        computed(Batched(), lambda z: z @ z)
 
 
 @pytest.mark.parametrize(

@@ -224,7 +224,12 @@ class TorchTask:
             return self._closed_form(params, x, y)
         if self._by_lane:
             return torch.stack([self._gradient(*lane) for lane in zip(params, x, y, strict=True)])
-        gradients = vmap(grad(self._loss_of))(self._split(params), x, y)
+        try:
+            gradients = vmap(grad(self._loss_of))(self._split(params), x, y)
+        except RuntimeError as error:
+            if str(error).startswith("vmap:"):
+                raise _not_abreast(self.module, str(error)) from error
+            raise
         return torch.cat([gradients[name].flatten(1) for name in self.layout.names], dim=1)
 
     def evaluate_all(self, params: Sequence[Vector]) -> list[dict[str, float]]:
@@ -373,6 +378,21 @@ def _own_copy(module: nn.Module) -> nn.Module:
 
 def _has_convolutions(module: nn.Module) -> bool:
     return any(isinstance(part, nn.modules.conv._ConvNd) for part in module.modules())
+
+
+def _not_abreast(module: nn.Module, said: str) -> ConfigError:
+    """What keeps lanes of a module from being computed as one, and what to do about it."""
+    name = type(module).__name__
+    if "random operation" in said:
+        return ConfigError(
+            f"{name} draws random numbers from a global generator, so that a visit could not be "
+            "repeated: let it draw none while it is trained."
+        )
+    return ConfigError(
+        f"{name} cannot be computed for several visits at once: the values of a tensor decide what "
+        "it does (an if, .item(), a boolean mask). Compute one visit at a time with "
+        "backend=Loop(), or let torch.where decide."
+    )
 
 
 def _device(name: str) -> torch.device:
