@@ -191,6 +191,15 @@ def test_a_run_may_be_looked_at_otherwise_once_it_is_resumed(tmp_path, change):
     assert RunDirectory(tmp_path / "cut").settings()["eval_every"] == SMALL.eval_every
 
 
+def test_a_run_that_is_resumed_with_a_target_behind_it_ends_where_it_is(tmp_path):
+    seldom = replace(SMALL, eval_every=5)
+    with pytest.raises(Cut):
+        simulate(seldom, out=tmp_path / "cut", checkpoint_every=7, watch=cut_at(12))
+    resumed = simulate(replace(seldom, target_accuracy=0.01), out=tmp_path / "cut", resume=True)
+    assert (resumed.summary["rounds"], resumed.metrics[-1]["round"]) == (7, 7)
+    assert resumed.summary["stopped_at"] == "target"
+
+
 def test_a_run_on_other_data_cannot_be_resumed(tmp_path):
     with pytest.raises(Cut):
         simulate(SMALL, out=tmp_path / "cut", checkpoint_every=5, watch=cut_at(12))
