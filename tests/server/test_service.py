@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from anarchic import wire
@@ -13,8 +14,8 @@ from anarchic.server.service import Service, check_alone, open_run, stored_layou
 from anarchic.server.settings import ServerSettings
 from anarchic.server.sql import open_store
 from anarchic.server.sql_store import SqlStore
-from tests.server.live import serving
-from tests.server.make import LAYOUT, begun, first_params
+from tests.server.live import serving, until
+from tests.server.make import DIM, LAYOUT, begun, body, first_params
 
 
 @pytest.fixture
@@ -125,3 +126,26 @@ def test_a_replica_that_begins_the_run_a_moment_too_late_goes_on_with_it(tmp_pat
     finally:
         store.close()
         late.close()
+
+
+def test_a_run_ends_and_another_begins_with_its_newest_model(tmp_path):
+    """Also where vectors travel beside the model: they are not part of it."""
+    pulled = tmp_path / "newest.safetensors"
+    rules = {"m": 1, "local_rule": "scaffold", "workers": 4}
+
+    async def scenario():
+        async with serving(tmp_path / "run.db", rules=rules) as (service, client):
+            sent = body("ann", extras={"control": np.ones(DIM, np.float32)})
+            assert (await client.post("/v1/updates", content=sent)).status_code == 202
+            await until(lambda: service.board.newest.version == 1)
+            pulled.write_bytes((await client.get("/v1/model")).content)
+            return service.board.newest.snapshot
+
+    before = asyncio.run(scenario())
+    assert before.extras["control"].tolist() == [0.25] * DIM
+    store = open_store(tmp_path / "next.db")
+    open_run(store, rules, pulled)
+    _, first, _ = wire.decode_snapshot(store.model(0))
+    store.close()
+    assert (first.version, first.params.tobytes()) == (0, before.params.tobytes())
+    assert not first.extras["control"].any()

@@ -18,6 +18,7 @@ from anarchic.core.saving import Arrays, Numbers
 from anarchic.core.types import Layout, Vector
 from anarchic.errors import RunError
 from anarchic.wire.strict import floats
+from anarchic.wire.vectors import EXTRA
 
 _NUMBERS = "numbers"  # the metadata entry that holds a state's numbers, as JSON
 
@@ -29,12 +30,16 @@ def save_model(path: Path, layout: Layout, params: Vector, **metadata: str) -> N
 
 
 def load_model(path: Path) -> tuple[Layout, Vector, dict[str, str]]:
-    """A model's layout, its vector and its metadata, from any safetensors file of floats."""
+    """A model's layout, its vector and its metadata, from any safetensors file of floats.
+
+    Of a snapshot that was pulled it is the model, without the vectors that travel beside it.
+    """
     try:
         data = path.read_bytes()  # once: the file may be replaced at any moment
-        entries = dict(safetensors.deserialize(data))  # type: ignore[no-untyped-call]
+        found = dict(safetensors.deserialize(data))  # type: ignore[no-untyped-call]
     except (OSError, SafetensorError) as error:
         raise _unreadable(path, error) from error
+    entries = {name: entry for name, entry in found.items() if not name.startswith(EXTRA)}
     layout = Layout.of({name: (e["shape"], e["dtype"]) for name, e in entries.items()})
     tensors = {
         name: floats(entry["data"], entry["dtype"]).reshape(entry["shape"])
