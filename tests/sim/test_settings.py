@@ -86,7 +86,7 @@ def test_server_options_reach_the_step():
         ({"eval_every": 0}, "eval_every must be at least 1"),
         ({"data": "synthetic", "workers": 0}, "workers"),
         ({"rule": "afacd"}, r"no rule 'afacd'\. Did you mean 'afa-cd'\? There are afa-cd, afa-cs"),
-        ({"workers": "10"}, "workers must be a whole number, got '10'"),
+        ({"workers": "10"}, "workers must be a whole number or None, got '10'"),
         ({"rounds": 1e3}, r"rounds must be a whole number, got 1000\.0"),
         ({"seed": None}, "seed must be a whole number, got None"),
         ({"local_lr": "0.1"}, "local_lr must be a number, got '0.1'"),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
-from numbers import Integral, Real
-from typing import Any, get_args, get_type_hints
+from collections.abc import Callable, Mapping
+from typing import get_type_hints
 
+from anarchic.core.kinds import check_kind, did_you_mean
 from anarchic.data.cifar10 import load_cifar10
 from anarchic.data.dataset import Dataset
 from anarchic.data.digits import load_digits
@@ -41,7 +40,7 @@ def check_options(name: str, options: Mapping[str, object]) -> None:
     """Refuse a data set that nobody knows, and options that it does not have or cannot read."""
     if name not in DATASETS:
         raise ConfigError(
-            f"There is no data set {name!r}.{_nearest(name, DATASETS)} Known: "
+            f"There is no data set {name!r}.{did_you_mean(name, DATASETS)} Known: "
             f"{', '.join(DATASETS)}."
         )
     hints = get_type_hints(DATASETS[name])
@@ -49,23 +48,7 @@ def check_options(name: str, options: Mapping[str, object]) -> None:
     for option, value in options.items():
         if option not in known:
             raise ConfigError(
-                f"{name} has no option {option!r}.{_nearest(option, known)} Its options: "
+                f"{name} has no option {option!r}.{did_you_mean(option, known)} Its options: "
                 f"{', '.join(known) or 'none'}."
             )
-        kinds = [_KINDS[kind] for kind in get_args(hints[option]) or [hints[option]]]
-        if not any(isinstance(value, fitting) for fitting, _ in kinds):
-            wanted = " or ".join(words for _, words in kinds)
-            raise ConfigError(f"{option} of {name} must be {wanted}, got {value!r}.")
-
-
-_KINDS: Mapping[Any, tuple[type, str]] = {
-    int: (Integral, "a whole number"),
-    float: (Real, "a number"),
-    bool: (bool, "True or False"),
-    type(None): (type(None), "None"),
-}
-
-
-def _nearest(word: str, known: Iterable[str]) -> str:
-    close = get_close_matches(word.lower(), list(known), n=1, cutoff=0.5)
-    return f" Did you mean {close[0]!r}?" if close else ""
+        check_kind(f"{option} of {name}", value, hints[option])

@@ -7,17 +7,15 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from difflib import get_close_matches
 from functools import cache
-from numbers import Integral, Real
-from types import UnionType
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, get_type_hints
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from anarchic.core.around import Carry, Clip, StalenessDiscount
 from anarchic.core.chunks import use_threads
+from anarchic.core.kinds import check_kind, did_you_mean
 from anarchic.core.local import LOCAL_RULES, LocalRule
 from anarchic.core.rule import Rule
 from anarchic.core.rules import RULES
@@ -188,12 +186,7 @@ class Settings:
     def _check_types(self) -> None:
         """Numbers in quotes, and 1e3 for a thousand rounds, are easily written."""
         for name, hint in _hints().items():
-            kind, *optional = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-            value = getattr(self, name)
-            if kind in _KINDS and not (optional and value is None):
-                fitting, words = _KINDS[kind]
-                if not isinstance(value, fitting):
-                    raise ConfigError(f"{name} must be {words}, got {value!r}.")
+            check_kind(name, getattr(self, name), hint)
 
     def _refuse_unused(self) -> None:
         sampled = self.participation == "sampler"
@@ -212,15 +205,6 @@ class Settings:
                 raise ConfigError(
                     f"{who} has no use for {name}={value!r}: leave it out, or use {instead}."
                 )
-
-
-_KINDS: dict[Any, tuple[Any, str]] = {
-    int: (Integral, "a whole number"),
-    float: (Real, "a number"),
-    bool: (bool | np.bool_, "True or False"),
-    str: (str, "a text"),
-    Mapping[str, Any]: (Mapping, "a mapping of names to values"),
-}
 
 
 @cache
@@ -344,8 +328,8 @@ def make_table(settings: Settings, workers: int) -> Timetable:
 def one_of(what: str, name: str, known: Any) -> None:
     """Refuse a name that nobody knows."""
     if name not in known:
-        close = get_close_matches(name, known, n=1, cutoff=0.8)
-        others = f". Did you mean {close[0]!r}? There are" if close else "; there are"
+        close = did_you_mean(name, known)
+        others = f".{close} There are" if close else "; there are"
         raise ConfigError(f"There is no {what} {name!r}{others} {', '.join(known)}.")
 
 

@@ -1,0 +1,38 @@
+"""What settings may be: of which kind, and which name was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import Any, get_args
+
+import numpy as np
+
+from anarchic.errors import ConfigError
+
+_KINDS: Mapping[Any, tuple[Any, str]] = {
+    int: (Integral, "a whole number"),
+    float: (Real, "a number"),
+    bool: (bool | np.bool_, "True or False"),
+    str: (str, "a text"),
+    Mapping[str, Any]: (Mapping, "a mapping of names to values"),
+    NoneType: (NoneType, "None"),
+}
+
+
+def check_kind(name: str, value: object, hint: Any) -> None:
+    """Refuse what does not fit a hint such as ``int | None``; of kinds not listed, nothing."""
+    hints = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    if not all(kind in _KINDS for kind in hints):
+        return
+    if not any(isinstance(value, _KINDS[kind][0]) for kind in hints):
+        wanted = " or ".join(_KINDS[kind][1] for kind in hints)
+        raise ConfigError(f"{name} must be {wanted}, got {value!r}.")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A question for a name that nobody knows, with a space before it; nothing if none is near."""
+    close = get_close_matches(word.lower(), list(known), n=1, cutoff=0.7)
+    return f" Did you mean {close[0]!r}?" if close else ""
