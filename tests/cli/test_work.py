@@ -19,6 +19,7 @@ from anarchic.worker import (
     When,
 )
 from tests.cli.test_app import COMMANDS
+from tests.waiting import until
 from tests.worker import faulty
 
 TASKS = """
@@ -100,7 +101,7 @@ def test_a_token_comes_by_file_or_variable_and_is_never_shown(
 def test_a_signal_stops_it_cleanly_with_the_update_spooled(process, here, listening, number):
     listening.scripted.faults = [503] * 100_000
     program = process(*arguments(listening, "--name", "ann", "--spool", here / "spool"))
-    faulty.until(lambda: len(listening.scripted.posts) >= 2)
+    until(lambda: len(listening.scripted.posts) >= 2)
     program.send_signal(number)
     out, err = program.communicate(timeout=20)
     assert program.returncode == 0, err
@@ -113,7 +114,7 @@ def test_two_workers_on_one_spool_are_refused(process, here, listening):
     listening.scripted.faults = [503] * 100_000
     spool = ["--name", "ann", "--spool", here / "spool"]
     first = process(*arguments(listening, *spool))
-    faulty.until(lambda: listening.scripted.posts)
+    until(lambda: listening.scripted.posts)
     second = process(*arguments(listening, *spool))
     _, err = second.communicate(timeout=60)
     first.kill()

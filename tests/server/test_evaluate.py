@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 
 import pytest
 
 from anarchic.server.auth import new_token
 from anarchic.server.evaluate import Evaluator
 from anarchic.server.sql import open_store
+from tests import waiting
 from tests.chaos.servers import LAYOUT, ServerProcess, write_model
 from tests.chaos.talk import Line
 from tests.chaos.updates import encoded
 from tests.server.evaluations import SLOW_S
 from tests.server.live import serving
 from tests.server.make import begun
+
+until = partial(waiting.until, timeout_s=15.0)
 
 
 @pytest.fixture
@@ -43,14 +47,7 @@ def _step(server, numbers):
     with Line(server.port) as line:
         for number in numbers:
             assert line.push(encoded(LAYOUT, f"w{number}", str(number))).status == 202
-            _until(lambda number=number: server.status()["version"] > number)
-
-
-def _until(condition, timeout_s=15.0):
-    until = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
+            until(lambda number=number: server.status()["version"] > number)
 
 
 def _seen(server):
@@ -59,12 +56,12 @@ def _seen(server):
 
 def test_a_slow_one_delays_nothing_and_the_newest_version_wins(tmp_path, evaluated):
     server = evaluated("slow")
-    _until(lambda: _seen(server) == 0)  # its process is up
+    until(lambda: _seen(server) == 0)  # its process is up
     began = time.monotonic()
     _step(server, range(20))
     taken_s = time.monotonic() - began
     assert taken_s < 20 * SLOW_S / 2
-    _until(lambda: _seen(server) == 20)
+    until(lambda: _seen(server) == 20)
     assert server.stop() == 0
     store = open_store(tmp_path / "run.db")
     found = store.evaluations(limit=20)
@@ -104,7 +101,7 @@ def test_what_was_found_outlasts_the_server_and_can_be_read(tmp_path):
 def test_one_that_dies_or_fails_goes_on_with_the_next(evaluated, name):
     server = evaluated(name)
     _step(server, range(2))
-    _until(lambda: _seen(server) == 2)
+    until(lambda: _seen(server) == 2)
     word = {"crashing": "evaluator_died", "failing": "evaluation_failed"}[name]
     assert word in server.text()
     assert server.status()["version"] == 2
@@ -113,11 +110,11 @@ def test_one_that_dies_or_fails_goes_on_with_the_next(evaluated, name):
 def test_what_is_not_a_number_does_not_break_the_status(evaluated):
     """NaN is not JSON; nor is a metric called ``error`` a failure."""
     server = evaluated("diverged")
-    _until(lambda: server.status()["evaluation"] is not None)
+    until(lambda: server.status()["evaluation"] is not None)
     assert server.status()["evaluation"] == {"loss": None, "error": 0.5, "version": 0}
 
 
 def test_a_bare_number_is_told_with_what_is_wanted(evaluated):
     server = evaluated("bare")
-    _until(lambda: "evaluation_failed" in server.text())
+    until(lambda: "evaluation_failed" in server.text())
     assert "it returned 0.5, not a dict of numbers such as accuracy" in server.text()

@@ -5,16 +5,20 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
+from functools import partial
 
 import pytest
 
 from anarchic.server.sql import open_store
 from anarchic.server.store import NewUpdate
+from tests import waiting
 from tests.chaos.faults import TAKE_OVER_S, Plan, leader, run
 from tests.chaos.servers import LAYOUT, ServerProcess, write_model
 from tests.chaos.talk import Line
 from tests.chaos.updates import encoded
 from tests.server.postgres import postgres_server
+
+until = partial(waiting.until, timeout_s=10.0)
 
 pytest.importorskip("psycopg")
 
@@ -59,13 +63,6 @@ def two(tmp_path, database):
                 server.kill()
 
 
-def _until(condition, timeout_s=10.0):
-    until = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
-
-
 def test_an_update_committed_late_by_a_slow_replica_is_folded(two):
     """Its number is lower than those of updates that were folded long before it was committed."""
     slow = open_store(two[0].store, keep_payloads=True)
@@ -90,12 +87,12 @@ def test_an_update_committed_late_by_a_slow_replica_is_folded(two):
         with Line(two[1].port) as line:
             for worker in ("ann", "bob"):
                 assert line.push(encoded(LAYOUT, worker, "1")).status == 202
-        _until(lambda: two[0].status()["version"] == 1)
+        until(lambda: two[0].status()["version"] == 1)
         go_on.set()
         thread.join(10)
         with Line(two[0].port) as line:
             assert line.push(encoded(LAYOUT, "cid", "1", base_version=1)).status == 202
-        _until(lambda: two[0].status()["version"] == 2)
+        until(lambda: two[0].status()["version"] == 2)
         trace = {row.worker: row for row in slow.trace()}
         assert [receipt.outcome for receipt in receipts] == ["accepted"]
         assert trace["late"].seq < trace["ann"].seq
@@ -109,10 +106,10 @@ def test_an_update_committed_late_by_a_slow_replica_is_folded(two):
 def test_a_worker_has_one_share_however_many_replicas_it_asks(two):
     with Line(two[0].port) as here, Line(two[1].port) as there:
         assert here.push(encoded(LAYOUT, "ann", "1")).status == 202
-        _until(lambda: two[1].status()["buffered"] == 1)
+        until(lambda: two[1].status()["buffered"] == 1)
         assert there.push(encoded(LAYOUT, "ann", "2")).status == 429
         assert there.push(encoded(LAYOUT, "bob", "1")).status == 202
-        _until(lambda: [server.status()["version"] for server in two] == [1, 1])
+        until(lambda: [server.status()["version"] for server in two] == [1, 1])
         assert there.push(encoded(LAYOUT, "ann", "2")).status == 202
 
 
@@ -120,7 +117,7 @@ def test_every_replica_has_every_version(two):
     with Line(two[0].port) as here, Line(two[1].port) as there:
         for worker in ("ann", "bob"):
             assert here.push(encoded(LAYOUT, worker, "1")).status == 202
-        _until(lambda: [server.status()["version"] for server in two] == [1, 1])
+        until(lambda: [server.status()["version"] for server in two] == [1, 1])
         for version in (0, 1):
             path = f"/v1/runs/{two[0].status()['run']}/models/{version}"
             found = [line.get(path) for line in (here, there)]

@@ -3,7 +3,6 @@
 import json
 import socket
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
@@ -196,14 +195,6 @@ class Listening:
         self.gone.set()
         self.http.shutdown()
         self.http.server_close()
-
-
-def until(true, timeout_s=30):
-    """Wait until something has become true."""
-    end = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < end, "it never became true"
-        time.sleep(0.02)
 
 
 def ids(bodies):

@@ -23,7 +23,7 @@ from anarchic.worker.answers import VERDICTS
 from tests.server.live import serving
 from tests.server.make import DIM, LAYOUT, first_params
 from tests.server.test_protocol_page import refused_with
-from tests.worker.faulty import until
+from tests.waiting import until
 
 HALFWAY = FunctionTask(LAYOUT, lambda x: (x - 1, 0.5, 3))  # f(x) = |x - 1|^2 / 2
 

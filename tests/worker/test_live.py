@@ -15,7 +15,7 @@ import pytest
 from anarchic import wire
 from anarchic.data import load_digits
 from anarchic.worker import Worker, digits_task
-from tests.worker.faulty import until
+from tests.waiting import until
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")

@@ -11,7 +11,8 @@ from anarchic import Update
 from anarchic.errors import LinkError
 from anarchic.worker import Retry, Spool
 from anarchic.worker.spool import Finished
-from tests.worker.faulty import ids, until
+from tests.waiting import until
+from tests.worker.faulty import ids
 
 ONES = np.ones(2, np.float32)
 
