@@ -8,7 +8,7 @@ from statistics import fmean
 from anarchic.core.rules import AfaCs
 from anarchic.sim.experiment import Experiment
 from anarchic.sim.settings import build
-from anarchic.study import Cell, Claim, Findings, Job, Line, Picture, Study, main, sibling
+from anarchic.study import Cell, Claim, Findings, Job, Picture, Study, main, sibling
 from anarchic.study.draw import END, draw_panels
 from anarchic.study.tables import fixed
 
@@ -172,13 +172,9 @@ def uniform_cells() -> list[Cell]:
 
 def compared(found: Findings, *arrivals: str) -> dict[int, list[float]]:
     """By seed the accuracies under some kinds of arrivals, if all runs went to their end."""
-    runs = [ended(found.one(arrivals=a)) for a in arrivals]
+    lines = [found.one(arrivals=a) for a in arrivals]
+    runs = [{result.seed: result.numbers["last10"] for result in line.ended} for line in lines]
     return {s: [run[s] for run in runs] for s in runs[0] if all(s in run for run in runs)}
-
-
-def ended(line: Line) -> dict[int, float]:
-    settled = (result for result in line.results if result.stopped_at != "diverged")
-    return {result.seed: result.numbers["last10"] for result in settled}
 
 
 def means(found: Findings, of: str, over: str) -> tuple[float, float] | None:

@@ -298,23 +298,20 @@ def notes(found: Findings) -> str:
 
 def besides(found: Findings) -> str:
     """Whatever diverged that is not SCAFFOLD, beside the same cell with plain steps."""
-    lines = found.where(diverged, task=(*PAPER,), setting=("fedprox", "afl-fedprox"))
+    lines = found.where(
+        lambda line: bool(line.lost), task=(*PAPER,), setting=("fedprox", "afl-fedprox")
+    )
     told = "\n".join(
-        f"- {NAMES[line.cell.task]}, {place(line)}: {len(lost(line).results)} of "
-        f"{len(line.results)} {course(lost(line))} The table has {line.ours:.4f}. The reason is "
+        f"- {NAMES[line.cell.task]}, {place(line)}: {len(line.lost)} of {len(line.results)} "
+        f"{course(replace(line, results=line.lost))} The table has {line.ours:.4f}. The reason is "
         f"not known ({about(line)}){beside(plain(line))}."
         for line in lines
     )
     return f"## What else diverged\n\n{told}" if told else ""
 
 
-def lost(line: Line) -> Line:
-    """A cell with those of its runs that diverged."""
-    return replace(line, results=[r for r in line.results if r.stopped_at == "diverged"])
-
-
 def beside(other: Line) -> str:
-    end = "diverged, too" if diverged(other) else "went through"
+    end = "diverged, too" if other.lost else "went through"
     return f"; with plain steps the cell (table 1) {end}, {other.ours:.4f}" if other.results else ""
 
 
@@ -324,10 +321,10 @@ def failures(found: Findings) -> str:
     lines = scaffold.where(task=("cnn", "cnn-option-1")).run
     if not lines.lines:
         return ""
-    at_once = [line for line in lines if diverged(line) and not line.mean("rounds")]
+    at_once = [line for line in lines if line.lost and not line.mean("rounds")]
     rest = [f"- {which(line)} {course(line)}" for line in lines if line not in at_once]
     courses = "\n".join([*rest, *ended(at_once)])
-    reasons = (mechanism, independent, seen) if any(map(diverged, lines)) else ()
+    reasons = (mechanism, independent, seen) if any(line.lost for line in lines) else ()
     why = [reason(found) for reason in reasons]
     told = ["## SCAFFOLD on CIFAR-10", courses, *why, pattern(scaffold), by_option(scaffold)]
     return "\n\n".join(filter(None, told))
@@ -359,7 +356,7 @@ def seen(found: Findings) -> str:
     """What the short runs do not explain of option I."""
     one, ten = (found.where(task="controls", setting="option-1", p=p) for p in (1, 10))
     table = found.where(task="cnn-option-1", setting="scaffold", p=1)
-    if not (one.complete and ten.complete and table.complete and diverged(table.lines[0])):
+    if not (one.complete and ten.complete and table.complete and table.lines[0].lost):
         return ""
     short = one.lines[0]
     if short.ours < CONTROLS["rounds"]:
@@ -398,7 +395,7 @@ def by_option(scaffold: Findings) -> str:
 def course(line) -> str:
     """How a cell went, in a sentence."""
     best, last, rounds = (line.mean(name) for name in ("best", "final", "rounds"))
-    end = "diverged after the evaluation at" if diverged(line) else "went on to"
+    end = "diverged after the evaluation at" if line.lost else "went on to"
     return (
         f"{end} round {rounds:,.0f}, with accuracy {last:.4f} there, {line.ours:.4f} over the last "
         f"ten evaluations and {best:.4f} at its best. The paper has {line.cell.paper:.4f}."
@@ -431,15 +428,11 @@ def worst_difference(found: Findings) -> float:
 
 
 def failed(line) -> bool:
-    return diverged(line) or line.ours < FAILED
+    return bool(line.lost) or line.ours < FAILED
 
 
 def share_failed(found: Findings) -> float:
     return float(np.mean([failed(line) for line in found]))
-
-
-def diverged(line) -> bool:
-    return any(result.stopped_at == "diverged" for result in line.results)
 
 
 def under_afl(of: dict, rules: tuple, reason: str = "") -> Claim:

@@ -7,14 +7,14 @@ diverged are no part of the mean, unless all did: each has a thin line of its ow
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from anarchic.report.figure import line_style, new_figure, style
 from anarchic.study.findings import Line
-from anarchic.study.results import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,22 +69,15 @@ def draw_lines(axes: Axes, lines: Lines) -> None:
         if not line.results:
             continue
         look, width = line_style(index), max(1.0, 3.0 - 0.6 * index)
-        lost = [result for result in line.results if result.stopped_at == "diverged"]
-        rounds, values = curves_of(_without(line, lost))
+        rounds, values = curves_of(replace(line, results=line.ended or line.results))
         axes.plot(rounds, values.mean(axis=0), label=label, linewidth=width, **look)
         if len(values) > 1:
             low, high = values.min(axis=0), values.max(axis=0)
             axes.fill_between(rounds, low, high, color=look["color"], alpha=0.15, linewidth=0)
-        for result in lost:
-            rounds, (values,) = curves_of(Line(line.cell, [result]))
+        for result in line.lost:
+            rounds, (values,) = curves_of(replace(line, results=[result]))
             axes.plot(rounds, values, linewidth=0.8, **look)
             axes.plot(rounds[-1:], values[-1:], marker="x", color=look["color"])
-
-
-def _without(line: Line, lost: Sequence[Result]) -> Line:
-    """The line with its other runs, if there are any."""
-    others = [result for result in line.results if result not in lost]
-    return Line(line.cell, others) if others else line
 
 
 def curves_of(line: Line) -> tuple[np.ndarray, np.ndarray]:

@@ -38,6 +38,16 @@ class Line:
         ours, paper = self.ours, self.cell.paper
         return None if ours is None or paper is None else ours - paper
 
+    @property
+    def lost(self) -> list[Result]:
+        """Those of its runs that diverged."""
+        return [result for result in self.results if result.diverged]
+
+    @property
+    def ended(self) -> list[Result]:
+        """Those that went to their end."""
+        return [result for result in self.results if not result.diverged]
+
     def values(self, name: str) -> list[float]:
         """A number by seed, where it was found."""
         found = (result.numbers.get(name) for result in self.results)
@@ -99,7 +109,7 @@ class Findings:
     @property
     def settled(self) -> Findings:
         """Those of which no run diverged."""
-        return self.where(lambda line: all(r.stopped_at != "diverged" for r in line.results))
+        return self.where(lambda line: not line.lost)
 
     @property
     def tasks(self) -> list[str]:

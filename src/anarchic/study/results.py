@@ -54,6 +54,11 @@ class Result:
         return place(self.task, self.cell, self.seed)
 
     @property
+    def diverged(self) -> bool:
+        """Whether its run ended early, in numbers that are not finite."""
+        return self.stopped_at == "diverged"
+
+    @property
     def versions(self) -> str:
         """Of the software, in a line."""
         return ", ".join(f"{name} {version}" for name, version in self.software.items())

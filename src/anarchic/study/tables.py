@@ -140,7 +140,7 @@ def _with_spread(study: Study, line: Line) -> str:
 
 def _warning(line: Line) -> str:
     """What a reader must know of the seeds: those that diverged, and a mix of precisions."""
-    bad = [result for result in line.results if result.stopped_at == "diverged"]
+    bad = line.lost
     precisions = sorted({result.precision for result in line.results})
     told = []
     if bad:
