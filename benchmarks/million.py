@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 from anarchic import AfaCd
 from anarchic.core.types import Updates
-from anarchic.participation import Diurnal, Habits, LogNormalSpread, UniformSteps, Work
+from anarchic.participation import ContinuousTime, Diurnal, LogNormalTime, UniformSteps, Work
 from anarchic.worker.channel import Retry
 from benchmarks.fleet import DAY_S, Collector
 from benchmarks.queueing import Floats, Queue, serve
 
 SEED = 1
 IDLE = Diurnal(2_600.0, awake_h=7.2, asleep=0.05, wakes_h=(9.0, 12.0))
-WORK = Work(UniformSteps(5), step_s=55.0, spread=LogNormalSpread(0.8))
+WORK = Work(UniformSteps(5), step_s=55.0, time_distribution=LogNormalTime(0.8))
 VISIT_S = WORK.steps.mean * WORK.step_s
 PLATEAU_H = (12.5, 16.0)  # everybody is awake, and has been for more than a visit
 BODY = 4e6
@@ -74,7 +74,7 @@ class Simulated:
 
 def simulate(collector: Collector, workers: int) -> Simulated:
     rng = np.random.default_rng(SEED)
-    visits = Habits(IDLE, WORK).visits(rng, workers, DAY_S)
+    visits = ContinuousTime(IDLE, WORK).visits(rng, workers, DAY_S)
     order = np.argsort(visits.push_s, kind="stable")
     pull_s, push_s = visits.pull_s[order], visits.push_s[order]
     who = visits.worker[order]

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from anarchic.participation import (
+    ContinuousTime,
     Diurnal,
     Dropout,
     Exponential,
-    Habits,
     Sampler,
     SpeedClasses,
     Timetable,
@@ -40,8 +40,8 @@ WORK = Work(
     step_s=2.0,
     speeds=SpeedClasses({"fast": (0.3, 0.5), "usual": (0.5, 1.0), "slow": (0.2, 4.0)}),
 )
-EXPONENTIAL = Habits(Exponential(600.0), WORK, Dropout(lost=0.1))
-DIURNAL = Habits(Diurnal(600.0, awake_h=8.0, asleep=0.05), WORK, Dropout(lost=0.1))
+EXPONENTIAL = ContinuousTime(Exponential(600.0), WORK, Dropout(lost_share=0.1))
+DIURNAL = ContinuousTime(Diurnal(600.0, awake_h=8.0, asleep=0.05), WORK, Dropout(lost_share=0.1))
 
 
 def exponential(workers: int, rounds: int) -> Timetable:

@@ -7,11 +7,11 @@ import numpy as np
 
 from anarchic.participation import (
     ConstantSteps,
+    ContinuousTime,
     Diurnal,
     Exponential,
-    ExponentialSpread,
-    Habits,
-    LogNormalSpread,
+    ExponentialTime,
+    LogNormalTime,
     Timetable,
     Work,
     make_timetable,
@@ -35,9 +35,9 @@ VISIT_S = 1800.0  # mean work of a visit; times are given in such visits
 AWAKE_H = 12.0  # of a diurnal worker's day; it wakes at an hour of its own
 VERSIONS_BACK = 5  # from which the racers start
 WORKERS = {  # how a worker idles, and the spread of its work times, which have mean VISIT_S
-    "exponential": (Exponential(0.0), ExponentialSpread()),
-    "log-normal": (Exponential(0.0), LogNormalSpread(1.0)),
-    "diurnal": (Diurnal(1.0, awake_h=AWAKE_H), ExponentialSpread()),
+    "exponential": (Exponential(0.0), ExponentialTime()),
+    "log-normal": (Exponential(0.0), LogNormalTime(1.0)),
+    "diurnal": (Diurnal(1.0, awake_h=AWAKE_H), ExponentialTime()),
 }
 ALGORITHMS = {  # rule and its rate, who makes a round, label in the picture
     "sync": ("afa-cd", 1.0, "picked", "FedAvg, the same step"),
@@ -121,10 +121,10 @@ def late(table: Timetable, rng: np.random.Generator) -> Timetable:
 
 def timetable(workers: str, who: str | None, seed: int, rounds: int) -> Timetable:
     idle, spread = WORKERS[workers]
-    work = Work(ConstantSteps(K), VISIT_S / K, spread=spread)
+    work = Work(ConstantSteps(K), VISIT_S / K, time_distribution=spread)
     rng = np.random.default_rng([seed, list(WORKERS).index(workers)])
     if who is None:
-        return make_timetable(Habits(idle, work), workers=N, m=M, rounds=rounds, rng=rng)
+        return make_timetable(ContinuousTime(idle, work), workers=N, m=M, rounds=rounds, rng=rng)
     table = rounds_of(who, idle, work, rng, rounds)
     return late(table, rng) if who == "race" else table
 

@@ -12,8 +12,8 @@ from anarchic.core.types import Layout, Snapshot, Update, Updates
 from anarchic.core.wrappers import Clip, SharedVectors, StalenessDiscount
 from anarchic.participation import (
     ConstantSteps,
+    ContinuousTime,
     Exponential,
-    Habits,
     Sampler,
     Timetable,
     UniformSteps,
@@ -44,7 +44,7 @@ __all__ = [
     "ConstantSteps",
     "Experiment",
     "Exponential",
-    "Habits",
+    "ContinuousTime",
     "Layout",
     "LocalWork",
     "Loop",

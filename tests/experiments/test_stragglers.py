@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from anarchic.participation import ConstantSteps, Diurnal, ExponentialSpread, Work
+from anarchic.participation import ConstantSteps, Diurnal, ExponentialTime, Work
 from anarchic.sim.run import Run
 from anarchic.study.findings import Findings, Line
 from tests.experiments.run_files import names_of
@@ -39,7 +39,7 @@ def test_workers_that_keep_working_make_a_round_in_half_a_visit():
 
 def test_who_is_awake_is_picked_and_the_others_are_waited_for():
     idle = Diurnal(1.0, awake_h=12.0)
-    work = Work(ConstantSteps(5), run.VISIT_S / 5, spread=ExponentialSpread())
+    work = Work(ConstantSteps(5), run.VISIT_S / 5, time_distribution=ExponentialTime())
     waits = {}
     for who in ("picked", "awake"):
         table = run.rounds_of(who, idle, work, np.random.default_rng(0), 200)

@@ -4,8 +4,8 @@ import pytest
 from anarchic.errors import ConfigError
 from anarchic.participation import (
     ConstantSteps,
-    ExponentialSpread,
-    LogNormalSpread,
+    ExponentialTime,
+    LogNormalTime,
     SpeedClasses,
     UniformSteps,
     Work,
@@ -30,12 +30,12 @@ def test_a_time_budget_makes_slow_workers_do_less():
 
 
 @pytest.mark.parametrize(
-    ("spread", "variance"),
-    [(ExponentialSpread(), 1.0), (LogNormalSpread(0.5), np.exp(0.25) - 1)],
+    ("distribution", "variance"),
+    [(ExponentialTime(), 1.0), (LogNormalTime(0.5), np.exp(0.25) - 1)],
 )
-def test_spreads_have_mean_1(spread, variance):
+def test_time_distributions_have_mean_1(distribution, variance):
     n = 200_000
-    factors = spread.draw(rng(), n)
+    factors = distribution.draw(rng(), n)
     assert abs(factors.mean() - 1) < 4 * np.sqrt(variance / n)
     assert abs(factors.var() / variance - 1) < 0.05
 
@@ -60,9 +60,12 @@ def test_pace_is_that_of_the_mean_rate():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Work(ConstantSteps(1), step_s=0.0), "0 < step_s < inf seconds a step, got 0.0"),
+        (
+            lambda: Work(ConstantSteps(1), step_s=0.0),
+            r"0 < step_s < inf \(seconds per local step\), got 0.0",
+        ),
         (lambda: Work(ConstantSteps(1), step_s=1.0, budget_s=0.0), "budget_s > 0, got 0.0"),
-        (lambda: LogNormalSpread(0.0), "sigma > 0, got 0.0"),
+        (lambda: LogNormalTime(0.0), "sigma > 0, got 0.0"),
         (lambda: SpeedClasses({}), "at least one class"),
         (lambda: SpeedClasses({"a": (0.5, 1.0)}), "sum to 1, got 0.5"),
         (lambda: SpeedClasses({"a": (1.0, 0.0)}), "'a' has share 1.0 and factor 0.0"),

@@ -4,8 +4,8 @@ import pytest
 from anarchic.errors import ConfigError
 from anarchic.participation import (
     ConstantSteps,
+    ContinuousTime,
     Exponential,
-    Habits,
     Sampler,
     Timetable,
     Work,
@@ -57,6 +57,6 @@ def test_an_empty_table_is_refused():
 
 def test_it_is_drawn(tmp_path):
     pytest.importorskip("matplotlib")
-    habits = Habits(Exponential(1.0), Work(ConstantSteps(2), step_s=1.0))
-    table = make_timetable(habits, workers=200, m=2, rounds=100, rng=0)
+    process = ContinuousTime(Exponential(1.0), Work(ConstantSteps(2), step_s=1.0))
+    table = make_timetable(process, workers=200, m=2, rounds=100, rng=0)
     assert plot_turnout(table, tmp_path / "a.png").exists()

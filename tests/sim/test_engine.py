@@ -10,8 +10,8 @@ from anarchic.data import Quadratics, random_quadratics
 from anarchic.errors import Diverged
 from anarchic.participation import (
     ConstantSteps,
+    ContinuousTime,
     Exponential,
-    Habits,
     Sampler,
     UniformSteps,
     Work,
@@ -89,8 +89,8 @@ def test_a_walk_is_the_printed_algorithm():
 
 
 def clocked(m=2, rounds=20):
-    habits = Habits(Exponential(1.0), Work(UniformSteps(2), 0.5))
-    return make_timetable(habits, workers=WORKERS, m=m, rounds=rounds, rng=4)
+    process = ContinuousTime(Exponential(1.0), Work(UniformSteps(2), 0.5))
+    return make_timetable(process, workers=WORKERS, m=m, rounds=rounds, rng=4)
 
 
 @pytest.mark.parametrize("rule", [AfaCd(2), AfaCs(2, population=WORKERS), scaffold(2)], ids=str)

@@ -26,15 +26,15 @@ from anarchic.kernels.chunks import use_threads
 from anarchic.models import make
 from anarchic.participation import (
     ConstantSteps,
+    ConstantTime,
+    ContinuousTime,
     Diurnal,
     Dropout,
     Exponential,
-    ExponentialSpread,
-    Habits,
+    ExponentialTime,
     Idle,
     LogNormal,
-    LogNormalSpread,
-    NoSpread,
+    LogNormalTime,
     Sampler,
     SpeedClasses,
     StepPolicy,
@@ -60,9 +60,9 @@ def _on_ray() -> Backend:
 BACKENDS: dict[str, Callable[[], Backend]] = {"loop": Loop, "batched": Batched, "ray": _on_ray}
 HABITS = ("sampler", "exponential", "lognormal", "diurnal")
 TIME_DISTRIBUTIONS: dict[str, Callable[[], Any]] = {
-    "constant": NoSpread,
-    "exponential": ExponentialSpread,
-    "lognormal": lambda: LogNormalSpread(1.0),
+    "constant": ConstantTime,
+    "exponential": ExponentialTime,
+    "lognormal": lambda: LogNormalTime(1.0),
 }
 LONG = 25_000  # local steps; in fewer, what Numba takes to load is not won back
 WORKERS = 10  # where neither the settings nor the roles of the data say how many
@@ -316,13 +316,13 @@ def make_table(settings: Settings, workers: int) -> Timetable:
     if settings.rule == "fedavg":
         synchronous = Synchronous(workers, m, work, settings.lost_share, settings.timeout_s)
         return synchronous.timetable(rng, settings.rounds)
-    habits = Habits(
+    process = ContinuousTime(
         make_idle(settings),
         work,
         Dropout(settings.lost_share),
         availability=read_availability(settings.availability) if settings.availability else None,
     )
-    return make_timetable(habits, workers=workers, m=m, rounds=settings.rounds, rng=rng)
+    return make_timetable(process, workers=workers, m=m, rounds=settings.rounds, rng=rng)
 
 
 def one_of(what: str, name: str, known: Any) -> None:
