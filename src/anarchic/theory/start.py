@@ -1,4 +1,4 @@
-"""Where a theorem begins: the first model that it is about, and f there."""
+"""The first model that a theorem is about, and f at it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from anarchic.train.task import Task
 
 
 def model_at(experiment: Experiment, version: int) -> Vector:
-    """The model of ``version``, by running that far again: a record keeps the last one alone.
+    """The model of ``version``, by running that far again: a record keeps only the last model.
 
-    Theorem 4 begins where every worker has a row. If all are about equally likely that takes some
-    K ln M gradients a worker, less than estimates take.
+    Theorem 4 begins when every worker has a row. If all are about equally likely, that takes about
+    K ln M gradients per worker, less than the estimates take.
     """
     walk = Walk(experiment)
     while walk.version < version:
@@ -34,7 +34,7 @@ def training_loss(task: Task, data: Dataset, parts: Parts, params: Vector) -> fl
     """
     from anarchic.train.torch_task import TorchTask
 
-    assert isinstance(task, TorchTask)  # as settings make them
+    assert isinstance(task, TorchTask)  # settings make no other
     module = deepcopy(task.module)
     losses = []
     for part in parts:
