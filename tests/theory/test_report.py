@@ -51,7 +51,7 @@ def test_equally_likely_workers_come_under_theorems_2_and_3():
     assert found.problem.sigma_local == pytest.approx(0.5, rel=0.6)
     assert (found.rates.server_lr, found.rates.local_lr) == (20, 0.001)
     assert found.arrivals.steps_max == 3
-    assert any("leaves out the chance" in warning for warning in found.warnings)
+    assert any("leaves out the variance" in warning for warning in found.warnings)
     assert len(found.squared_gradients) == 1
 
 

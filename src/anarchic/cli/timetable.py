@@ -14,7 +14,7 @@ from anarchic.cli.show import number, percent, print_facts
 EPILOG = examples(
     "anarchic timetable --max-staleness 4 --dynamic-steps",
     "anarchic timetable --workers 1000 --m 20 --participation exponential --slow-share 0.3 "
-    "--out turnout.png",
+    "--out timetable.png",
 )
 _BAR = 30  # characters of the longest bar
 
@@ -43,12 +43,12 @@ def timetable(
 
     It is the timetable of `anarchic simulate` with the same options and seed.
     """
-    from anarchic.report.turnout import plot_turnout, turnout
+    from anarchic.report.timetable_summary import plot_timetable, summarise
     from anarchic.sim.settings import WORKERS, make_table
 
     settings = settings_from(given)
     table = make_table(settings, WORKERS if settings.workers is None else settings.workers)
-    found = turnout(table)
+    found = summarise(table)
     facts = [
         ("workers", number(found.workers)),
         ("updates", f"{number(found.updates)}: {number(found.rounds)} rounds of {found.m}"),
@@ -67,7 +67,7 @@ def timetable(
         facts.insert(2, ("virtual time", took))
     print_facts(facts, title="Timetable")
     if out is not None:
-        typer.echo(f"Drawn in {plot_turnout(table, out)}.")
+        typer.echo(f"Drawn in {plot_timetable(table, out)}.")
 
 
 def _bars(bins: list[tuple[str, int]], total: int) -> list[tuple[str, str]]:

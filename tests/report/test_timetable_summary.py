@@ -11,7 +11,7 @@ from anarchic.participation import (
     Work,
     make_timetable,
 )
-from anarchic.report.turnout import bins, plot_turnout, turnout
+from anarchic.report.timetable_summary import bins, plot_timetable, summarise
 
 
 def ints(*values):
@@ -31,7 +31,7 @@ TABLE = Timetable(
 
 
 def test_statistics_that_can_be_counted_by_hand():
-    found = turnout(TABLE)
+    found = summarise(TABLE)
     assert (found.rounds, found.updates, found.virtual_s, found.round_s) == (2, 4, 8.0, 4.0)
     assert (found.staleness_mean, found.staleness_max) == (0.25, 1)  # 0, 0, 1, 0
     assert found.staleness == [("0", 3), ("1", 1)]
@@ -46,17 +46,17 @@ def test_many_values_are_counted_in_doubling_ranges():
 
 
 def test_a_table_without_a_clock_has_no_virtual_time():
-    found = turnout(Sampler(4, 2, ConstantSteps(3)).timetable(0, 5))
+    found = summarise(Sampler(4, 2, ConstantSteps(3)).timetable(0, 5))
     assert (found.virtual_s, found.round_s) == (None, None)
 
 
 def test_an_empty_table_is_refused():
     with pytest.raises(ConfigError, match="empty"):
-        turnout(Sampler(4, 2, ConstantSteps(3)).timetable(0, 0))
+        summarise(Sampler(4, 2, ConstantSteps(3)).timetable(0, 0))
 
 
-def test_it_is_drawn(tmp_path):
+def test_a_picture_is_drawn(tmp_path):
     pytest.importorskip("matplotlib")
     process = ContinuousTime(Exponential(1.0), Work(ConstantSteps(2), step_s=1.0))
     table = make_timetable(process, workers=200, m=2, rounds=100, rng=0)
-    assert plot_turnout(table, tmp_path / "a.png").exists()
+    assert plot_timetable(table, tmp_path / "a.png").exists()

@@ -1,4 +1,4 @@
-"""Who holds how much of which class."""
+"""How a data set is partitioned: samples per worker and class."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ _MOST_SEPARATE_BARS = 30
 _MOST_NAMED_CLASSES = 20
 
 
-def holdings_table(
+def partition_table(
     parts: Sequence[NDArray[np.int64]], y: ArrayLike, classes: int
 ) -> NDArray[np.int64]:
     """Number of samples by worker and class, (workers, classes)."""
     labels = np.asarray(y)
     if labels.max(initial=0) >= classes:
         raise ConfigError(
-            f"the labels go up to {labels.max()}, got classes={classes}. Give the number of "
+            f"The labels go up to {labels.max()}, got classes={classes}. Give the number of "
             "classes of the data set."
         )
     counts = [np.bincount(labels[part], minlength=classes) for part in parts]
     return np.array(counts, np.int64).reshape(len(counts), classes)
 
 
-def plot_holdings(
+def plot_partition(
     parts: Sequence[NDArray[np.int64]],
     y: ArrayLike,
     classes: int,
     path: str | os.PathLike[str],
 ) -> Path:
-    """Draw the holdings as one stacked bar a worker, save them at ``path`` and return it.
+    """Draw one stacked bar per worker, save the picture at ``path`` and return the path.
 
     The ending of ``path`` chooses the format (.png, .svg, .pdf).
     """
     check_format(path)
-    table = holdings_table(parts, y, classes)
+    table = partition_table(parts, y, classes)
     width = min(max(6.0, 2.5 + 0.3 * len(table)), 16.0)  # inches; room for 10 and for 143 workers
     figure = new_figure(width, 4.5)
     _draw(figure.add_subplot(), table)
@@ -61,7 +61,7 @@ def _draw(axes: Axes, table: NDArray[np.int64]) -> None:
     tops = np.cumsum(table, axis=1)
     for label in range(classes):
         colour = palette(label if classes <= _MOST_NAMED_CLASSES else label / (classes - 1))
-        # One outline a class: thousands of single bars would take many seconds to draw.
+        # One outline per class: thousands of single bars would take many seconds to draw.
         axes.stairs(
             tops[:, label],
             edges,
@@ -71,7 +71,7 @@ def _draw(axes: Axes, table: NDArray[np.int64]) -> None:
             label=str(label),
         )
     highest = 1.05 * max(1, tops.max(initial=0))
-    axes.set_title("Who holds how much of which class", loc="left", fontsize=11)
+    axes.set_title("Samples per worker and class", loc="left", fontsize=11)
     axes.set(xlabel="worker", ylabel="training samples", xlim=(-0.6, workers - 0.4))
     axes.set_ylim(0, highest)
     if workers <= _MOST_SEPARATE_BARS:
@@ -82,7 +82,7 @@ def _draw(axes: Axes, table: NDArray[np.int64]) -> None:
 
 
 def _explain_colours(axes: Axes, classes: int) -> None:
-    """A legend for a few classes, a colour scale where a legend would be a wall of numbers."""
+    """A legend for a few classes, a colour scale for many."""
     if classes <= _MOST_NAMED_CLASSES:
         columns = 1 if classes <= 10 else 2
         axes.legend(

@@ -1,4 +1,4 @@
-"""Which data sets are at hand."""
+"""Which data sets there are, and where their files are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from anarchic.errors import DataError
 
 
 @dataclass(frozen=True)
-class Kept:
+class DatasetStatus:
     """A data set: where it is and, once loaded, its number of samples or what is wrong with it."""
 
     name: str
@@ -22,24 +22,26 @@ class Kept:
     problem: str | None = None
 
 
-def shelf(data_dir: str | os.PathLike[str] | None = None, *, check: bool = False) -> Iterator[Kept]:
-    """All data sets, without downloading any; with ``check`` those at hand are loaded."""
+def list_datasets(
+    data_dir: str | os.PathLike[str] | None = None, *, check: bool = False
+) -> Iterator[DatasetStatus]:
+    """All data sets, without downloading any; with ``check`` those that are there are loaded."""
     for name in DATASETS:
         place = _where(name, data_dir)
         if place is None:
-            yield Kept(name, "not here; fetched on first use")
+            yield DatasetStatus(name, "not here; fetched on first use")
         elif check:
             yield _loaded(name, place, data_dir)
         else:
-            yield Kept(name, place)
+            yield DatasetStatus(name, place)
 
 
-def _loaded(name: str, place: str, data_dir: str | os.PathLike[str] | None) -> Kept:
+def _loaded(name: str, place: str, data_dir: str | os.PathLike[str] | None) -> DatasetStatus:
     try:
         data = load(name, data_dir)
     except DataError as error:
-        return Kept(name, place, problem=str(error))
-    return Kept(name, place, len(data.y_train), len(data.y_test))
+        return DatasetStatus(name, place, problem=str(error))
+    return DatasetStatus(name, place, len(data.y_train), len(data.y_test))
 
 
 def _where(name: str, data_dir: str | os.PathLike[str] | None) -> str | None:

@@ -1,4 +1,4 @@
-"""What a timetable looks like: who turned up how often, how late and for how long."""
+"""Statistics of a timetable: updates per worker, staleness and local steps."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from anarchic.report.figure import COLOURS, check_format, new_figure, save, styl
 _MOST_SINGLE_VALUES = 12
 
 Bins = list[tuple[str, int]]
-"""Label of a value or a range of values, and how many there are."""
+"""Label of a value or a range of values, and its count."""
 
 
 @dataclass(frozen=True)
-class Turnout:
+class TimetableSummary:
     """Statistics of a timetable.
 
     Symbols: ``workers`` is M, ``m`` is m, ``rounds`` is T, staleness is tau, local steps are K.
@@ -38,7 +38,7 @@ class Turnout:
     staleness: Bins
     steps_mean: float
     steps: Bins
-    share_min: float  # of the updates, of the worker that sent least
+    share_min: float  # share of the updates, of the worker that sent fewest
     share_max: float
     silent: int  # workers that sent nothing
 
@@ -48,12 +48,12 @@ class Turnout:
         return None if self.virtual_s is None else self.virtual_s / self.rounds
 
 
-def turnout(table: Timetable) -> Turnout:
+def summarise(table: Timetable) -> TimetableSummary:
     """The statistics of a timetable of at least one round."""
     if not len(table):
-        raise ConfigError("An empty timetable has no statistics: make one of at least one round.")
+        raise ConfigError("An empty timetable has no statistics: make at least one round.")
     sent = np.bincount(table.worker, minlength=table.workers)
-    return Turnout(
+    return TimetableSummary(
         table.workers,
         table.m,
         table.rounds,
@@ -71,7 +71,7 @@ def turnout(table: Timetable) -> Turnout:
 
 
 def bins(values: NDArray[np.integer[Any]]) -> Bins:
-    """Counts of every value where they are few, else of 0, 1, 2-3, 4-7, 8-15 and so on."""
+    """Counts of single values if they are few, else of the ranges 0, 1, 2-3, 4-7, 8-15, ..."""
     counts = np.bincount(values)
     first = int(values.min())
     if len(counts) - first <= _MOST_SINGLE_VALUES:
@@ -84,17 +84,17 @@ def bins(values: NDArray[np.integer[Any]]) -> Bins:
     ]
 
 
-def plot_turnout(table: Timetable, path: str | os.PathLike[str]) -> Path:
-    """Draw how late updates are, and how unevenly the workers send them."""
+def plot_timetable(table: Timetable, path: str | os.PathLike[str]) -> Path:
+    """Draw the staleness of updates, and the number of updates per worker."""
     check_format(path)
-    found = turnout(table)
+    found = summarise(table)
     figure = new_figure(10.5, 4.0)
     left, right = figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)
     labels, counts = zip(*found.staleness, strict=True)
     left.bar(labels, 100 * np.array(counts) / len(table), color=COLOURS[0])
     style(
         left,
-        title=f"How late updates are: {found.staleness_mean:.1f} versions on average",
+        title=f"Staleness of updates: {found.staleness_mean:.1f} versions on average",
         x="staleness (versions)",
         y="share of updates (%)",
     )
@@ -105,7 +105,7 @@ def plot_turnout(table: Timetable, path: str | os.PathLike[str]) -> Path:
     )
     right.axhline(len(table) / table.workers, color="0.35", linestyle=":", label="equal shares")
     right.set(ylim=(0, None), xlim=(0, len(sent)))
-    right.locator_params(axis="y", integer=True)  # nobody sends half an update
-    style(right, title="Who sends them", x="workers, busiest first", y="updates of each")
+    right.locator_params(axis="y", integer=True)  # counts
+    style(right, title="Updates per worker", x="workers, busiest first", y="updates")
     right.legend(frameon=False)
     return save(figure, path)
