@@ -103,7 +103,7 @@ def rounds_of(who: str, idle, work: Work, rng: np.random.Generator, rounds: int)
     now, made = 0.0, []
     for _ in range(rounds):
         pull = idle.pulls(rng, traits, np.full(N, now)) - now
-        steps = work.draw_steps(rng, factor)
+        steps = work.steps.draw(rng, factor.shape)
         push = pull + work.draw_seconds(rng, steps, factor)
         order = {"picked": rng.random(N), "awake": pull, "race": push}[who]
         chosen = np.argsort(order, kind="stable")[:M]

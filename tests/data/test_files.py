@@ -187,9 +187,7 @@ def test_an_archive_put_there_by_hand_is_used_and_kept(empty_home, monkeypatch, 
     [b"<html>sorry</html>", zip_of({"b": b""}), tar_of({"b": b""})],
     ids=["page", "zip", "tar"],
 )
-def test_a_file_that_is_not_an_archive_is_a_data_error(
-    serve, empty_home, monkeypatch, name, content
-):
+def test_a_broken_archive_is_a_data_error(serve, empty_home, monkeypatch, name, content):
     mirror = serve(content)
     use_source(monkeypatch, "a", Source(name, (mirror.url,), members={"a": "a"}))
     with pytest.raises(DataError, match="Delete it"):

@@ -50,9 +50,6 @@ PROCESSES = {
     "log-normal": ContinuousTime(
         LogNormal(60.0, 1.0), Work(UniformSteps(3), 4.0, time_distribution=LogNormalTime(1))
     ),
-    "time budget": ContinuousTime(
-        Exponential(60.0), Work(ConstantSteps(5), 4.0, MIXED.speeds, budget_s=30)
-    ),
     "diurnal": ContinuousTime(Diurnal(60.0, asleep=0.05), MIXED),
     "drop-outs": ContinuousTime(Exponential(60.0), MIXED, Dropout(lost_share=0.3, leave=0.01)),
     "trace": ContinuousTime(Exponential(60.0), MIXED, availability=trace()),

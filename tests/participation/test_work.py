@@ -19,14 +19,8 @@ def rng(seed: int = 0) -> np.random.Generator:
 def test_work_time_is_steps_times_step_time_times_speed():
     work = Work(ConstantSteps(4), step_s=0.5)
     factor = np.array([1.0, 3.0])
-    steps = work.draw_steps(rng(), factor)
-    assert steps.tolist() == [4, 4]
+    steps = np.array([4, 4], np.int32)
     assert work.draw_seconds(rng(), steps, factor).tolist() == [2.0, 6.0]
-
-
-def test_a_time_budget_makes_slow_workers_do_less():
-    work = Work(ConstantSteps(10), step_s=1.0, budget_s=6.0)
-    assert work.draw_steps(rng(), np.array([0.1, 1.0, 4.0, 100.0])).tolist() == [10, 6, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +58,6 @@ def test_pace_is_that_of_the_mean_rate():
             lambda: Work(ConstantSteps(1), step_s=0.0),
             r"0 < step_s < inf \(seconds per local step\), got 0.0",
         ),
-        (lambda: Work(ConstantSteps(1), step_s=1.0, budget_s=0.0), "budget_s > 0, got 0.0"),
         (lambda: LogNormalTime(0.0), "sigma > 0, got 0.0"),
         (lambda: SpeedClasses({}), "at least one class"),
         (lambda: SpeedClasses({"a": (0.5, 1.0)}), "sum to 1, got 0.5"),

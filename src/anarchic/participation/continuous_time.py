@@ -87,7 +87,7 @@ class _ContinuousVisits:
         """One visit of each of these workers, and those of them that stay."""
         process, rng = self._process, self._rng
         pull, factor = self._pull_s[rows], self._factor[rows]
-        steps = process.work.draw_steps(rng, factor)
+        steps = process.work.steps.draw(rng, factor.shape)
         seconds = process.work.draw_seconds(rng, steps, factor)
         lost = process.dropout.loses(rng, seconds)
         end = pull + seconds

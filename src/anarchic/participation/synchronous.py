@@ -69,7 +69,7 @@ class Synchronous:
         return timetable_of_rounds(self.workers, worker, steps, picked_s, picked_s + seconds)
 
     def _work(self, rng: Generator, factor: Floats) -> tuple[Ints, Floats]:
-        steps = self.work.draw_steps(rng, factor)
+        steps = self.work.steps.draw(rng, factor.shape)
         return steps, self.work.draw_seconds(rng, steps, factor)
 
 

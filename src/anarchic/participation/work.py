@@ -94,33 +94,18 @@ class SpeedClasses:
 @final
 @dataclass(frozen=True)
 class Work:
-    """Work time = local steps * ``step_s`` * the worker's speed factor * a random factor of mean 1.
-
-    ``budget_s`` limits the local steps of a visit to those that fit into this time at the worker's
-    speed (at least one), so that slow workers do less instead of taking longer.
-    """
+    """Work time = local steps * ``step_s`` * the worker's speed * a random factor of mean 1."""
 
     steps: StepPolicy
     step_s: float
     speeds: SpeedClasses = field(default_factory=lambda: SpeedClasses({"all": (1.0, 1.0)}))
     time_distribution: TimeDistribution = field(default_factory=ConstantTime)
-    budget_s: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.step_s < np.inf:
             raise ConfigError(
                 f"Work needs 0 < step_s < inf (seconds per local step), got {self.step_s}."
             )
-        if self.budget_s is not None and not self.budget_s > 0:
-            raise ConfigError(f"Work needs budget_s > 0, got {self.budget_s}; None sets no limit.")
-
-    def draw_steps(self, rng: Generator, factor: Floats) -> Ints:
-        """Local steps of one visit of each worker, given the workers' speed factors."""
-        steps = self.steps.draw(rng, factor.shape)
-        if self.budget_s is None:
-            return steps
-        fits = np.floor(self.budget_s / (self.step_s * factor))
-        return np.clip(fits, 1, steps).astype(np.int32)
 
     def draw_seconds(self, rng: Generator, steps: Ints, factor: Floats) -> Floats:
         """Work time of these visits."""
