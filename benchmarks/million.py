@@ -132,9 +132,9 @@ def arrivals(push_s: Floats, workers: int) -> tuple[list[Compared], dict[str, li
     peak = workers * rate_of(1.0)
     rows = [
         Compared("updates in a day", "", float(model.sum() * 600), float(len(push_s)), 0.02),
-        Compared("updates a second at the peak", "/s", peak, 1 / float(gaps.mean()), 0.02),
+        Compared("updates per second at the peak", "/s", peak, 1 / float(gaps.mean()), 0.02),
         Compared(
-            "variance over mean of their number a second (Poisson: 1)", "",
+            "variance over mean of their number per second (Poisson: 1)", "",
             1.0, float(a_second.var() / a_second.mean()), 0.05,
         ),
         Compared(
@@ -229,7 +229,7 @@ def refusals(queue: Queue, push_s: Floats, rng: Generator) -> list[Compared]:
         rows.append(Compared(f"share refused, {where}", "", tight.refused(rate), lost, most))
         again = serve(tight, came, rng, again_s=backoff())
         tries = 1 + again.refusals / len(came)
-        rows.append(Compared(f"tries an update, {where}", "", tight.tries(rate), tries, most))
+        rows.append(Compared(f"tries per update, {where}", "", tight.tries(rate), tries, most))
     return rows
 
 

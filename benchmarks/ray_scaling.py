@@ -156,7 +156,7 @@ def write_page() -> None:
 def in_markdown(record: Record) -> str:
     names = list(dict.fromkeys(measure.name for measure in record.measures))
     ratios = list(dict.fromkeys(ratio.name for ratio in record.ratios))
-    heads = ["local steps a second", *names, *ratios]
+    heads = ["local steps per second", *names, *ratios]
     rows = []
     for group in dict.fromkeys(measure.group for measure in record.measures):
         rates = {m.name: m for m in record.measures if m.group == group}
@@ -166,7 +166,7 @@ def in_markdown(record: Record) -> str:
     lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
     told = (
         f"Medians of {record.measures[0].repeats} and the range, {record.date}, "
-        f"{record.machine['cores']} cores, load before it {record.machine['load']}; "
+        f"{record.machine['cores']} cores, load before the run {record.machine['load']}; "
         "made by `benchmarks/ray_scaling.py`."
     )
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + f"\n\n{told}"
