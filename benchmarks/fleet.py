@@ -60,7 +60,7 @@ class Collector:
     """One machine: an update of ``s`` bytes costs it ``update_s + s * byte_s`` seconds.
 
     The line runs through the rates measured at two sizes; beyond the larger one it is a guess.
-    ``disk`` is what its disk alone takes, in bytes a second.
+    ``disk`` is what its disk alone takes, in bytes per second.
     """
 
     update_s: float
@@ -80,7 +80,7 @@ class Collector:
         room: int,
         variability: float,
     ) -> Collector:
-        """From two pairs of bytes and updates a second."""
+        """From two pairs of bytes and updates per second."""
         (s, at_s), (t, at_t) = small, large
         byte_s = (1 / at_t - 1 / at_s) / (t - s)
         return Collector(1 / at_s - s * byte_s, byte_s, disk, places, room, variability)
@@ -120,7 +120,7 @@ class Plan:
 
     @property
     def each(self) -> float:
-        """Pushes a second to one collector at the peak."""
+        """Pushes per second to one collector at the peak."""
         return self.peak_pushes / self.collectors
 
     @property
@@ -144,7 +144,7 @@ class Plan:
 
     @property
     def log_rate(self) -> float:
-        """Bytes a second written at the peak, all copies."""
+        """Bytes per second written at the peak, all copies."""
         return self.peak_pushes * self.size * self.assumptions.copies
 
     @property

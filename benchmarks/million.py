@@ -66,7 +66,7 @@ class Simulated:
     """What is shown of a simulated day."""
 
     rows: list[Compared]
-    day: dict[str, list[float]]  # hour, model, simulated: pushes a second
+    day: dict[str, list[float]]  # hour, model, simulated: pushes per second
     sweep: list[dict[str, float]]  # load, variability, model and simulated wait
     staleness: dict[str, list[float]]  # tau, model, simulated: shares
     facts: dict[str, float]
@@ -104,7 +104,7 @@ def simulate(collector: Collector, workers: int) -> Simulated:
 
 
 def rate_of(awake: float) -> float:
-    """Pushes a second of a worker when such a share of all are awake: one over idle and work."""
+    """Pushes per second of a worker when such a share of all are awake: one over idle and work."""
     asleep_s = IDLE.mean_idle_s / IDLE.asleep
     return awake / (IDLE.mean_idle_s + VISIT_S) + (1 - awake) / (asleep_s + VISIT_S)
 

@@ -36,7 +36,7 @@ class Queue:
 
     @property
     def capacity(self) -> float:
-        """Updates a second with every place taken."""
+        """Updates per second with every place taken."""
         return self.places / self.service_s
 
     def utilisation(self, rate: float) -> float:

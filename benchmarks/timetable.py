@@ -33,7 +33,7 @@ from anarchic.participation import (
 from benchmarks.record import RESULTS, Record
 
 SEED = 1
-M = 100  # updates a round
+M = 100  # updates per round
 MOST_SECONDS, MOST_GIB = 30.0, 4.0
 WORK = Work(
     UniformSteps(5),
