@@ -186,7 +186,7 @@ def waiting(queue: Queue, rate: float, push_s: Floats, waits: Floats) -> list[Co
 
 
 def thinned(queue: Queue, load: float, push_s: Floats, rng: Generator) -> Floats:
-    """The plateau's pushes to one of so many collectors that its load is this."""
+    """The plateau's pushes to one collector, as many as give it this load."""
     busy = within(push_s, push_s)
     rate = len(busy) / (3600 * (PLATEAU_H[1] - PLATEAU_H[0]))
     kept = busy[rng.random(len(busy)) < load * queue.capacity / rate]

@@ -159,8 +159,8 @@ def report(
 ) -> None:
     """Hand in the time of a run and the model it ended with; the runner tests the model.
 
-    Two rates, in local steps per second: of all rounds, as a user waits for them, and of all but the
-    first tenth of them, in which compilers and caches have their first day.
+    Two rates, in local steps per second: of all rounds, and of all but the first tenth of them, in
+    which compilers and caches warm up.
     """
     np.savez(into.with_suffix(".npz"), **params)
     seconds, share = clock.warm_share

@@ -1,4 +1,4 @@
-"""Any torch module with a loss, on anybody's data, trained by workers that answer to nobody."""
+"""Your own torch module and loss, trained by workers in continuous time."""
 
 import numpy as np
 from torch import nn

@@ -79,7 +79,7 @@ def _samples(
 
 
 def _split(name: str, drawn: list[Samples], counts: NDArray[np.int64]) -> Dataset:
-    train = counts * 4 // 5  # a worker's samples are independent, so the first ones will do
+    train = counts * 4 // 5  # a worker's samples are independent, so any of them can train
     return Dataset(
         name,
         np.concatenate([x[:n] for (x, _), n in zip(drawn, train, strict=True)]),

@@ -183,7 +183,7 @@ class Timetable:
         self._refuse(~np.isfinite(self.push_s), "push_s", "lost updates have no row")
         self._refuse(~(self.pull_s <= self.push_s), "pull_s", "a worker pulls before it pushes")
         earlier = np.concatenate(([-np.inf], self.push_s[:-1]))
-        self._refuse(self.push_s < earlier, "push_s", "rows stand in the order of their pushes")
+        self._refuse(self.push_s < earlier, "push_s", "rows are in the order of their pushes")
         appeared = np.concatenate(([-np.inf], self.version_s))
         self._refuse(
             self.pull_s < appeared[np.maximum(self.base_version - self.before, 0)],

@@ -83,7 +83,7 @@ def general_conditions(
 
     6 eta_L^2 (2 K^2 - 3 K + 1) L^2 <= 1 and 180 eta_L^2 K^2 L^2 max(tau, 1) < 1 for every K, and
     2 L eta eta_L + 6 tau^2 L^2 eta^2 eta_L^2 <= 1. (Equation (a12) of the proof prints half of the
-    last term; the inequality that it stands for needs all of it, as the theorem says.)
+    last term; the inequality needs all of it, as in the theorem.)
     """
     L, tau, K = smoothness, arrivals.staleness, arrivals.steps_max
     y = L * rates.step

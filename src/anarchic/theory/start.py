@@ -30,7 +30,7 @@ def model_at(experiment: Experiment, version: int) -> Vector:
 def training_loss(task: Task, data: Dataset, parts: Parts, params: Vector) -> float:
     """f, the mean over workers of their mean losses on their own samples.
 
-    Samples that training crops and flips count as they are.
+    Samples are not cropped or flipped here.
     """
     from anarchic.train.torch_task import TorchTask
 
