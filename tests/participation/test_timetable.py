@@ -145,7 +145,7 @@ def test_digest_is_the_recorded_one():
         ({"pull_s": [0.0, 4.0, 2.0, 2.0, 5.0]}, "Row 1 .* pull_s=4.0; a worker pulls before"),
         ({"pull_s": [0.0, np.nan, 2.0, 2.0, 5.0]}, "Row 1 .* pull_s=nan"),
         ({"push_s": [2.0, 3.0, 4.0, 5.0, np.inf]}, "Row 4 .* push_s=inf"),
-        ({"push_s": [2.0, 3.0, 6.0, 5.0, 6.0]}, "Row 3 .* push_s=5.0; rows stand in the order"),
+        ({"push_s": [2.0, 3.0, 6.0, 5.0, 6.0]}, "Row 3 .* push_s=5.0; rows are in the order"),
     ],
 )
 def test_impossible_tables_are_refused(change: dict[str, Any], message: str):
