@@ -184,14 +184,6 @@ ALL = tuple(OPTIONS)
 
 def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of these settings; it gets the given ones as ``given``."""
-    return takes_fields(Settings, {name: OPTIONS[name] for name in names})
-
-
-def takes_fields(
-    record: type, options: Mapping[str, Option]
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command options for fields of ``record``; it gets the given ones as ``given``."""
-    types, defaults = get_type_hints(record), {f.name: f.default for f in fields(record)}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = [
@@ -202,11 +194,10 @@ def takes_fields(
 
         @wraps(command)
         def with_options(**arguments: Any) -> None:
-            given = {name: arguments.pop(name) for name in options}
+            given = {name: arguments.pop(name) for name in names}
             command(given={n: v for n, v in given.items() if v not in (None, [])}, **arguments)
 
-        made = (_parameter(n, o, types[n], defaults[n]) for n, o in options.items())
-        parameters = [*made, *own]
+        parameters = [*(_parameter(name) for name in names), *own]
         with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # read by Typer
         with_options.__annotations__ = {p.name: p.annotation for p in parameters}
         return with_options
@@ -233,9 +224,14 @@ def settings_from(given: Given, base: Settings | None = None) -> Settings:
     return replace(base, **values)
 
 
-def _parameter(name: str, known: Option, hint: Any, default: object) -> inspect.Parameter:
+_TYPES = get_type_hints(Settings)
+_DEFAULTS = {f.name: f.default for f in fields(Settings)}
+
+
+def _parameter(name: str) -> inspect.Parameter:
+    known, default = OPTIONS[name], _DEFAULTS[name]
     flag = known.flag or "--" + name.replace("_", "-")
-    kind = _typed(hint)
+    kind = _typed(_TYPES[name])
     shown = default if isinstance(default, str | int | float) else known.stands_for
     if default is False:  # giving it is all that it takes
         shown = None

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from anarchic.cli.help import examples, option
-from anarchic.cli.options import Given, Option, takes_fields
+from anarchic.cli.records import Given, Option, takes
 from anarchic.theory.known import KnownNumbers
 from anarchic.theory.report import POINTS, REPEATS
 
@@ -83,7 +83,7 @@ OPTIONS: Mapping[str, Option] = {
 }
 
 
-@takes_fields(KnownNumbers, OPTIONS)
+@takes(OPTIONS, KnownNumbers)
 def theory(
     given: Given,
     run: Annotated[
