@@ -23,9 +23,8 @@ def cell(name="a", base=0.5, paper=None, task="t", **columns):
     )
 
 
-def study(home, *cells, **options):
-    options = {"title": "A title", "about": "About it.", **options}
-    return Study(home=home, cells=cells, **options)
+def study(folder, *cells, **options):
+    return Study(folder=folder, cells=cells, **{"title": "A title", **options})
 
 
 def result(cell, seed, stopped_at=None, precision="ieee", **numbers):
