@@ -84,7 +84,7 @@ def read_fedasync(run: Run) -> dict:
 def cell(sweep: str, at: float, rule: str) -> Cell:
     options, _ = RULES[rule]
     by_delay = sweep == "tau"
-    met = {"versions_back": (at if by_delay else SKEWED_DELAY) + 1}
+    met = {"max_staleness": at if by_delay else SKEWED_DELAY}
     if not by_delay:
         met["arrival_probs"] = zipf(at)
     plain = Cell(

@@ -32,7 +32,7 @@ SIGMA_L = 1.0
 TARGET = 0.0045  # of the mean of ||grad f(x_t)||^2 over the run, averaged over the copies
 RUNG = 1.5  # the target is bracketed by two runs whose lengths have this ratio
 
-SETTINGS = {"sync": 1, "async": 5}  # each worker starts from one of this many last versions
+SETTINGS = {"sync": 0, "async": 4}  # tau: the most versions that a worker may be late
 #  line        rule     (m, M, K) of size n              sizes in the fit  beyond    settings
 LINES = {
     "m": ("AFA-CD", lambda n: (n, 64, 1), (1, 2, 4, 8), (16, 32), ("sync", "async")),
@@ -88,7 +88,7 @@ def run_of(asked: dict, rounds: int, copies: int, seed: int) -> np.ndarray:
     rates = corollary_rates(rounds=rounds, n=M if memory else m, local_steps=K)
     eta = rates.server_lr
     rule = AfaCs(m, eta, population=M) if memory else AfaCd(m, eta)
-    sampler = Sampler(M, m, ConstantSteps(K), versions_back=asked["versions_back"])
+    sampler = Sampler(M, m, ConstantSteps(K), max_staleness=asked["max_staleness"])
     start = np.full(copies * DIM, DIM**-0.5)
     experiment = Experiment(
         QuadraticTask(problem(copies, M), start),
@@ -196,7 +196,7 @@ def point(line: str, n: int, setting: str) -> Cell:
     m, M, K = sizes(n)
     name = f"{rule.lower()}-m{m}-M{M}-K{K}-{setting}"
     problem = {"dim": DIM, "copies": COPIES, "sigma_L": SIGMA_L, "target": TARGET}
-    arrivals = {"m": m, "M": M, "K": K, "versions_back": SETTINGS[setting]}
+    arrivals = {"m": m, "M": M, "K": K, "max_staleness": SETTINGS[setting]}
     return Cell(
         name=name,
         task=rule.lower(),

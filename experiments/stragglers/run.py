@@ -33,7 +33,7 @@ TARGET = 0.85
 ROUNDS = 500  # at most
 VISIT_S = 1800.0  # mean work of a visit; times are given in such visits
 AWAKE_H = 12.0  # of a diurnal worker's day; it wakes at an hour of its own
-VERSIONS_BACK = 5  # from which the racers start
+MAX_STALENESS = 4  # of the racers: they start from one of the last five versions
 WORKERS = {  # how a worker idles, and the spread of its work times, which have mean VISIT_S
     "exponential": (Exponential(0.0), ExponentialSpread()),
     "log-normal": (Exponential(0.0), LogNormalSpread(1.0)),
@@ -88,7 +88,7 @@ def rounds_of(who: str, idle, work: Work, rng: np.random.Generator, rounds: int)
 def late(table: Timetable, rng: np.random.Generator) -> Timetable:
     """The same visits, each from one of the last versions that existed."""
     newest = table.base_version
-    back = rng.integers(0, np.minimum(newest + 1, VERSIONS_BACK), dtype=np.int32)
+    back = rng.integers(0, np.minimum(newest, MAX_STALENESS) + 1, dtype=np.int32)
     return replace(table, base_version=newest - back)
 
 
@@ -136,7 +136,7 @@ def cell(workers: str, algorithm: str) -> Cell:
             "habits": workers,
             "who": who,
             "visit_s": VISIT_S,
-            "versions_back": VERSIONS_BACK if who == "race" else None,
+            "max_staleness": MAX_STALENESS if who == "race" else None,
             **({"awake_h": AWAKE_H} if workers == "diurnal" else {}),
         },
         columns={"workers": workers, "algorithm": algorithm},

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from anarchic.core.around import Reweighted
+from anarchic.core.wrappers import Reweighted
 from anarchic.sim.engine import Walk
 from anarchic.sim.settings import build, dealt
 from anarchic.study import Cell, Findings, Job

@@ -40,8 +40,8 @@ PAPER = {
 SETTINGS = {
     "sync-constant": {},
     "sync-dynamic": {"dynamic_steps": True},  # K uniform on 1..2c
-    "async-constant": {"versions_back": 5},  # each worker starts from one of the last five versions
-    "async-dynamic": {"versions_back": 5, "dynamic_steps": True},
+    "async-constant": {"max_staleness": 4},  # each worker starts from one of the last five versions
+    "async-dynamic": {"max_staleness": 4, "dynamic_steps": True},
 }
 SYNC, ASYNC = ("sync-constant", "sync-dynamic"), ("async-constant", "async-dynamic")
 DYNAMIC = ("sync-dynamic", "async-dynamic")

@@ -28,7 +28,7 @@ def test_a_visit_of_twice_c_steps_counts_twice():
     update = Update("a", 0, local_steps=10, local_lr=0.5, direction=np.array([2.0]))
     state = rule().receive(rule().init(np.array([10.0])), update)
     assert state.params[0] == 9.0  # 10 - (0.5 * 10/5 * 2) / 2
-    assert rule().reach(0.5, 10) == 1.0  # 0.5 * 10/5
+    assert rule().scale(0.5, 10) == 1.0  # 0.5 * 10/5
 
 
 def test_a_block_is_folded_as_its_updates_are():

@@ -24,7 +24,7 @@ def test_zipf_goes_from_uniform_to_skewed():
 
 
 def test_one_by_one_keeps_the_visits_and_counts_versions_in_updates():
-    table = Sampler(10, 5, ConstantSteps(5), versions_back=3).timetable(0, 20)
+    table = Sampler(10, 5, ConstantSteps(5), max_staleness=2).timetable(0, 20)
     single = run.one_by_one(table)
     single.check()
     assert (single.worker == table.worker).all()

@@ -13,8 +13,8 @@ from tests.experiments.run_files import names_of, rows_of
 from tests.study.make import result
 
 run = names_of("speed-up")
-CD = {"rule": "AFA-CD", "m": 4, "M": 64, "K": 2, "versions_back": 1}
-CS = {"rule": "AFA-CS", "m": 2, "M": 4, "K": 1, "versions_back": 1}
+CD = {"rule": "AFA-CD", "m": 4, "M": 64, "K": 2, "max_staleness": 0}
+CS = {"rule": "AFA-CS", "m": 2, "M": 4, "K": 1, "max_staleness": 0}
 
 
 def test_the_leading_order_by_hand():

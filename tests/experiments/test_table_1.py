@@ -41,7 +41,7 @@ def test_apart_changes_one_thing_of_an_asynchronous_cell():
         base = cells["rnn", cell.name.rpartition("-")[0]]
         changed = {n: v for n, v in cell.asked.items() if v != base.asked[n]}
         assert changed == run.CHANGES[cell.columns["change"]]
-        assert base.asked["versions_back"] == 5
+        assert base.asked["max_staleness"] == 4
 
 
 def lines(task, ours, **more):
