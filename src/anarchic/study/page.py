@@ -115,7 +115,8 @@ def _files(study: Study, folder: Path) -> str:
     if study.results_of is not None:
         return f"{settings} results are those of [{study.results_of}](../{study.results_of})."
     table = f"{study.name}.csv"
-    return f"{settings} raw results are in [{FILE}]({FILE}), the table is [{table}]({table})."
+    raw = f"[{FILE}]({FILE})" if (folder / FILE).exists() else f"`{FILE}` of the package"
+    return f"{settings} raw results are in {raw}, the table is [{table}]({table})."
 
 
 def _claims(study: Study, findings: Findings) -> list[str]:
