@@ -13,7 +13,7 @@ import typer
 from anarchic.cli.help import examples, option
 from anarchic.cli.show import print_table
 from anarchic.errors import ConfigError
-from anarchic.study.flags import Flags, flag, flag_types
+from anarchic.study.flags import FLAGS, Flags, flag, flag_types
 
 EPILOG = examples(
     "anarchic reproduce table-1 --task lr --seeds 5",
@@ -25,27 +25,18 @@ EPILOG = examples(
 def with_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command one option per field of ``Flags``; it gets the record as ``flags``."""
     types = flag_types()
-    own = [
-        parameter
-        for parameter in inspect.signature(command, eval_str=True).parameters.values()
-        if parameter.name != "flags"
-    ]
-    parameters = list(own)
+    signature = inspect.signature(command, eval_str=True)
+    parameters = [known for known in signature.parameters.values() if known.name != "flags"]
     for known in fields(Flags):
-        told, name = known.metadata, flag(known.name)
-        if types[known.name] is bool:
+        told, kind, name = FLAGS[known.name], types[known.name], ""
+        if kind is bool:
+            name = flag(known.name)
             name = name if known.default is False else f"{name}/--no-{name[2:]}"
-            info = option(told["help"], told["shown"], flag=name)
-        else:
-            info = option(told["help"], told["shown"], metavar=told["metavar"])
-        kind = types[known.name] if known.default is not None else types[known.name] | None
+        info = option(told.help, told.shown, flag=name, metavar="" if name else told.metavar)
+        hint: Any = Annotated[kind if known.default is not None else kind | None, info]
+        how = inspect.Parameter.KEYWORD_ONLY
         parameters.append(
-            inspect.Parameter(
-                known.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=known.default,
-                annotation=Annotated[kind, info],
-            )
+            inspect.Parameter(known.name, how, default=known.default, annotation=hint)
         )
 
     @wraps(command)

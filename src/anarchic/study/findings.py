@@ -75,7 +75,7 @@ class Findings:
         return len(self.outcomes)
 
     def where(self, keep: Callable[[Outcome], bool] | None = None, **columns: Any) -> Findings:
-        """The outcomes with these values in their columns (``task`` is one), and which ``keep``s.
+        """The outcomes with these values in their columns (``task`` is one) that pass ``keep``.
 
         A tuple of values stands for any of them: ``where(task="lr", p=(2, 5, 10))``.
         """

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from anarchic.errors import AnarchicError, ConfigError
 from anarchic.sim.settings import one_of
@@ -18,79 +18,56 @@ from anarchic.study.study import Study
 PRECISIONS = ("ieee", "tf32", "bf16")
 
 
-def _told(help: str, *, shown: str | None = None, metavar: str | None = None) -> dict[str, Any]:
+class Flag(NamedTuple):
     """What a parser prints of a flag; ``shown`` is its default in words."""
-    return {"help": help, "shown": shown, "metavar": metavar}
+
+    help: str
+    shown: str | None = None
+    metavar: str | None = None
+
+
+FLAGS = {
+    "task": Flag("Only the cells of this task, such as lr, cnn or rnn.", "all tasks"),
+    "seeds": Flag("Seeds per cell, from 0. By default the experiment's own number."),
+    "smoke": Flag("A tiny version on embedded data, in seconds; files are written to --out only."),
+    "device": Flag("Where training is computed: cpu or cuda.", "cpu"),
+    "precision": Flag(
+        "How cuda multiplies matrices: ieee, tf32 or bf16. By default the task's own."
+    ),
+    "graphs": Flag("Let cuda replay local steps from a recording. By default it does."),
+    "resume": Flag(
+        "Go on: keep existing results, and continue runs in --out from their checkpoints."
+    ),
+    "out": Flag("Directory of runs and checkpoints. By default runs/reproduce/NAME.", None, "DIR"),
+    "stop_after": Flag(
+        "Checkpoint and end after this many seconds; --resume goes on.",
+        "go on to the end",
+        "SECONDS",
+    ),
+    "only": Flag(
+        "Only cells whose name fits the pattern, such as 'p1-*-sync-*'.", "all cells", "PATTERN"
+    ),
+    "at_once": Flag("Runs trained as one batch. By default the experiment's own number."),
+    "report": Flag("Train nothing: make tables, pictures and pages of the existing results."),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flags:
-    """What the command line says: one field per flag, with the help that both parsers print."""
+    """What the command line says; ``FLAGS`` has the help of each field."""
 
-    task: str | None = field(
-        default=None,
-        metadata=_told("Only the cells of this task, such as lr, cnn or rnn.", shown="all tasks"),
-    )
-    seeds: int | None = field(
-        default=None,
-        metadata=_told("Seeds per cell, from 0. By default the experiment's own number."),
-    )
-    smoke: bool = field(
-        default=False,
-        metadata=_told(
-            "A tiny version on embedded data, in seconds; files are written to --out only."
-        ),
-    )
-    device: str = field(
-        default="cpu", metadata=_told("Where training is computed: cpu or cuda.", shown="cpu")
-    )
-    precision: str | None = field(
-        default=None,
-        metadata=_told(
-            "How cuda multiplies matrices: ieee, tf32 or bf16. By default the task's own."
-        ),
-    )
-    graphs: bool | None = field(
-        default=None,
-        metadata=_told("Let cuda replay local steps from a recording. By default it does."),
-    )
-    resume: bool = field(
-        default=False,
-        metadata=_told(
-            "Go on: keep existing results, and continue runs in --out from their checkpoints."
-        ),
-    )
-    out: Path | None = field(
-        default=None,
-        metadata=_told(
-            "Directory of runs and checkpoints. By default runs/reproduce/NAME.",
-            metavar="DIR",
-        ),
-    )
-    stop_after: float | None = field(
-        default=None,
-        metadata=_told(
-            "Checkpoint and end after this many seconds; --resume goes on.",
-            shown="go on to the end",
-            metavar="SECONDS",
-        ),
-    )
-    only: str | None = field(
-        default=None,
-        metadata=_told(
-            "Only cells whose name fits the pattern, such as 'p1-*-sync-*'.",
-            shown="all cells",
-            metavar="PATTERN",
-        ),
-    )
-    at_once: int | None = field(
-        default=None,
-        metadata=_told("Runs trained as one batch. By default the experiment's own number."),
-    )
-    report: bool = field(
-        default=False,
-        metadata=_told("Train nothing: make tables, pictures and pages of the existing results."),
-    )
+    task: str | None = None
+    seeds: int | None = None
+    smoke: bool = False
+    device: str = "cpu"
+    precision: str | None = None
+    graphs: bool | None = None
+    resume: bool = False
+    out: Path | None = None
+    stop_after: float | None = None
+    only: str | None = None
+    at_once: int | None = None
+    report: bool = False
 
     def __post_init__(self) -> None:
         if self.precision is not None:
@@ -159,13 +136,13 @@ def parser(study: Study) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog=f"experiments/{study.name}/run.py", description=study.title)
     types = flag_types()
     for known in fields(Flags):
-        more: dict[str, Any] = {"type": types[known.name], "metavar": known.metadata["metavar"]}
+        told = FLAGS[known.name]
+        more: dict[str, Any] = {"type": types[known.name], "metavar": told.metavar}
         if known.default is False:
             more = {"action": "store_true"}
         elif types[known.name] is bool:
             more = {"action": argparse.BooleanOptionalAction}
-        help = known.metadata["help"]
-        made.add_argument(flag(known.name), default=known.default, help=help, **more)
+        made.add_argument(flag(known.name), default=known.default, help=told.help, **more)
     return made
 
 

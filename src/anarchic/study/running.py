@@ -66,17 +66,17 @@ def jobs(study: Study, flags: Flags, where: Paths) -> list[Job]:
 
 
 def run(study: Study, flags: Flags, where: Paths) -> bool:
-    """Do what is asked; False where the time was over before it was done."""
+    """Run what the flags ask for; False where the time was over before it was done."""
     todo = jobs(study, flags, where)
     deadline = None if flags.stop_after is None else time.monotonic() + flags.stop_after
     with watching() as watch:
         watch.begin(len(todo))
-        lap = _Lap(flags, where, deadline, watch)
-        return all(lap.go(batch) for batch in _batches(study, flags, todo))
+        runner = _Runner(flags, where, deadline, watch)
+        return all(runner.run(batch) for batch in _batches(study, flags, todo))
 
 
 @dataclass(frozen=True)
-class _Lap:
+class _Runner:
     """One batch after another, until the deadline."""
 
     flags: Flags
@@ -84,7 +84,7 @@ class _Lap:
     deadline: float | None
     watch: Printed | Bar
 
-    def go(self, batch: Sequence[Job]) -> bool:
+    def run(self, batch: Sequence[Job]) -> bool:
         left = None if self.deadline is None else self.deadline - time.monotonic()
         if left is not None and left <= 0:
             return False
@@ -96,9 +96,9 @@ class _Lap:
             return True
         runs = self._train(batch, left)
         share = (time.perf_counter() - start) / len(batch)
-        done = [job for job in batch if job.name in runs]
-        self._keep([(job, _of_run(job, runs[job.name], share)) for job in done])
-        return len(runs) == len(batch)
+        if done := [job for job in batch if job.name in runs]:
+            self._keep([(job, _of_run(job, runs[job.name], share)) for job in done])
+        return len(done) == len(batch)
 
     def _train(self, batch: Sequence[Job], left: float | None) -> dict[str, Run]:
         out = None if self.flags.smoke else self.where.work / batch[0].cell.task
@@ -127,9 +127,9 @@ def _what(job: Job) -> Settings | Experiment:
 
 
 def _of_run(job: Job, run: Run, share: float) -> Result:
-    """What is kept of a run; if it diverged, ``diverged_at`` is the version at which that was seen.
+    """The result of a run; ``diverged_at`` is the version at which a divergence was seen.
 
-    On a GPU every sixteenth version is looked at, and those that are evaluated.
+    A GPU checks every sixteenth version, and those that are evaluated.
     """
     read = job.cell.read or accuracies
     trained, stopped_at = (run.summary.get(name) for name in ("train_seconds", "stopped_at"))
@@ -145,10 +145,10 @@ def _of_run(job: Job, run: Run, share: float) -> Result:
 
 def _refuse_to_mix(todo: Sequence[Job], known: Results, where: Paths) -> None:
     """All results of a cell have one precision: that of the results that are kept."""
-    anew = {(job.cell.task, job.cell.name, job.seed) for job in todo}
+    again = {(job.cell.task, job.cell.name, job.seed) for job in todo}
     for job in {(job.cell.task, job.cell.name): job for job in todo}.values():
         for kept in known.of(job.cell):
-            if kept.precision != job.precision and kept.key not in anew:
+            if kept.precision != job.precision and kept.key not in again:
                 raise ConfigError(
                     f"{kept.task} {job.cell.name}.seed{kept.seed} in {where.results} was computed "
                     f"in {kept.precision}, its cell would now get results in {job.precision} too: "

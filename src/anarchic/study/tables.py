@@ -121,7 +121,7 @@ def _long(study: Study, findings: Findings) -> str:
 
 
 def more_numbers(study: Study, findings: Findings) -> str:
-    """The further numbers of a task whose table stands side by side, where there are any."""
+    """A table of the numbers in ``show``, where the main table has no room for them."""
     names = study.show.get(findings.tasks[0], ()) if findings.outcomes else ()
     if study.across is None or not names or not findings.run.outcomes:
         return ""
@@ -144,20 +144,20 @@ def _with_spread(study: Study, outcome: Outcome) -> str:
 
 
 def _warning(outcome: Outcome) -> str:
-    """What a reader must know of the seeds: those that diverged, and a mix of precisions."""
+    """How many seeds diverged and where, and a mix of precisions."""
     bad = outcome.diverged
     precisions = sorted({result.precision for result in outcome.results})
-    told = []
+    notes = []
     if bad:
         of = f" in {len(bad)} of {len(outcome.results)}" if len(outcome.results) > 1 else ""
-        told.append(f"diverged{of} {' and '.join(dict.fromkeys(map(_end, bad)))}".rstrip())
+        notes.append(f"diverged{of} {' and '.join(dict.fromkeys(map(_end, bad)))}".rstrip())
     if len(precisions) > 1:
-        told.append(f"in {' and '.join(precisions)}")
-    return "".join(f", {sentence}" for sentence in told)
+        notes.append(f"in {' and '.join(precisions)}")
+    return "".join(f", {note}" for note in notes)
 
 
 def _end(result: Result) -> str:
-    """Where it diverged; older results have no more than the last evaluation before that."""
+    """Where it diverged; older results only have the last evaluation before that."""
     at, after = (result.numbers.get(name) for name in ("diverged_at", "rounds"))
     if at is not None:
         return f"at round {at:,}"
