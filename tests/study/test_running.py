@@ -127,6 +127,6 @@ def test_trained_cells_by_settings_and_by_experiment(tmp_path, where):
 
 def test_a_batch_without_a_finished_run_writes_no_results(tmp_path, where):
     pytest.importorskip("torch")
-    long = Cell(name="long", task="t", settings=Settings(rounds=10**6, batch=4))
+    long = Cell(name="long", task="t", settings=Settings(rounds=50_000, batch=4))
     assert not run(study(tmp_path, long), Flags(stop_after=0.2), where)
     assert not where.results.exists()
