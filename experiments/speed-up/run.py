@@ -46,7 +46,7 @@ TITLES = {
     "M": "by M, half of the workers report in a round",
     "M, m = 4": "by M, four of the workers report in a round",
 }
-ROBIN = {"M": 32, "eta": 4.0, "eta_L": 1e-4, "rounds": 20_000}  # one worker per round, in turn
+IN_TURN = {"M": 32, "eta": 4.0, "eta_L": 1e-4, "rounds": 20_000}  # one worker per round, in turn
 
 SMOKE = {"target": 24 * TARGET, "copies": 2, "rounds": 50}
 WITHIN = 0.15  # of -1: an exponent as the corollaries have it
@@ -188,7 +188,7 @@ def cells() -> list[Cell]:
     once: dict[str, Cell] = {}  # lines meet: m = 1 of one is K = 1 of another
     for cell in points:
         once.setdefault(cell.name, cell)
-    return [*once.values(), robin()]
+    return [*once.values(), in_turn_cell()]
 
 
 def point(line: str, n: int, setting: str) -> Cell:
@@ -207,9 +207,9 @@ def point(line: str, n: int, setting: str) -> Cell:
     )
 
 
-def robin() -> Cell:
-    columns = {"line": "in turn", "m": 1, "M": ROBIN["M"], "K": 1, "setting": "sync"}
-    settings = {**ROBIN, "dim": DIM, "copies": COPIES, "sigma_L": SIGMA_L}
+def in_turn_cell() -> Cell:
+    columns = {"line": "in turn", "m": 1, "M": IN_TURN["M"], "K": 1, "setting": "sync"}
+    settings = {**IN_TURN, "dim": DIM, "copies": COPIES, "sigma_L": SIGMA_L}
     return Cell(
         name="in-turn",
         task="theorem-4",

@@ -246,7 +246,7 @@ def share_failed(found: Findings) -> float:
 
 
 def under_afl(of: dict, rules: tuple, reason: str = "") -> Claim:
-    """That AFL costs local rules nothing to speak of, where the paper sees no degradation."""
+    """That AFL costs local rules at most CLOSE, where the paper sees no degradation."""
     p = "" if of["p"] is None else ", p = 1" if of["p"] == 1 else ", p >= 2"
     names = " and ".join({"fedprox": "FedProx", "scaffold": "SCAFFOLD"}[rule] for rule in rules)
     return Claim(

@@ -94,7 +94,7 @@ def test_the_run_in_turn_stands_beside_the_bound():
 
 
 def test_the_conditions_hold_where_one_worker_per_round_reports_in_turn():
-    rates = Rates(server_lr=run.ROBIN["eta"], local_lr=run.ROBIN["eta_L"])
-    workers = run.ROBIN["M"]
+    rates = Rates(server_lr=run.IN_TURN["eta"], local_lr=run.IN_TURN["eta_L"])
+    workers = run.IN_TURN["M"]
     memory = Memory.steady(workers=workers, rounds=100, row_age=workers - 1, fresh=1)
     assert all(condition.holds for condition in memory_conditions(1, rates, memory))

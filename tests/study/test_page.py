@@ -55,7 +55,7 @@ def test_the_page_sets_the_settings_side_by_side(table, tmp_path):
     assert "| 2 | 0.7200 ± 0.0141 (0.7000, +0.0200) | not run |" in text
     assert "3 of 4 cells have results, with 2 seeds" in text
     assert "anarchic reproduce a-table --task t --resume" in text
-    assert "| t | An abacus | 2 | ieee | anarchic 0.1.0, torch 2.13.0 | 6 | 3 min |" in text
+    assert "| t | A processor | 2 | ieee | anarchic 0.1.0, torch 2.13.0 | 6 | 3 min |" in text
 
 
 def test_claims_are_held_against_the_results(tmp_path):
@@ -99,10 +99,10 @@ def test_a_cell_of_two_precisions_is_marked(tmp_path):
     assert entry(tmp_path, one, other) == "| 0.1000 ± 0.0000, in bf16 and ieee"
 
 
-def test_older_results_say_less_of_threads(tmp_path):
-    old = replace(result(cell("a"), 0, value=0.1), hardware={"name": "An abacus", "threads": 1})
+def test_older_results_give_the_threads_of_torch_as_a_lower_bound(tmp_path):
+    old = replace(result(cell("a"), 0, value=0.1), hardware={"name": "A processor", "threads": 1})
     text = page_text(study(tmp_path, cell("a")), Findings([Outcome(cell("a"), [old])]), tmp_path)
-    assert "| An abacus | at least 1 | ieee |" in text
+    assert "| A processor | at least 1 | ieee |" in text
 
 
 def test_the_command_of_a_page_has_the_precision_of_its_results(tmp_path):
@@ -128,7 +128,7 @@ def test_pictures_are_drawn_and_shown_once_there_is_something(tmp_path):
     assert (tmp_path / "now.png").exists()
 
 
-def test_without_matplotlib_the_page_is_made_all_the_same(tmp_path, monkeypatch, capsys):
+def test_without_matplotlib_the_page_is_made_without_pictures(tmp_path, monkeypatch, capsys):
     import sys
 
     from anarchic.report.figure import new_figure

@@ -90,7 +90,7 @@ def test_a_diverged_run_says_at_which_version(tmp_path, where):
     assert 0 < found.numbers["diverged_at"] < 30
 
 
-def test_when_the_time_is_over_the_rest_is_left(tmp_path, where):
+def test_after_the_deadline_no_further_batch_is_run(tmp_path, where):
     def slow(job):
         time.sleep(0.2)
         return {"value": 1.0}
