@@ -18,6 +18,7 @@ from typing import Any, TypeVar, final
 
 import httpx
 
+from anarchic.core.names import token_owner
 from anarchic.errors import ConfigError, LinkError
 from anarchic.worker.clock import Clock
 from anarchic.worker.log import say
@@ -33,7 +34,6 @@ FASTER = (
     "operator for a lower --least-rate."
 )
 LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
-_TOKEN = re.compile(r"([A-Za-z0-9_@-]{1,64})\.[!-~]{1,512}")
 
 
 @final
@@ -102,10 +102,10 @@ class Token(httpx.Auth):
     """Puts the token on every request, and into no log line, repr or traceback of ours."""
 
     def __init__(self, token: str) -> None:
-        found = _TOKEN.fullmatch(token)
-        if found is None:
+        owner = token_owner(token)
+        if owner is None:
             raise ConfigError("A token has the form NAME.SECRET, on one line; this one has not.")
-        self.worker = found[1]
+        self.worker = owner
         self._header = f"Bearer {token}"
 
     def auth_flow(self, request: httpx.Request) -> Any:  # a generator of requests

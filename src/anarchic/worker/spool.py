@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anarchic import wire
+from anarchic.core.files import sync
 from anarchic.core.types import EMPTY, Vector
 from anarchic.errors import LinkError
 from anarchic.worker.log import say
@@ -93,7 +94,7 @@ class Spool:
     def remove(self, name: str) -> None:
         """The server has it, or will never take it."""
         (self.path / name).unlink(missing_ok=True)
-        _sync(self.path)
+        sync(self.path)
 
     def keep(self, run: str, kept: Mapping[str, Vector]) -> None:
         """Remember what a local rule keeps from visit to visit."""
@@ -112,7 +113,7 @@ class Spool:
 
     def _write(self, name: str, arrays: Mapping[str, NDArray[Any]], facts: dict[str, Any]) -> None:
         wire.write(self.path / name, arrays, {**facts, "digest": _digest(arrays, facts)})
-        _sync(self.path)
+        sync(self.path)
 
     def _read(self, name: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:
         try:
@@ -158,14 +159,3 @@ def _locked(path: Path) -> int:
             "spool_in_use",
         ) from error
     return descriptor
-
-
-def _sync(folder: Path) -> None:
-    """Make the names in a folder durable; their contents already are."""
-    if sys.platform == "win32":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

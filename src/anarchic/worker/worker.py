@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,6 +17,7 @@ import httpx
 
 from anarchic import wire
 from anarchic.core.local import LocalRule, Sgd
+from anarchic.core.names import WORKER_NAME
 from anarchic.core.types import EMPTY, Layout, Snapshot, Update, Vector
 from anarchic.errors import ConfigError, LinkError, RunError
 from anarchic.worker.answers import Answer, Refused, read_answer, unexpected
@@ -31,7 +31,6 @@ from anarchic.worker.spool import Finished, Spool
 if TYPE_CHECKING:
     from anarchic.worker.task import LiveTask
 
-_NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
 PULL, PUSH = ("GET", "v1/model"), ("POST", "v1/updates")
 
 
@@ -294,7 +293,7 @@ def _proof(token: str | None, token_file: str | os.PathLike[str] | None) -> Toke
 
 def _name(proof: Token | None, name: str | None) -> str | None:
     if proof is None:
-        if name is not None and not _NAME.fullmatch(name):
+        if name is not None and not WORKER_NAME.fullmatch(name):
             raise ConfigError(
                 f"A worker's name has 1 to 64 letters, digits, '_', '.', '@' or '-', got {name!r}."
             )
