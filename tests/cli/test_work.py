@@ -5,19 +5,22 @@ from pathlib import Path
 import pytest
 
 from anarchic import Prox, wire
-from anarchic.cli.work import default_spool, parse_policy, parse_rule, parse_steps
 from anarchic.errors import ConfigError
 from anarchic.worker import (
     Always,
+    Connection,
+    ConstantSteps,
     Every,
-    Fixed,
+    Exponential,
     Hours,
-    Randomly,
-    RandomSteps,
     Summary,
     TimeBudget,
+    UniformSteps,
     When,
+    WorkPlan,
+    WorkSettings,
 )
+from anarchic.worker.settings import default_spool, parse_policy, parse_steps
 from tests.cli.test_app import COMMANDS
 from tests.waiting import until
 from tests.worker import faulty
@@ -135,6 +138,7 @@ def test_two_workers_on_one_spool_are_refused(process, here, listening):
         (["--name", "ann", "--local-option", "mu=1"], "has no such option"),
         (["--name", "ann", "--dtype", "F8"], "no dtype 'F8'"),
         (["--name", "ann", "--time-budget-s", "3"], "not both"),
+        (["--name", "ann", "--updates", "0"], "at least 1 update"),
     ],
 )
 def test_misuse_is_refused(refused, here, more, message):
@@ -146,21 +150,22 @@ def test_policies_are_read():
     assert parse_policy("always") == Always()
     assert parse_policy("every:2.5") == Every(2.5)
     assert parse_policy("hours:22-6.5") == Hours(22, 6.5)
-    assert parse_policy("random:30") == Randomly(30)
+    assert parse_policy("random:30") == Exponential(30)
     assert parse_policy("when:os:getpid") == When(__import__("os").getpid)
 
 
 def test_steps_are_read():
-    assert parse_steps(None, None) == Fixed(10)
-    assert parse_steps("3", None) == Fixed(3)
-    assert parse_steps("3-9", None) == RandomSteps(3, 9)
+    assert parse_steps(None, None) == ConstantSteps(10)
+    assert parse_steps("3", None) == ConstantSteps(3)
+    assert parse_steps("3-9", None) == UniformSteps(3, 9)
     assert parse_steps(None, 5.0) == TimeBudget(5)
     with pytest.raises(ConfigError, match="a range such as"):
         parse_steps("many", None)
 
 
 def test_rules_are_read():
-    assert parse_rule("prox", ["mu=0.5"]) == Prox(0.5)
+    settings = WorkSettings(server="s", task="t", local_rule="prox", local_options={"mu": 0.5})
+    assert settings.plan().local_rule == Prox(0.5)
 
 
 def test_each_worker_at_each_server_has_a_spool(monkeypatch, tmp_path):
@@ -180,9 +185,11 @@ def test_the_model_that_a_worker_is_given_is_the_servers(here, listening, proces
     assert update.direction.tolist() == [3.0, 3.0]  # (4 + 2) / 2
 
 
-LINK = {  # what is given, and what the worker is made with
+WORKER = {  # what is given, and what the worker is made with
     "--token-file": ("token", "token", "bob.s3cret"),
     "--spool": ("spool", "spool", Path("spool")),
+}
+CONNECTION = {
     "--ca-file": ("ca", "ca_file", Path("ca")),
     "--client-cert": ("cert", "client_cert", Path("cert")),
     "--client-key": ("key", "client_key", Path("key")),
@@ -190,14 +197,15 @@ LINK = {  # what is given, and what the worker is made with
     "--timeout-s": ("7", "timeout_s", 7.0),
     "--dtype": ("BF16", "dtype", "BF16"),
 }
-HABITS = {  # and what it is let run with
-    "--local-steps": ("3-9", "steps", RandomSteps(3, 9)),
+PLAN = {
+    "--policy": ("hours:22-6", "policy", Hours(22, 6)),
+    "--local-steps": ("3-9", "steps", UniformSteps(3, 9)),
     "--local-lr": ("0.25", "local_lr", 0.25),
     "--local-rule": ("prox", "local_rule", Prox(0.5)),
     "--updates": ("4", "updates", 4),
 }
 ELSEWHERE = {  # part of those, or tried above
-    *("--server", "--task", "--name", "--policy", "--time-budget-s", "--local-option"),
+    *("--server", "--task", "--name", "--time-budget-s", "--local-option"),
 }
 
 
@@ -214,19 +222,23 @@ def test_every_option_reaches_the_worker(anarchic, here, monkeypatch):
         def __exit__(self, *_):
             pass
 
-        def run(self, task, policy, **run_with):
-            met.update(policy=policy, run=run_with)
+        def run(self, task, plan):
+            met.update(plan=plan)
             return Summary()
 
     (here / "token").write_text("bob.s3cret\n")
-    monkeypatch.setattr("anarchic.worker.Worker", Noting)
-    options = LINK | HABITS
+    monkeypatch.setattr("anarchic.worker.settings.Worker", Noting)
+    options = WORKER | CONNECTION | PLAN
     given = [word for flag, (value, *_) in options.items() for word in (flag, value)]
-    given += ["--policy", "hours:22-6", "--local-option", "mu=0.5"]
+    given += ["--local-option", "mu=0.5"]
     shown = anarchic("work", "--server", "https://server", "--task", "own_tasks:task", *given)
     assert shown.exit_code == 0, shown.output
-    assert (met["url"], met["policy"]) == ("https://server", Hours(22, 6))
-    assert met["made"] == {"name": None} | {name: value for _, name, value in LINK.values()}
-    assert met["run"] == {name: value for _, name, value in HABITS.values()}
+    assert met["url"] == "https://server"
+    assert met["made"] == {
+        "name": None,
+        "connection": Connection(**{name: value for _, name, value in CONNECTION.values()}),
+        **{name: value for _, name, value in WORKER.values()},
+    }
+    assert met["plan"] == WorkPlan(**{name: value for _, name, value in PLAN.values()})
     flags = {flag for parameter in COMMANDS["work"].params for flag in parameter.opts}
     assert flags == {*options, *ELSEWHERE}

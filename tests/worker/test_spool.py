@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from anarchic import Update
-from anarchic.errors import LinkError
+from anarchic.errors import WorkerError
 from anarchic.worker import Retry, Spool
-from anarchic.worker.spool import Finished
+from anarchic.worker.spool import OutgoingUpdate
 from tests.waiting import until
 from tests.worker.faulty import ids
 
@@ -18,7 +18,7 @@ ONES = np.ones(2, np.float32)
 
 
 def finished(id="a", body=b"body", run="run-a", **kept):
-    return Finished(id, run, 3, body, kept)
+    return OutgoingUpdate(id, run, 3, body, kept)
 
 
 def test_an_update_comes_back_as_it_was(tmp_path):
@@ -26,7 +26,7 @@ def test_an_update_comes_back_as_it_was(tmp_path):
     name = spool.put(finished(control=ONES))
     found = spool.get(name)
     assert (found.id, found.run, found.base_version, found.body) == ("a", "run-a", 3, b"body")
-    assert found.kept["control"].tolist() == [1.0, 1.0]
+    assert found.local_state["control"].tolist() == [1.0, 1.0]
     spool.remove(name)
     assert spool.waiting() == []
 
@@ -54,19 +54,19 @@ def test_it_is_durable_before_it_is_named(tmp_path, monkeypatch):
 
 
 def test_it_is_bounded(tmp_path):
-    spool = Spool(tmp_path, most_updates=2, most_bytes=100_000)
-    with pytest.raises(LinkError, match="full") as caught:
+    spool = Spool(tmp_path, max_updates=2, max_bytes=100_000)
+    with pytest.raises(WorkerError, match="full") as caught:
         spool.put(finished(body=b"x" * 200_000))
     assert caught.value.code == "spool_full"
     spool.put(finished())
     spool.put(finished())
-    with pytest.raises(LinkError, match="full: 2 updates"):
+    with pytest.raises(WorkerError, match="full: 2 updates"):
         spool.put(finished())
 
 
 def test_it_belongs_to_one_worker(tmp_path):
     first = Spool(tmp_path)
-    with pytest.raises(LinkError, match="in use by another worker"):
+    with pytest.raises(WorkerError, match="in use by another worker"):
         Spool(tmp_path)
     first.close()
     Spool(tmp_path).close()
@@ -87,8 +87,8 @@ def test_a_damaged_file_is_set_aside_and_the_others_are_sent(tmp_path, server, h
     server.faults = ["refused connection"] * 2
     worker = server.worker(spool=spool, retry=Retry(tries=1))
     for _ in range(2):
-        with pytest.raises(LinkError, match="refused"):
-            worker.deliver(worker.finish(Update("ann", 0, 1, 0.5, ONES)))
+        with pytest.raises(WorkerError, match="refused"):
+            worker.send(worker.encode(Update("ann", 0, 1, 0.5, ONES)))
     names = spool.waiting()
     damage(tmp_path / names[0], how)
     server.posts.clear()
@@ -118,7 +118,7 @@ def test_a_full_disk_does_not_keep_an_update_from_being_sent(tmp_path, server, m
 def test_what_waits_is_sent_first_by_the_next_start(tmp_path, server):
     server.faults = [503] * 2
     worker = server.worker(spool=tmp_path, retry=Retry(tries=2))
-    with pytest.raises(LinkError):
+    with pytest.raises(WorkerError):
         worker.push(ONES, local_lr=0.5)
     worker.close()
     with server.worker(spool=tmp_path) as again:
@@ -132,7 +132,7 @@ def test_an_update_of_another_run_is_dropped(tmp_path, server):
     """A version number means another model there."""
     server.faults = [503]
     worker = server.worker(spool=tmp_path, retry=Retry(tries=1))
-    with pytest.raises(LinkError):
+    with pytest.raises(WorkerError):
         worker.push(ONES, local_lr=0.5)
     server.run = "run-b"
     assert worker.send_spooled() == {"other_run": 1}
@@ -141,12 +141,12 @@ def test_an_update_of_another_run_is_dropped(tmp_path, server):
 
 def test_what_is_kept_belongs_to_a_run(tmp_path):
     spool = Spool(tmp_path)
-    assert spool.kept("run-a") == {}
-    spool.keep("run-a", {"own_control": ONES})
-    assert spool.kept("run-a")["own_control"].tolist() == [1.0, 1.0]
-    assert spool.kept("run-b") == {}
+    assert spool.local_state("run-a") == {}
+    spool.save_local_state("run-a", {"own_control": ONES})
+    assert spool.local_state("run-a")["own_control"].tolist() == [1.0, 1.0]
+    assert spool.local_state("run-b") == {}
     (tmp_path / "kept").write_bytes(b"")
-    assert spool.kept("run-a") == {}
+    assert spool.local_state("run-a") == {}
 
 
 def test_a_worker_killed_between_finishing_and_sending_sends_the_same_update(tmp_path, listening):
