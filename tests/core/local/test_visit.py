@@ -48,7 +48,7 @@ def test_a_rule_keeps_and_sends_its_vectors():
 @pytest.mark.parametrize("rule", [Sgd(), Momentum(beta=0.5)])
 def test_tensors_and_arrays_give_the_same(rule):
     torch = pytest.importorskip("torch")
-    held = {name: START for name in rule.scratch}
+    held = dict.fromkeys(rule.scratch, START)
     ours = take_local_steps(
         rule, START, held, lr=0.25, gradient=lambda x, k: x - 1, more=lambda done: done < 5
     )

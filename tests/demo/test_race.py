@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from anarchic.report.demo import FEDAVG, Entry, Race, race, sentences
+from anarchic.demo.race import FEDAVG, Entry, Race, race, sentences
 from anarchic.sim.run import Run
 
 
@@ -36,9 +36,9 @@ def test_all_rules_race_with_the_same_workers_for_the_same_time(tmp_path, monkey
     pytest.importorskip("matplotlib")
     from dataclasses import replace
 
-    from anarchic.report import demo
+    from anarchic.demo import race as module
 
-    monkeypatch.setattr(demo, "FEDAVG", replace(FEDAVG, rounds=8))
+    monkeypatch.setattr(module, "FEDAVG", replace(FEDAVG, rounds=8))
     done = race(tmp_path / "demo", seed=1)
     ends = [e.run.summary["virtual_s"] for e in done.entries]
     assert max(ends) < 1.1 * min(ends)

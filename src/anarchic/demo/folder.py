@@ -1,4 +1,4 @@
-"""The directory of a demo, which a later demo may use again."""
+"""The directory of a demo, which a later demo may reuse."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from anarchic.errors import RunError
 
 MARK = "demo.json"
-"""Its presence says that a directory was made by a demo, which may then replace its own files."""
+"""A directory with this file was made by a demo, which may replace its own files there."""
 
 
 def demo_directory(out: Path, own: Iterable[str]) -> None:
-    """Make the directory, or rid it of what a demo calls its own: names, or patterns of names."""
+    """Make the directory, or delete the demo's ``own`` files in it (names or glob patterns)."""
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / MARK).exists())):
         raise RunError(
             f"{out} exists and was not made by the demo: choose another directory with --out."

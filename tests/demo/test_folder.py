@@ -1,7 +1,7 @@
 import pytest
 
+from anarchic.demo.folder import demo_directory
 from anarchic.errors import RunError
-from anarchic.report.folder import demo_directory
 
 
 def test_a_demo_replaces_its_own_files_and_no_others(tmp_path):
