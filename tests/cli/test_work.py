@@ -72,7 +72,7 @@ def test_a_file_that_is_no_token_is_named(refused, here, listening):
     assert "model.safetensors holds no token" in told
 
 
-def test_one_line_a_push_and_a_last_one(process, here, listening):
+def test_one_line_per_push_and_a_summary(process, here, listening):
     program = process(*arguments(listening, "--name", "ann", "--updates", 2))
     out, err = program.communicate(timeout=60)
     assert program.returncode == 0, err

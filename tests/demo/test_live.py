@@ -49,7 +49,7 @@ def test_workers_that_never_start_are_an_error(tmp_path, monkeypatch):
         live._Processes(tmp_path, print)._await_first_version()
 
 
-def test_the_live_demo_leaves_what_is_not_its_own_alone(tmp_path):
+def test_the_live_demo_leaves_other_directories_alone(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     done = CliRunner().invoke(app, ["demo", "--live", "--out", str(tmp_path)])
     assert done.exit_code == 1

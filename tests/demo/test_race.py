@@ -18,13 +18,13 @@ def told(*seconds):
     return " ".join(sentences(Race(entries, 0.9, Path("demo.png"))))
 
 
-def test_faster_is_said_only_where_it_was():
+def test_sooner_is_said_only_if_it_was_sooner():
     assert "AFA-CD took 25 s: 4.0 times sooner." in told(100.0, 25.0)
     assert "AFA-CD took 100 s: 2.0 times later." in told(50.0, 100.0)
     assert "sooner" not in told(50.0, 100.0)
 
 
-def test_a_target_that_was_missed_is_said_to_be():
+def test_a_target_that_was_not_reached_is_reported():
     assert "AFA-CD did not reach 90 % accuracy" in told(50.0, None)
     assert "FedAvg did not reach" in told(None, 20.0)
     assert "AFA-CD reached 90 % accuracy after 20 s." in told(None, 20.0)

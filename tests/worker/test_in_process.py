@@ -134,7 +134,7 @@ def test_a_worker_with_another_local_rule_may_take_part(tmp_path):
         assert not service.board.newest.snapshot.extras["control"].any()
 
 
-def test_a_control_that_reaches_too_far_is_refused_like_a_direction(tmp_path):
+def test_a_control_of_too_large_norm_is_refused(tmp_path):
     rules = {"m": 1, "local_rule": "scaffold", "workers": 2}
     limits = {"max_norm": 10.0}
     ones = np.ones(DIM, np.float32)
@@ -148,7 +148,7 @@ def test_a_control_that_reaches_too_far_is_refused_like_a_direction(tmp_path):
         assert one.push(ones, local_lr=0.1, extras={"control": ones}).status == "accepted"
 
 
-def test_what_the_server_refuses_is_told_in_its_own_words(tmp_path):
+def test_a_refusal_carries_the_code_of_the_server(tmp_path):
     ones = np.ones(DIM, np.float32)
     limits = {"max_staleness": 1, "max_norm": 1.0}
     with (
@@ -169,7 +169,7 @@ def test_what_the_server_refuses_is_told_in_its_own_words(tmp_path):
             assert refused.value.code == code
 
 
-def test_the_worker_knows_every_verdict_of_the_server():
+def test_the_worker_knows_all_final_refusals_of_the_server():
     """Of one that it did not know, it would take the update for unjudged and keep it for ever."""
     about_updates = {found for found in refused_with() if found[0] in (409, 413, 422)}
     assert about_updates == FINAL_REFUSALS

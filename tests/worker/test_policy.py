@@ -55,7 +55,7 @@ def test_hours(hours, now, wait_h):
     assert Hours(*hours, tz=UTC).delay_s(at(*now)) == 3600 * wait_h
 
 
-def test_hours_are_those_of_the_place():
+def test_hours_are_local_time_unless_a_zone_is_given():
     east = timezone(timedelta(hours=3))
     assert Hours(9, 17, tz=east).delay_s(at(7)) == 0  # it is ten there
     assert Hours(9, 17).delay_s(at(7)) >= 0  # wherever this runs
@@ -126,6 +126,6 @@ def test_a_time_budget_takes_as_many_steps_as_fit():
         lambda: TimeBudget(-1),
     ],
 )
-def test_what_makes_no_sense_is_refused(make):
+def test_impossible_settings_are_refused(make):
     with pytest.raises(ConfigError, match="needs"):
         make()

@@ -41,7 +41,7 @@ def test_updates_wait_in_order(tmp_path):
     assert [again.get(name).id for name in again.waiting()] == [str(n) for n in range(1, 13)]
 
 
-def test_it_is_durable_before_it_is_named(tmp_path, monkeypatch):
+def test_an_update_is_on_disk_before_its_file_has_a_name(tmp_path, monkeypatch):
     """File, rename, folder: in this order, or a power cut could lose what was promised."""
     calls = []
     for name in ("fsync", "replace"):
@@ -53,7 +53,7 @@ def test_it_is_durable_before_it_is_named(tmp_path, monkeypatch):
     assert calls == ["fsync", "replace", "fsync"]
 
 
-def test_it_is_bounded(tmp_path):
+def test_a_full_spool_takes_no_more(tmp_path):
     spool = Spool(tmp_path, max_updates=2, max_bytes=100_000)
     with pytest.raises(WorkerError, match="full") as caught:
         spool.put(finished(body=b"x" * 200_000))
@@ -64,7 +64,7 @@ def test_it_is_bounded(tmp_path):
         spool.put(finished())
 
 
-def test_it_belongs_to_one_worker(tmp_path):
+def test_a_spool_is_locked_by_one_worker(tmp_path):
     first = Spool(tmp_path)
     with pytest.raises(WorkerError, match="in use by another worker"):
         Spool(tmp_path)
@@ -98,7 +98,7 @@ def test_a_damaged_file_is_set_aside_and_the_others_are_sent(tmp_path, server, h
     assert "spool_damaged" in caplog.text
 
 
-def test_what_a_crash_tore_is_swept(tmp_path):
+def test_half_written_files_are_deleted(tmp_path):
     (tmp_path / "000000000000.update.part").write_bytes(b"half")
     assert Spool(tmp_path).waiting() == []
     assert not list(tmp_path.glob("*.part"))
@@ -115,7 +115,7 @@ def test_a_full_disk_does_not_keep_an_update_from_being_sent(tmp_path, server, m
     assert "spool_failed" in caplog.text
 
 
-def test_what_waits_is_sent_first_by_the_next_start(tmp_path, server):
+def test_spooled_updates_are_sent_first_after_a_restart(tmp_path, server):
     server.faults = [503] * 2
     worker = server.worker(spool=tmp_path, retry=Retry(tries=2))
     with pytest.raises(WorkerError):
@@ -139,7 +139,7 @@ def test_an_update_of_another_run_is_dropped(tmp_path, server):
     assert (server.taken, worker.spool.waiting()) == ({}, [])
 
 
-def test_what_is_kept_belongs_to_a_run(tmp_path):
+def test_local_state_belongs_to_one_run(tmp_path):
     spool = Spool(tmp_path)
     assert spool.local_state("run-a") == {}
     spool.save_local_state("run-a", {"own_control": ONES})
@@ -149,7 +149,7 @@ def test_what_is_kept_belongs_to_a_run(tmp_path):
     assert spool.local_state("run-a") == {}
 
 
-def test_a_worker_killed_between_finishing_and_sending_sends_the_same_update(tmp_path, listening):
+def test_a_worker_killed_while_sending_sends_the_same_update_again(tmp_path, listening):
     scripted = listening.scripted
     scripted.faults = ["hang"]
     command = [

@@ -21,7 +21,7 @@ from anarchic.worker.settings import WorkSettings, run
 from anarchic.worker.softmax import SoftmaxTask
 from anarchic.worker.spool import Spool
 from anarchic.worker.task import FromTask, FunctionTask, LiveTask, load_task
-from anarchic.worker.visits import Summary, WorkPlan
+from anarchic.worker.visit_loop import Summary, WorkPlan
 from anarchic.worker.worker import Worker, read_token
 
 __all__ = [

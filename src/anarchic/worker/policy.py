@@ -19,7 +19,7 @@ class Policy(Protocol):
     """When the next visit begins."""
 
     def delay_s(self, moment: Moment) -> float:
-        """Seconds to wait from now; it is asked again after that, until it says 0."""
+        """Seconds to wait from now; it is called again after that, until it returns 0."""
 
 
 class StepCount(Protocol):
@@ -92,7 +92,7 @@ class Hours:
 @final
 @dataclass(frozen=True, slots=True)
 class When:
-    """A visit when a function says so: on mains power, at low load. Asked every ``poll_s``."""
+    """A visit when a function returns true, such as on mains power. Called every ``poll_s``."""
 
     ready: Callable[[], bool]
     poll_s: float = 60.0

@@ -18,7 +18,7 @@ from anarchic.participation.steps import ConstantSteps, UniformSteps
 from anarchic.worker.connection import Connection
 from anarchic.worker.policy import Always, Every, Hours, Policy, StepCount, TimeBudget, When
 from anarchic.worker.task import load_task, named
-from anarchic.worker.visits import Summary, WorkPlan
+from anarchic.worker.visit_loop import Summary, WorkPlan
 from anarchic.worker.worker import Worker, read_token
 
 TOKEN_VARIABLE = "ANARCHIC_TOKEN"

@@ -1,4 +1,4 @@
-"""What a worker trains: the seam between its own code and the live system."""
+"""What a worker trains: the interface between its own code and the live system."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from anarchic.worker.clock import Clock, WallClock
 from anarchic.worker.connection import Connection, Retry
 from anarchic.worker.log import log_event
 from anarchic.worker.spool import OutgoingUpdate, Spool
-from anarchic.worker.visits import Summary, WorkPlan, work
+from anarchic.worker.visit_loop import Summary, WorkPlan, work
 
 if TYPE_CHECKING:
     import httpx

@@ -51,7 +51,7 @@ def test_a_visit_by_hand(server, caplog):
     assert line["id"] == ids(server.posts)[0]
 
 
-def test_it_goes_on_until_the_optimum(server):
+def test_training_reaches_the_optimum(server):
     server.worker().run(TASK, WorkPlan(steps=UniformSteps(1, 4), local_lr=0.3, updates=60))
     np.testing.assert_allclose(server.state.params, [4, 8], atol=1e-3)
 
@@ -110,7 +110,7 @@ def test_a_server_that_forgot_versions_is_pulled_anew(server):
     assert (summary.stale, summary.accepted, server.state.version) == (1, 1, 1)
 
 
-def test_it_outlasts_the_servers_absence(server, tmp_path):
+def test_a_worker_outlasts_the_absence_of_the_server(server, tmp_path):
     server.faults = ["refused connection"] * 40 + [503] * 40 + ["lose"]
     clock = TestClock()
     summary = server.worker(clock=clock, spool=tmp_path).run(TASK, WorkPlan(updates=2))
@@ -119,7 +119,7 @@ def test_it_outlasts_the_servers_absence(server, tmp_path):
     assert 60 * 40 / 2 < clock.time_s < 60 * 82
 
 
-def test_stopping_in_mid_work_hands_back_the_steps_done(server):
+def test_stopping_during_training_pushes_the_steps_done(server):
     worker = server.worker()
     calls = []
 
@@ -153,7 +153,7 @@ def test_stopping_while_the_server_is_away_spools(server, tmp_path, spooled):
         assert ids(server.posts)[0] == next(iter(server.taken))[1]
 
 
-def test_it_can_be_stopped_from_another_thread(server):
+def test_a_worker_can_be_stopped_from_another_thread(server):
     from anarchic.worker import WallClock
 
     worker = server.worker(clock=WallClock())
@@ -162,7 +162,7 @@ def test_it_can_be_stopped_from_another_thread(server):
     assert summary.accepted == 1
 
 
-def test_policies_and_budgets_go_by_the_clock(server):
+def test_policies_and_budgets_use_the_clock_of_the_worker(server):
     clock = TestClock()
 
     def slow(x):
@@ -216,7 +216,7 @@ def test_scaffold_keeps_nothing_of_a_refused_update(tmp_path, fault):
     assert kept(tmp_path) == [-4.0, -8.0]  # of the second update, as if there had been no first
 
 
-def test_scaffold_keeps_what_a_crash_interrupted(tmp_path):
+def test_scaffold_keeps_its_control_after_a_crash(tmp_path):
     """The answer was lost and the worker died: the duplicate makes up for both."""
     server = Scripted(extras=("control",))
     clock = TestClock()
@@ -231,7 +231,7 @@ def test_scaffold_keeps_what_a_crash_interrupted(tmp_path):
     assert kept(tmp_path) == [-4.0, -8.0]
 
 
-def test_another_run_begins_with_nothing_kept(tmp_path):
+def test_another_run_begins_without_local_state(tmp_path):
     run_scaffold(Scripted(extras=("control",)), tmp_path)
     run_scaffold(Scripted(extras=("control",), run="run-b"), tmp_path, task=towards([1.0, 1.0]))
     assert kept(tmp_path) == [-1.0, -1.0]
@@ -266,7 +266,7 @@ def test_too_large_for_float16_counts_as_diverged(server):
         server.worker(dtype="F16").run(task, WorkPlan(steps=ConstantSteps(1)))
 
 
-def test_refusals_in_a_row_end_it(server):
+def test_too_many_refusals_in_a_row_are_an_error(server):
     server.faults = [(422, "malformed")] * 4 + [None] + [(422, "malformed")] * 5
     clock = TestClock()
     with pytest.raises(WorkerError, match="Do otherwise") as caught:
@@ -276,7 +276,7 @@ def test_refusals_in_a_row_end_it(server):
     assert len(clock.naps) == 8  # not at full speed
 
 
-def test_a_wrong_token_ends_it_at_once(server, tmp_path):
+def test_a_wrong_token_is_an_error_at_once(server, tmp_path):
     server.faults = [(401, "unauthorized")]
     with pytest.raises(WorkerError) as caught:
         server.worker(spool=tmp_path).run(TASK)

@@ -64,12 +64,12 @@ class Summary:
     spooled: int = 0  # left in the spool for the next start
     lost: int = 0  # left, and there was no spool
     local_steps: int = 0
-    version: int = -1  # the newest that it heard of
+    version: int = -1  # the newest known
     resent: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Visit:
+class TrainedVisit:
     """What the local steps from a snapshot gave."""
 
     snapshot: Snapshot
@@ -81,11 +81,11 @@ class Visit:
 
 def work(worker: Worker, task: LiveTask, plan: WorkPlan) -> Summary:
     """Pull, train, push, and again; see ``Worker.run``."""
-    return _Visits(worker, task, plan).run()
+    return _VisitLoop(worker, task, plan).run()
 
 
 @final
-class _Visits:
+class _VisitLoop:
     """The visits of one worker, one after another, and what became of their updates."""
 
     def __init__(self, worker: Worker, task: LiveTask, plan: WorkPlan) -> None:
@@ -137,7 +137,7 @@ class _Visits:
         self.visits += 1
         self.ended_s = self.worker.clock.now_s()
 
-    def _train(self, snapshot: Snapshot) -> Visit:
+    def _train(self, snapshot: Snapshot) -> TrainedVisit:
         worker, plan, rule = self.worker, self.plan, self.plan.local_rule
         clock, chance = worker.clock, worker.rng.random()
         losses: list[float] = []
@@ -150,7 +150,7 @@ class _Visits:
             return found
 
         def more(done: int) -> bool:
-            # A worker that is told to stop hands back the steps it has done: K is its own choice.
+            # A worker that is told to stop pushes the steps it has done: K is its own choice.
             elapsed_s = clock.elapsed_s() - since
             return not worker.stopping and plan.steps.more(done, elapsed_s, chance)
 
@@ -159,7 +159,7 @@ class _Visits:
             rule, snapshot.params, held, lr=plan.local_lr, gradient=gradient, more=more
         )
         loss = float(np.mean(losses)) if losses else None
-        return Visit(snapshot, result, samples, loss, clock.elapsed_s() - since)
+        return TrainedVisit(snapshot, result, samples, loss, clock.elapsed_s() - since)
 
     def _gradient(self, x: Vector) -> GradientResult:
         x.flags.writeable = False
@@ -171,7 +171,7 @@ class _Visits:
             )
         return gradient, None if loss is None else float(loss), int(samples)
 
-    def _push(self, visit: Visit) -> None:
+    def _push(self, visit: TrainedVisit) -> None:
         worker, summary, result = self.worker, self.summary, visit.result
         update = Update(
             worker.name or "",
@@ -201,7 +201,7 @@ class _Visits:
             raise
         self._count(answer, outgoing.id, visit)
 
-    def _count(self, answer: Answer | Refused, id: str, visit: Visit) -> None:
+    def _count(self, answer: Answer | Refused, id: str, visit: TrainedVisit) -> None:
         summary = self.summary
         if isinstance(answer, Answer):
             self.failures = self.late = 0
@@ -231,7 +231,7 @@ class _Visits:
     def _pause(self, failures: int) -> None:
         self.worker.clock.sleep(self.worker.connection.retry.wait_s(failures, 0.0, self.worker.rng))
 
-    def _log(self, visit: Visit, **facts: object) -> None:
+    def _log(self, visit: TrainedVisit, **facts: object) -> None:
         good = facts["status"] in ("accepted", "duplicate")
         log_event(
             "push",
@@ -277,7 +277,7 @@ def _check_layout(server: Layout, task: Layout) -> None:
 
 @contextmanager
 def _stopped_by_signals(worker: Worker) -> Iterator[None]:
-    """The first SIGTERM or SIGINT asks the worker to stop; a second one acts as it used to."""
+    """The first SIGTERM or SIGINT stops the worker; a second one acts as without it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
