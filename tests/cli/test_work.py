@@ -5,22 +5,7 @@ from pathlib import Path
 import pytest
 
 from anarchic import Prox, wire
-from anarchic.errors import ConfigError
-from anarchic.worker import (
-    Always,
-    Connection,
-    ConstantSteps,
-    Every,
-    Exponential,
-    Hours,
-    Summary,
-    TimeBudget,
-    UniformSteps,
-    When,
-    WorkPlan,
-    WorkSettings,
-)
-from anarchic.worker.settings import default_spool, parse_policy, parse_steps
+from anarchic.worker import Connection, Hours, Summary, UniformSteps, WorkPlan
 from tests.cli.test_app import COMMANDS
 from tests.waiting import until
 from tests.worker import faulty
@@ -144,35 +129,6 @@ def test_two_workers_on_one_spool_are_refused(process, here, listening):
 def test_misuse_is_refused(refused, here, more, message):
     arguments = ["--server", "http://127.0.0.1:9", "--task", "digits:1/2", "--local-steps", "3"]
     assert message in refused(2, "work", *arguments, *more)
-
-
-def test_policies_are_read():
-    assert parse_policy("always") == Always()
-    assert parse_policy("every:2.5") == Every(2.5)
-    assert parse_policy("hours:22-6.5") == Hours(22, 6.5)
-    assert parse_policy("random:30") == Exponential(30)
-    assert parse_policy("when:os:getpid") == When(__import__("os").getpid)
-
-
-def test_steps_are_read():
-    assert parse_steps(None, None) == ConstantSteps(10)
-    assert parse_steps("3", None) == ConstantSteps(3)
-    assert parse_steps("3-9", None) == UniformSteps(3, 9)
-    assert parse_steps(None, 5.0) == TimeBudget(5)
-    with pytest.raises(ConfigError, match="a range such as"):
-        parse_steps("many", None)
-
-
-def test_rules_are_read():
-    settings = WorkSettings(server="s", task="t", local_rule="prox", local_options={"mu": 0.5})
-    assert settings.plan().local_rule == Prox(0.5)
-
-
-def test_each_worker_at_each_server_has_a_spool(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    places = {default_spool(url, who) for url in ("http://a", "http://a:1") for who in ("x", "y")}
-    assert len(places) == 4
-    assert all(tmp_path in place.parents for place in places)
 
 
 def test_the_model_that_a_worker_is_given_is_the_servers(here, listening, process):
