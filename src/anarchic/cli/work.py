@@ -9,8 +9,7 @@ from collections.abc import Mapping
 import typer
 
 from anarchic.cli.help import examples
-from anarchic.cli.options import Given, Option
-from anarchic.cli.record_options import options_of
+from anarchic.cli.records import Given, Option, takes
 from anarchic.cli.values import parse_options
 from anarchic.core.local import LOCAL_RULES
 from anarchic.worker.settings import TOKEN_VARIABLE, WorkSettings
@@ -21,13 +20,13 @@ EPILOG = examples(
     "--policy hours:22-6 --time-budget-s 60",
     "anarchic work --server http://127.0.0.1:8780 --task digits:3/8 --name ann --updates 20",
 )
-_CONNECTION, _WORK = "Connection", "When, and how much"
+_NEEDED, _CONNECTION, _WORK = "Options", "Connection", "When, and how much"
 OPTIONS: Mapping[str, Option] = {
     "server": Option(
-        "", "Where the server is, such as http://127.0.0.1:8780 or https://example.org.", "URL"
+        _NEEDED, "Where the server is, such as http://127.0.0.1:8780 or https://example.org.", "URL"
     ),
     "task": Option(
-        "",
+        _NEEDED,
         "What to train: a task, or a function without arguments that returns one; or digits:3/8, "
         "the third of eight parts of the digits that come with the package.",
         "MODULE:NAME",
@@ -100,7 +99,7 @@ OPTIONS: Mapping[str, Option] = {
 }
 
 
-@options_of(WorkSettings, OPTIONS)
+@takes(OPTIONS, WorkSettings)
 def work(given: Given) -> None:
     """Pull the model, train on your own data, push the update, and again.
 
