@@ -36,8 +36,8 @@ if __name__ == "__main__":
         print(__doc__)
         sys.exit(0)
     url, name = sys.argv[1:]
-    # A mean idle time of a second, then 5 to 20 local steps; 50 times.
-    plan = WorkPlan(Exponential(1.0), UniformSteps(5, 20), local_lr=0.5, updates=50)
+    # Idle for 0.1 s on average, then take 5 to 20 local steps; 50 times.
+    plan = WorkPlan(Exponential(0.1), UniformSteps(5, 20), local_lr=0.5, updates=50)
     with Worker(url, name=name, spool=f"spool-{name}") as worker:
         print(worker.run(task, plan))
         model = layout.split(worker.pull().params)

@@ -82,6 +82,7 @@ def right(params):
     return (scores.argmax(axis=1) == data.y_test).mean()
 
 
+@pytest.mark.slow
 def test_pull_and_push_against_a_real_server(real):
     with Worker(real.url, name="ann", spool=real.folder / "spool") as worker:
         first = worker.pull()

@@ -149,6 +149,7 @@ def test_local_state_belongs_to_one_run(tmp_path):
     assert spool.local_state("run-a") == {}
 
 
+@pytest.mark.slow
 def test_a_worker_killed_while_sending_sends_the_same_update_again(tmp_path, listening):
     scripted = listening.scripted
     scripted.faults = ["hang"]

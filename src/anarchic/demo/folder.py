@@ -1,4 +1,4 @@
-"""The directory of a demo, which a later demo may reuse."""
+"""The directory of a demo, which a later demo may use again."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from anarchic.errors import RunError
 
 MARK = "demo.json"
-"""A directory with this file was made by a demo, which may replace its own files there."""
+"""Marks a directory that a demo made; a later demo may replace its files."""
 
 
 def demo_directory(out: Path, own: Iterable[str]) -> None:
-    """Make the directory, or delete the demo's ``own`` files in it (names or glob patterns)."""
+    """Make the directory, or delete the files of an earlier demo (``own``, names or patterns)."""
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / MARK).exists())):
         raise RunError(
             f"{out} exists and was not made by the demo: choose another directory with --out."
