@@ -23,9 +23,10 @@ ALLOWED = {
     "train": {"core", "data", "errors", "kernels", "models", "participation"},
     "sim": {"core", "kernels", "data", "errors", "models", "participation", "train", "wire"},
     "server": {"core", "errors", "participation", "wire"},
-    "worker": {"core", "data", "errors", "models", "train", "wire"},
+    "worker": {"core", "data", "errors", "models", "participation", "train", "wire"},
     "theory": {"core", "data", "errors", "participation", "sim", "train"},
     "report": {"core", "data", "errors", "participation", "sim", "wire"},
+    "demo": {"core", "data", "errors", "report", "server", "sim", "wire", "worker"},
     "study": {
         "core",
         "kernels",
@@ -120,7 +121,8 @@ def test_the_layer_test_sees_a_back_arrow(tmp_path: Path) -> None:
     assert imported(bad) == {"anarchic.sim.run", "anarchic.cli"}
 
 
-def test_importing_the_package_loads_nothing_heavy() -> None:
-    code = f"import sys, anarchic; print([m for m in {HEAVY} if m in sys.modules])"
+@pytest.mark.parametrize("name", ["anarchic", "anarchic.worker", "anarchic.cli.app"])
+def test_importing_the_package_loads_nothing_heavy(name: str) -> None:
+    code = f"import sys, {name}; print([m for m in {HEAVY} if m in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"

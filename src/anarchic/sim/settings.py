@@ -291,7 +291,7 @@ def make_table(settings: Settings, workers: int) -> Timetable:
     m = make_rule(settings, workers).m
     rng = np.random.default_rng(_seed(settings, "timetable"))
     c = settings.local_steps
-    steps: StepPolicy = UniformSteps(c) if settings.dynamic_steps else ConstantSteps(c)
+    steps: StepPolicy = UniformSteps(1, 2 * c) if settings.dynamic_steps else ConstantSteps(c)
     if settings.participation == "sampler":
         sampler = Sampler(
             workers,
