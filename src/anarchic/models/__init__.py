@@ -21,7 +21,7 @@ def make(name: str, data: Dataset, *, seed: int = 0) -> nn.Module:
         import torch
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"Model {name!r} needs PyTorch here: pip install 'anarchic[torch]'."
+            f"Model {name!r} needs PyTorch: pip install 'anarchic[torch]'."
         ) from error
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
