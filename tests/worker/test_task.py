@@ -91,7 +91,7 @@ def test_softmax_is_the_model_logistic():
     assert ours.layout == theirs.layout
     assert ours.init().tolist() == theirs.init().tolist()
     x = np.linspace(-1, 1, ours.layout.dim, dtype=np.float32)
-    expected = theirs.gradient(x, 0, {"sample": torch.tensor([5])})
+    expected = theirs.gradient(torch.from_numpy(x), 0, {"sample": torch.tensor([5])})
     np.testing.assert_allclose(ours.gradient(x)[0], expected, atol=1e-5)
 
 

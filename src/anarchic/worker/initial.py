@@ -12,8 +12,8 @@ from anarchic.core.types import Layout, Vector
 from anarchic.data.catalogue import load
 from anarchic.errors import ConfigError
 from anarchic.models import make
+from anarchic.models.softmax import softmax_layout
 from anarchic.worker.digits import digits_task, is_digits
-from anarchic.worker.softmax import softmax_layout
 from anarchic.worker.task import made_task
 
 
@@ -46,12 +46,7 @@ def initial_model(model: str, data: str = "digits", seed: int = 0) -> tuple[Layo
     if model == "logistic" and loaded.x_train.dtype.kind == "f":
         layout = softmax_layout(prod(loaded.x_train.shape[1:]), loaded.classes)
         return layout, np.zeros(layout.dim, np.float32)
-    try:
-        module = make(model, loaded, seed=seed)
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"Model {model!r} needs PyTorch: pip install 'anarchic[torch]'."
-        ) from error
+    module = make(model, loaded, seed=seed)
     from anarchic.train.torch_task import TorchTask
 
     task = TorchTask(module, loaded, [np.arange(1)])
