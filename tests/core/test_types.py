@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from anarchic import Layout, Snapshot, Update, Updates
-from anarchic.core.types import EMPTY
 from anarchic.errors import ConfigError, MalformedUpdate
 
 from .make import update, vector

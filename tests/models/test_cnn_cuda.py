@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
+pytest.importorskip("torch")
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy

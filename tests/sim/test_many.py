@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
 from anarchic import AfaCd, Experiment, LocalWork, Progress, Settings, simulate
 from anarchic.data import Quadratics
 from anarchic.participation import ConstantSteps, Sampler

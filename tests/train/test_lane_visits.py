@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
+
 from anarchic import LocalWork, Prox, Sgd
 from anarchic.core.chunks import threads_in_use, use_threads
 from anarchic.data import Dataset, iid
