@@ -37,7 +37,7 @@ if __name__ == "__main__":
         sys.exit(0)
     url, name = sys.argv[1:]
     with Worker(url, name=name, spool=f"spool-{name}") as worker:
-        # An idle second in the mean, then 5 to 20 local steps; 50 times.
-        print(worker.run(task, Randomly(1.0), steps=RandomSteps(5, 20), local_lr=0.5, updates=50))
+        # Idle for 0.1 s on average, then take 5 to 20 local steps; 50 times.
+        print(worker.run(task, Randomly(0.1), steps=RandomSteps(5, 20), local_lr=0.5, updates=50))
         model = layout.split(worker.pull().params)
     print("weight", model["weight"].round(2), "bias", model["bias"].round(2))
