@@ -33,9 +33,9 @@ from typing import Any
 import numpy as np
 
 from anarchic import AfaCd, AfaCs, Update
-from anarchic.core import loops
-from anarchic.core.chunks import SHARED, use_threads
-from anarchic.core.compiled import CAN_COMPILE
+from anarchic.kernels import loops
+from anarchic.kernels.chunks import SHARED, use_threads
+from anarchic.kernels.compiled import CAN_COMPILE
 from benchmarks.record import RESULTS, Record
 
 SIZES_MB = (1, 16, 128, 1024)

@@ -38,9 +38,9 @@ from anarchic import (
     Sgd,
     Snapshot,
 )
-from anarchic.core.around import Carry
 from anarchic.core.arrays import on_host
 from anarchic.core.types import Matrix
+from anarchic.core.wrappers import SharedVectors
 from anarchic.data import Dataset, iid
 from anarchic.models import make
 from anarchic.participation import ConstantSteps, Sampler, UniformSteps
@@ -167,12 +167,12 @@ def short_runs(model: str, data: Dataset, dtype: Any, device: str) -> dict[str, 
     task = TorchTask(make(model, data), data, parts, device=device, dtype=dtype)
     tables = {
         "fresh": Sampler(10, 5, ConstantSteps(3)).timetable(0, 6),
-        "late": Sampler(10, 5, UniformSteps(3), versions_back=3).timetable(0, 6),
+        "late": Sampler(10, 5, UniformSteps(3), max_staleness=2).timetable(0, 6),
     }
     return {
         f"{rule} {age}": Experiment(
             task,
-            Carry(AfaCd(5), rule.shares, 10) if rule.shares else AfaCd(5),
+            SharedVectors(AfaCd(5), rule.shares, 10) if rule.shares else AfaCd(5),
             table,
             LocalWork(rule, lr=0.05, batch=8),
         )
@@ -221,10 +221,10 @@ def at_home(lanes: Lanes, task: TorchTask) -> Lanes:
     """The same lanes, with their vectors where the task holds them."""
 
     def moved(vectors: Mapping[str, Matrix]) -> dict[str, Any]:
-        return {name: task.home(vector) for name, vector in vectors.items()}
+        return {name: task.to_storage(vector) for name, vector in vectors.items()}
 
     snapshots = [
-        Snapshot(snapshot.version, task.home(snapshot.params), moved(snapshot.extras))
+        Snapshot(snapshot.version, task.to_storage(snapshot.params), moved(snapshot.extras))
         for snapshot in lanes.snapshots
     ]
     return replace(lanes, snapshots=snapshots, kept=moved(lanes.kept))

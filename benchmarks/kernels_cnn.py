@@ -5,7 +5,7 @@
 
 Gradients are checked against autograd in float32. Then every kernel is timed with some tiles at
 80 lanes x batch 500 x 32x32, and the whole step with the best of them at 5, 20 and 80 lanes. The
-lines that end each precision belong into ``TILES`` of ``anarchic.models.tiles_cuda``. Times are
+lines that end each precision belong into ``TILES`` of ``anarchic.kernels.tiles_cuda``. Times are
 medians between CUDA events. The same convolutions of one lane by cuDNN, and ``vmap(grad)`` of the
 module, stand beside them.
 """
@@ -26,12 +26,12 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import conv2d, cross_entropy
 
+from anarchic.kernels import crops_cuda
+from anarchic.kernels.cnn_cuda import Sizes, Step, lane_gradients
+from anarchic.kernels.conv_cuda import Conv, input_gradients, pack_images
+from anarchic.kernels.dense_cuda import loss_gradients
+from anarchic.kernels.tiles_cuda import TILES, Tile
 from anarchic.models.cnn import Cnn
-from anarchic.models.cnn_cuda import Sizes, Step, lane_gradients
-from anarchic.models.conv_cuda import Conv, input_gradients, pack_images
-from anarchic.models.dense_cuda import loss_gradients
-from anarchic.models.tiles_cuda import TILES, Tile
-from anarchic.train import crops_cuda
 from anarchic.train.images import PAD
 
 LANES, BATCH, SIZES = (5, 20, 80), 500, Sizes(3, 32, 10)

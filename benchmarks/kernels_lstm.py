@@ -2,7 +2,7 @@
 
     python -m benchmarks.kernels_lstm    # with PYTHONPATH=src on a GPU host
 
-Prints the best plan of each kernel: ``FORWARD`` and ``BACKWARD`` of anarchic.models.lstm_cuda.
+Prints the best plan of each kernel: ``FORWARD`` and ``BACKWARD`` of anarchic.kernels.lstm_cuda.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from anarchic.models import lstm_lanes
+from anarchic.kernels import lstm_lanes
+from anarchic.kernels.lstm_lanes import PAPER
 from anarchic.models.lstm import Lstm
-from anarchic.models.lstm_lanes import PAPER
 
 BATCH, LENGTH = 10, 80
 LANES = (72, 288, 864)
@@ -32,7 +32,7 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("no GPU here")
         return 0
-    from anarchic.models import lstm_cuda
+    from anarchic.kernels import lstm_cuda
 
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
     torch.backends.cuda.matmul.allow_tf32 = True

@@ -47,7 +47,7 @@ BEGIN, END = "<!-- benchmarks.ray_scaling: begin -->", "<!-- benchmarks.ray_scal
 CNN = Settings(model="cnn", m=5, local_steps=5, batch=50, local_lr=0.05, rounds=2)
 WORKLOADS = {
     "CNN, 5 visits at once": CNN,
-    "CNN, up to 10 at once": replace(CNN, versions_back=5),
+    "CNN, up to 10 at once": replace(CNN, max_staleness=4),
     "softmax regression": Settings(m=5, local_steps=5, batch=64, rounds=40),
 }
 

@@ -57,13 +57,13 @@ def diurnal(workers: int, rounds: int) -> Timetable:
 
 
 def sampler(workers: int, rounds: int) -> Timetable:
-    return Sampler(workers, M, UniformSteps(5), versions_back=5).timetable(SEED, rounds)
+    return Sampler(workers, M, UniformSteps(5), max_staleness=4).timetable(SEED, rounds)
 
 
 def biased_sampler(workers: int, rounds: int) -> Timetable:
     total = workers * (workers + 1) / 2
     probabilities = [(i + 1) / total for i in range(workers)]
-    biased = Sampler(workers, M, UniformSteps(5), versions_back=5, probabilities=probabilities)
+    biased = Sampler(workers, M, UniformSteps(5), max_staleness=4, probabilities=probabilities)
     return biased.timetable(SEED, rounds)
 
 

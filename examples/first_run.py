@@ -9,7 +9,7 @@ settings = anarchic.Settings(
     workers=10,
     labels_per_worker=2,  # every worker knows two of the ten digits
     m=5,  # the server steps at every fifth update, whoever sent it
-    versions_back=5,  # from one of the last five versions of the model
+    max_staleness=4,  # from one of the last five versions of the model
     dynamic_steps=True,  # after 1 to 10 local steps
     batch=16,
 )

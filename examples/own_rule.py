@@ -35,10 +35,10 @@ class Median:
             state = self.receive(state, block.row(row))
         return state
 
-    def reach(self, local_lr, local_steps):
+    def scale(self, local_lr, local_steps):
         return local_lr  # what Clip would bound
 
-    def due(self, state):
+    def remaining(self, state):
         return self.m - len(state.waiting)
 
     def flush(self, state):
@@ -48,6 +48,6 @@ class Median:
         return MedianState((state.params - step).astype(state.params.dtype), state.version + 1)
 
 
-settings = anarchic.Settings(batch=16, rounds=60, versions_back=5)
+settings = anarchic.Settings(batch=16, rounds=60, max_staleness=4)
 experiment = replace(anarchic.build(settings), rule=Median(m=5))
 print(f"median of five: accuracy {anarchic.simulate(experiment).accuracy:.3f}")

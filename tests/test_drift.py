@@ -9,7 +9,7 @@ import pytest
 from typer.main import get_command
 
 import anarchic
-from anarchic.core import around
+from anarchic.core import wrappers
 from anarchic.core.local import LOCAL_RULES
 from anarchic.core.rules import RULES
 from anarchic.core.steps import STEPS
@@ -88,7 +88,7 @@ def test_every_rule_is_exported_and_documented(kind: type) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [*STEPS.values(), around.StalenessDiscount, around.Clip, around.Carry]
+    "kind", [*STEPS.values(), wrappers.StalenessDiscount, wrappers.Clip, wrappers.SharedVectors]
 )
 def test_every_step_and_wrapper_is_exported_and_documented(kind: type) -> None:
     assert getattr(anarchic, kind.__name__) is kind

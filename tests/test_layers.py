@@ -14,22 +14,44 @@ SOURCE = Path(__file__).parents[1] / "src" / "anarchic"
 # A room may import itself and the rooms named here; cli sees all.
 ALLOWED = {
     "errors": set(),
-    "core": {"errors"},
+    "kernels": {"core", "errors", "train"},
+    "core": {"errors", "kernels"},
     "wire": {"core", "errors"},
     "participation": {"core", "errors"},
     "data": {"core", "errors"},
-    "models": {"core", "data", "errors"},
-    "train": {"core", "data", "errors", "models", "participation"},
-    "sim": {"core", "data", "errors", "models", "participation", "train", "wire"},
+    "models": {"core", "data", "errors", "kernels"},
+    "train": {"core", "data", "errors", "kernels", "models", "participation"},
+    "sim": {"core", "kernels", "data", "errors", "models", "participation", "train", "wire"},
     "server": {"core", "errors", "participation", "wire"},
     "worker": {"core", "data", "errors", "models", "train", "wire"},
     "theory": {"core", "data", "errors", "participation", "sim", "train"},
     "report": {"core", "data", "errors", "participation", "sim", "wire"},
-    "study": {"core", "data", "errors", "participation", "report", "sim", "train", "wire"},
+    "study": {
+        "core",
+        "kernels",
+        "data",
+        "errors",
+        "participation",
+        "report",
+        "sim",
+        "train",
+        "wire",
+    },
 }
 # What a GPU host without our other dependencies has.
 FOREIGN = {"numpy", "torch", "safetensors"}
-PORTABLE = {"errors", "core", "wire", "participation", "data", "models", "train", "sim", "study"}
+PORTABLE = {
+    "errors",
+    "core",
+    "kernels",
+    "wire",
+    "participation",
+    "data",
+    "models",
+    "train",
+    "sim",
+    "study",
+}
 HEAVY = ("torch", "matplotlib", "starlette", "uvicorn", "httpx", "sqlalchemy", "psycopg", "ray")
 
 

@@ -119,8 +119,8 @@ class DividedByC:
         rates = block.local_lrs * block.local_steps / self.c
         return self.rule.receive_many(state, replace(block, local_lrs=rates))
 
-    def reach(self, local_lr, local_steps):
-        return self.rule.reach(local_lr * local_steps / self.c, local_steps)
+    def scale(self, local_lr, local_steps):
+        return self.rule.scale(local_lr * local_steps / self.c, local_steps)
 
     def due(self, state):
         return self.rule.due(state)

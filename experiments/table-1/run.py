@@ -6,7 +6,7 @@ from statistics import fmean
 
 import numpy as np
 
-from anarchic.core.around import Reweighted
+from anarchic.core.wrappers import Reweighted
 from anarchic.sim.engine import Walk
 from anarchic.sim.settings import Settings, build, dealt
 from anarchic.study import Cell, Claim, Findings, Job, Line, Study, main

@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Any
 
 from anarchic import data
 from anarchic.core import local, rules
-from anarchic.core.around import Carry, Clip, StalenessDiscount
 from anarchic.core.local import *  # noqa: F403
 from anarchic.core.rule import Rule, State, check
 from anarchic.core.rules import *  # noqa: F403
 from anarchic.core.steps import AdamStep, MomentumStep, SgdStep, Step, YogiStep
 from anarchic.core.types import Layout, Snapshot, Update, Updates
+from anarchic.core.wrappers import Clip, SharedVectors, StalenessDiscount
 from anarchic.participation import (
     ConstantSteps,
     Exponential,
@@ -39,7 +39,7 @@ __all__ = [
     *rules.__all__,
     "AdamStep",
     "Batched",
-    "Carry",
+    "SharedVectors",
     "Clip",
     "ConstantSteps",
     "Experiment",

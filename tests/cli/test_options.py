@@ -35,7 +35,7 @@ def test_the_help_fits_80_columns(anarchic, monkeypatch, command):
     shown = anarchic(command, "--help").output
     assert "…" not in shown
     beside = [line.split("  ")[0].removeprefix("│ ") for line in shown.splitlines()]
-    assert {"--versions-back", "--participation", "--dynamic-steps"} <= set(beside)
+    assert {"--max-staleness", "--participation", "--dynamic-steps"} <= set(beside)
     # The sentences have the larger part of the width, so that they read as such.
     assert all(len(part) < 32 for part in beside if part.startswith("--"))
     assert "afa-cd, afa-cs" in " ".join(shown.split()).replace(" │ │ ", " ")

@@ -32,12 +32,12 @@ def finished(tmp_path_factory):
 
 
 def test_a_run_is_recorded_and_summed_up(anarchic, tmp_path):
-    shown = anarchic(*QUICK, "--out", tmp_path / "run", "--rule", "afa-cs", "--versions-back", 3)
+    shown = anarchic(*QUICK, "--out", tmp_path / "run", "--rule", "afa-cs", "--max-staleness", 2)
     assert shown.exit_code == 0, shown.output
     assert shown.stderr == ""  # no bar where there is no terminal
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     settings = json.loads((tmp_path / "run" / "settings.json").read_text())
-    assert (settings["rule"], settings["versions_back"], summary["rounds"]) == ("afa-cs", 3, 6)
+    assert (settings["rule"], settings["max_staleness"], summary["rounds"]) == ("afa-cs", 2, 6)
     for part in (f"{100 * summary['final_accuracy']:.1f} %", "6", "30", str(tmp_path / "run")):
         assert part in shown.output
 
@@ -60,10 +60,10 @@ def test_flags_become_settings(anarchic, tmp_path):
         "--participation": "exponential",
         "--idle-s": "2",
         "--step-s": "0.1",
-        "--spread": "none",
+        "--time-distribution": "constant",
         "--slow-share": "0.5",
         "--slow-factor": "3",
-        "--lost": "0.1",
+        "--lost-share": "0.1",
         "--backend": "loop",
         "--dtype": "float64",
         "--threads": "1",
@@ -93,10 +93,10 @@ def test_flags_become_settings(anarchic, tmp_path):
         participation="exponential",
         idle_s=2.0,
         step_s=0.1,
-        spread="none",
+        time_distribution="constant",
         slow_share=0.5,
         slow_factor=3.0,
-        lost=0.1,
+        lost_share=0.1,
         seed=4,
         backend="loop",
         dtype="float64",
@@ -158,7 +158,7 @@ def test_without_out_nothing_is_written(anarchic, tmp_path, monkeypatch):
         ("--threads 0", "threads must be at least 1"),
         ("--rounds 0", "at least one round"),
         ("--labels-per-worker 2 --dirichlet 1", "not by both"),
-        ("--participation exponential --rule fedavg --lost 0.5", "timeout_s"),
+        ("--participation exponential --rule fedavg --lost-share 0.5", "timeout_s"),
     ],
 )
 def test_misuse_is_refused_in_one_sentence(refused, tmp_path, arguments, sentence):
@@ -271,8 +271,8 @@ LONG = (
     1500,
     "--batch",
     16,
-    "--versions-back",
-    5,
+    "--max-staleness",
+    4,
     "--local-rule",
     "scaffold",
 )

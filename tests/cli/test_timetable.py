@@ -6,7 +6,7 @@ from tests.cli.conftest import contents
 
 
 def test_statistics_are_shown(anarchic):
-    shown = anarchic("timetable", "--rounds", 20, "--versions-back", 5, "--dynamic-steps")
+    shown = anarchic("timetable", "--rounds", 20, "--max-staleness", 4, "--dynamic-steps")
     assert shown.exit_code == 0, shown.output
     assert "100: 20 rounds of 5" in shown.output
     assert "4 at most" in shown.output
@@ -28,8 +28,8 @@ def test_it_is_the_timetable_of_simulate(anarchic, monkeypatch):
     monkeypatch.setattr(
         "anarchic.report.turnout.turnout", lambda table: seen.append(table) or turnout(table)
     )
-    anarchic("timetable", "--rounds", 9, "--versions-back", 4, "--seed", 3)
-    assert seen == [build(Settings(rounds=9, versions_back=4, seed=3)).timetable]
+    anarchic("timetable", "--rounds", 9, "--max-staleness", 3, "--seed", 3)
+    assert seen == [build(Settings(rounds=9, max_staleness=3, seed=3)).timetable]
 
 
 def test_misuse(refused):

@@ -48,7 +48,7 @@ def test_a_server_s_trace_drives_the_simulator(store, tmp_path):
 def test_a_run_s_timetable_drives_another_and_resumes(store, tmp_path):
     first = tmp_path / "first"
     assert (
-        simulate("--rounds", 6, "--batch", 8, "--versions-back", 3, "--out", first).exit_code == 0
+        simulate("--rounds", 6, "--batch", 8, "--max-staleness", 2, "--out", first).exit_code == 0
     )
     again = tmp_path / "again"
     done = simulate("--trace", first, "--rule", "afa-cs", "--batch", 8, "--out", again)

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anarchic.core.around import Carry, Clip, StalenessDiscount
 from anarchic.core.rule import Rule
 from anarchic.core.rules import AfaCd, AfaCs, FedAsync, FedAvg, FedBuff
 from anarchic.core.saving import pack, unpack
 from anarchic.core.steps import AdamStep, MomentumStep, YogiStep
 from anarchic.core.types import Updates
+from anarchic.core.wrappers import Clip, SharedVectors, StalenessDiscount
 from anarchic.errors import ConfigError, MalformedUpdate, NotFinite
 
 torch = pytest.importorskip("torch")
@@ -30,7 +30,7 @@ RULES: dict[str, Rule[Any]] = {
     "fedasync": FedAsync(),
     "clip": Clip(AfaCd(3), 0.5),
     "discount": StalenessDiscount(AfaCs(3)),
-    "carry": Carry(AfaCd(3), ("control",), 5),
+    "carry": SharedVectors(AfaCd(3), ("control",), 5),
 }
 
 

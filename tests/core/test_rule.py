@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from anarchic import AfaCd, AfaCs, Carry, Clip, FedAsync, StalenessDiscount
+from anarchic import AfaCd, AfaCs, Clip, FedAsync, SharedVectors, StalenessDiscount
 from anarchic.core import rule as rule_module
-from anarchic.core.around import Reweighted
 from anarchic.core.rule import check, vet, vetted
+from anarchic.core.wrappers import Reweighted
 from anarchic.errors import MalformedUpdate, NotFinite, StaleUpdate
 
 from .make import dump, update, vector
@@ -54,7 +54,7 @@ def test_a_direction_is_read_once(rule, reads):
 
 
 def test_what_is_carried_is_read_once(reads):
-    rule = Carry(AfaCd(m=9), ("control",), population=4)
+    rule = SharedVectors(AfaCd(m=9), ("control",), population=4)
     rule.receive(rule.init(vector(0.0, 0.0)), update([3.0, 4.0], extras=CONTROL))
     assert reads == {3.0: 1, 7.0: 1}
     reads.clear()

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from anarchic import AfaCd, AfaCs, Carry, FedAsync
+from anarchic import AfaCd, AfaCs, FedAsync, SharedVectors
 from anarchic.core.saving import pack, unpack
 from anarchic.errors import RunError
 
@@ -9,7 +9,7 @@ from .make import update, vector
 
 
 def test_a_state_is_packed_under_dotted_names():
-    rule = Carry(AfaCs(m=2), ("control",), population=4)
+    rule = SharedVectors(AfaCs(m=2), ("control",), population=4)
     state = rule.receive(rule.init(vector(0.0)), update([1.0], extras={"control": vector(2.0)}))
     arrays, numbers = pack(state)
     assert arrays["inner.params"].tolist() == [0.0]

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from anarchic import AdamStep, AfaCd, MomentumStep, SgdStep, YogiStep
-from anarchic.core.chunks import CHUNK
 from anarchic.core.rules.buffer import BufferState
 from anarchic.core.steps import stepped
 from anarchic.errors import ConfigError
+from anarchic.kernels.chunks import CHUNK
 
 from .make import update, vector
 

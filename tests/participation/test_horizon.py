@@ -203,7 +203,7 @@ def test_a_hundred_thousand_workers_and_a_million_updates_take_seconds():
     habits = Habits(Exponential(600.0), work, Dropout(lost=0.1))
     start = time.perf_counter()
     table = make_timetable(habits, workers=100_000, m=100, rounds=10_000, rng=0)
-    sampled = Sampler(100_000, 100, UniformSteps(5), versions_back=5).timetable(0, 10_000)
+    sampled = Sampler(100_000, 100, UniformSteps(5), max_staleness=4).timetable(0, 10_000)
     seconds = time.perf_counter() - start
     assert len(table) == len(sampled) == 1_000_000
     table.check()

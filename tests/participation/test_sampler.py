@@ -49,7 +49,7 @@ def test_probabilities_with_replacement_are_those_of_each_draw():
 
 def test_base_versions_are_uniform_among_the_last_five_that_exist():
     n = 20_000
-    table = Sampler(10, 5, STEPS, versions_back=5).timetable(3, n)
+    table = Sampler(10, 5, STEPS, max_staleness=4).timetable(3, n)
     table.check()
     staleness = table.staleness.reshape(n, 5)
     assert staleness[0].tolist() == [0] * 5
@@ -61,21 +61,21 @@ def test_base_versions_are_uniform_among_the_last_five_that_exist():
 
 
 def test_early_rounds_reach_every_version_that_exists():
-    runs = [Sampler(4, 2, STEPS, versions_back=3).timetable(seed, 3) for seed in range(60)]
+    runs = [Sampler(4, 2, STEPS, max_staleness=2).timetable(seed, 3) for seed in range(60)]
     for t in range(3):
         seen = {base for run in runs for base in run.base_version[2 * t : 2 * t + 2].tolist()}
         assert seen == set(range(t + 1))
 
 
 def test_same_seed_same_table_and_a_generator_will_do():
-    sampler = Sampler(10, 5, UniformSteps(5), versions_back=5)
+    sampler = Sampler(10, 5, UniformSteps(5), max_staleness=4)
     assert sampler.timetable(7, 50) == sampler.timetable(np.random.default_rng(7), 50)
     assert sampler.timetable(7, 50) != sampler.timetable(8, 50)
 
 
 def test_tables_are_made_in_blocks(monkeypatch):
     monkeypatch.setattr(sampler_module, "_BLOCK_ROWS", 12)
-    table = Sampler(10, 5, STEPS, versions_back=2).timetable(0, 101)
+    table = Sampler(10, 5, STEPS, max_staleness=1).timetable(0, 101)
     table.check()
     assert table.rounds == 101
     assert set(table.staleness[5:].tolist()) == {0, 1}
@@ -90,8 +90,8 @@ def test_no_rounds_make_an_empty_table():
     ("settings", "message"),
     [
         ({"m": 11}, "m=11 of 10 workers without replacement; lower m or set replace=True"),
-        ({"m": 0}, "got 10, 0 and 1"),
-        ({"versions_back": 0}, "got 10, 5 and 0"),
+        ({"m": 0}, "got 10, 0 and 0"),
+        ({"max_staleness": -1}, "got 10, 5 and -1"),
         ({"probabilities": [0.5, 0.5]}, r"each of 10 workers, got an array of shape \(2,\)"),
         ({"probabilities": [-0.1, 1.1, *[0] * 8]}, "worker 0 has -0.1"),
         ({"probabilities": [np.nan, 1.0, *[0] * 8]}, "worker 0 has nan"),

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anarchic import AdamStep, AfaCd, AfaCs, Carry, Clip, Snapshot
+from anarchic import AdamStep, AfaCd, AfaCs, Clip, SharedVectors, Snapshot
 from anarchic.core.saving import pack
 from anarchic.errors import StoreCorrupt
 from anarchic.server.memory import TrackedRows
@@ -16,7 +16,7 @@ RULES = [
     AfaCs(3, rows=TrackedRows),
     AfaCs(1, cap=3, expire_after=3, rows=TrackedRows),
     Clip(AfaCs(3, rows=TrackedRows), 0.5),
-    Carry(AfaCs(3, rows=TrackedRows), ("control",), 4),
+    SharedVectors(AfaCs(3, rows=TrackedRows), ("control",), 4),
 ]
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from anarchic import AfaCd, AfaCs, Carry, Clip, FedBuff, StalenessDiscount
+from anarchic import AfaCd, AfaCs, Clip, FedBuff, SharedVectors, StalenessDiscount
 from anarchic.core.steps import AdamStep
 from anarchic.errors import ConfigError
 from anarchic.server.memory import TrackedRows
@@ -63,7 +63,7 @@ def test_a_timer_needs_time(step_after_s):
 
 def test_what_workers_share_is_carried_and_divided_by_their_number():
     rules = RuleSettings(m=2, clip=1.0, local_rule="scaffold", workers=8)
-    assert rules.build() == Carry(Clip(AfaCd(2), 1.0), ("control",), 8)
+    assert rules.build() == SharedVectors(Clip(AfaCd(2), 1.0), ("control",), 8)
 
 
 @pytest.mark.parametrize(

@@ -22,20 +22,20 @@ BASE = Settings(
     model="mlp", rounds=6, batch=8, workers=6, labels_per_worker=5, m=3, local_steps=3, seed=4
 )
 RUNS = {
-    "late": replace(BASE, versions_back=4, dynamic_steps=True),
-    "scaffold": replace(BASE, local_rule="scaffold", versions_back=3),
+    "late": replace(BASE, max_staleness=3, dynamic_steps=True),
+    "scaffold": replace(BASE, local_rule="scaffold", max_staleness=2),
     "silos": replace(BASE, rule="afa-cs", server_opt="adam", server_lr=0.05),
-    "clipped": replace(BASE, clip=0.01, staleness_power=0.5, versions_back=2),
-    "fedasync": replace(BASE, rule="fedasync", m=None, versions_back=3),
+    "clipped": replace(BASE, clip=0.01, staleness_power=0.5, max_staleness=1),
+    "fedasync": replace(BASE, rule="fedasync", m=None, max_staleness=2),
 }
 
 
 @pytest.fixture
 def on_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    def home(self: TorchTask, vector: Any) -> Any:
+    def to_storage(self: TorchTask, vector: Any) -> Any:
         return torch.tensor(vector)
 
-    monkeypatch.setattr(TorchTask, "home", home)
+    monkeypatch.setattr(TorchTask, "to_storage", to_storage)
     monkeypatch.setattr(TorchTask, "get", lambda self, array: array)
 
 
@@ -49,7 +49,7 @@ def test_a_run_on_a_device_is_the_run_on_the_host(name: str) -> None:
 
 def expected(name: str) -> Any:
     with pytest.MonkeyPatch.context() as host:
-        host.setattr(TorchTask, "home", lambda self, vector: vector)
+        host.setattr(TorchTask, "to_storage", lambda self, vector: vector)
         host.setattr(TorchTask, "get", lambda self, array: array.numpy())
         return simulate(RUNS[name]).params
 

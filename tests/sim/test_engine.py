@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anarchic import AfaCd, AfaCs, Carry, Experiment, FedAsync, LocalWork, Scaffold, Sgd
+from anarchic import AfaCd, AfaCs, Experiment, FedAsync, LocalWork, Scaffold, Sgd, SharedVectors
 from anarchic.data import Quadratics, random_quadratics
 from anarchic.errors import Diverged
 from anarchic.participation import (
@@ -28,12 +28,12 @@ def task(noise=0.3):
     return QuadraticTask(random_quadratics(WORKERS, 4, noise=noise, seed=1))
 
 
-def sampled(m=3, rounds=15, versions_back=5, seed=2):
-    return Sampler(WORKERS, m, UniformSteps(2), versions_back=versions_back).timetable(seed, rounds)
+def sampled(m=3, rounds=15, max_staleness=4, seed=2):
+    return Sampler(WORKERS, m, UniformSteps(2), max_staleness=max_staleness).timetable(seed, rounds)
 
 
 def scaffold(m=3):
-    return Carry(AfaCd(m), names=("control",), population=WORKERS)
+    return SharedVectors(AfaCd(m), names=("control",), population=WORKERS)
 
 
 def walk_to_the_end(walk):
@@ -95,7 +95,7 @@ def clocked(m=2, rounds=20):
 
 @pytest.mark.parametrize("rule", [AfaCd(2), AfaCs(2, population=WORKERS), scaffold(2)], ids=str)
 def test_looking_ahead_changes_nothing(rule):
-    work = LocalWork(Scaffold() if isinstance(rule, Carry) else Sgd(), lr=0.2)
+    work = LocalWork(Scaffold() if isinstance(rule, SharedVectors) else Sgd(), lr=0.2)
     finals = [
         walk_to_the_end(
             Walk(Experiment(task(), rule, clocked(), work, lookahead=lookahead, backend=Loop()))
@@ -106,7 +106,7 @@ def test_looking_ahead_changes_nothing(rule):
 
 
 def test_looking_ahead_fills_the_batches():
-    table = Sampler(WORKERS, 1, ConstantSteps(1), versions_back=5).timetable(0, 60)
+    table = Sampler(WORKERS, 1, ConstantSteps(1), max_staleness=4).timetable(0, 60)
     counts = []
 
     class Counting:
@@ -133,7 +133,7 @@ def test_versions_are_dropped_when_nobody_needs_them():
 def test_a_worker_twice_in_a_round_uses_what_it_kept_the_first_time():
     table = Sampler(2, 4, ConstantSteps(2), replace=True).timetable(0, 10)
     work = LocalWork(Scaffold(), lr=0.1)
-    rule = Carry(AfaCd(4), names=("control",), population=2)
+    rule = SharedVectors(AfaCd(4), names=("control",), population=2)
     problem = QuadraticTask(random_quadratics(2, 3))
     walk = Walk(Experiment(problem, rule, table, work))
     walk_to_the_end(walk)

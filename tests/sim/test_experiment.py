@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from anarchic import AfaCd, Batched, Carry, Experiment, LocalWork, Loop, Prox, Scaffold, Sgd
+from anarchic import AfaCd, Batched, Experiment, LocalWork, Loop, Prox, Scaffold, Sgd, SharedVectors
 from anarchic.data import random_quadratics
 from anarchic.errors import ConfigError
 from anarchic.participation import ConstantSteps, Sampler
@@ -39,7 +39,7 @@ def test_more_workers_than_local_work_are_refused():
 
 
 def test_what_is_shared_must_be_carried_and_the_other_way_round():
-    carry = Carry(AfaCd(3), names=("control",), population=WORKERS)
+    carry = SharedVectors(AfaCd(3), names=("control",), population=WORKERS)
     with pytest.raises(ConfigError, match=r"share control, which the rule does not carry"):
         Experiment(task(), AfaCd(3), table(), LocalWork(Scaffold()))
     with pytest.raises(ConfigError, match=r"carries control, which no worker's local rule shares"):

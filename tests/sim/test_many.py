@@ -18,9 +18,9 @@ from anarchic.train.quadratic import QuadraticTask
 BASE = Settings(rounds=8, batch=8, workers=6, labels_per_worker=5, m=3, local_steps=3)
 RUNS = {
     "plain": BASE,
-    "late": replace(BASE, versions_back=4, dynamic_steps=True, seed=1),
+    "late": replace(BASE, max_staleness=3, dynamic_steps=True, seed=1),
     "prox": replace(BASE, local_rule="prox", mu=0.5),
-    "scaffold": replace(BASE, local_rule="scaffold", versions_back=3, seed=2),
+    "scaffold": replace(BASE, local_rule="scaffold", max_staleness=2, seed=2),
     "silos": replace(BASE, rule="afa-cs", workers=4, arrival_probs=(0.5, 0.3, 0.1, 0.1)),
     "longer": replace(BASE, rounds=11, lookahead=3),
     "another model": replace(BASE, model="mlp", rounds=4),

@@ -18,7 +18,7 @@ from anarchic.train.quadratic import QuadraticTask
 from anarchic.wire import load_model
 
 pytest.importorskip("torch")
-SMALL = Settings(rounds=30, versions_back=5, dynamic_steps=True, labels_per_worker=2, batch=16)
+SMALL = Settings(rounds=30, max_staleness=4, dynamic_steps=True, labels_per_worker=2, batch=16)
 
 
 def test_a_run_learns_and_says_how_much():
@@ -67,7 +67,7 @@ def test_a_run_directory_holds_everything_in_open_formats(tmp_path):
     }
     record = RunDirectory(tmp_path / "run")
     assert record.summary() == json.loads(json.dumps(run.summary))
-    assert record.settings()["versions_back"] == 5
+    assert record.settings()["max_staleness"] == 4
     assert record.timetable().rounds == 30
     assert record.metrics() == run.metrics
     layout, params, metadata = load_model(tmp_path / "run" / "model.safetensors")
@@ -270,7 +270,7 @@ def test_a_loss_that_is_not_finite_names_the_version_and_the_worker():
 
 def test_virtual_time_is_recorded_where_there_is_a_clock():
     assert simulate(SMALL).summary["virtual_s"] is None
-    run = simulate(replace(SMALL, participation="exponential", versions_back=1))
+    run = simulate(replace(SMALL, participation="exponential", max_staleness=0))
     times = [row["virtual_s"] for row in run.metrics]
     assert times[0] == 0
     assert times == sorted(times)

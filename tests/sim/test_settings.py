@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from anarchic import AfaCd, AfaCs, Carry, Clip, Prox, Settings, StalenessDiscount, simulate
+from anarchic import AfaCd, AfaCs, Clip, Prox, Settings, SharedVectors, StalenessDiscount, simulate
 from anarchic.core.rules import RULES
 from anarchic.core.steps import AdamStep
 from anarchic.errors import ConfigError, RunError
@@ -25,7 +25,7 @@ def test_names_become_parts():
 
 def test_wrappers_go_around_the_rule():
     rule = build(Settings(staleness_power=0.5, clip=2.0, local_rule="scaffold")).rule
-    assert rule == Carry(Clip(StalenessDiscount(AfaCd(5), 0.5), 2.0), ("control",), 10)
+    assert rule == SharedVectors(Clip(StalenessDiscount(AfaCd(5), 0.5), 2.0), ("control",), 10)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -73,7 +73,7 @@ def test_server_options_reach_the_step():
             "dealt by role to 9 workers, got workers=8: leave it out",
         ),
         ({"server_options": {"beta": 1}}, "SgdStep has no setting 'beta'; it has none"),
-        ({"rule": "fedavg", "versions_back": 5}, "fedavg is synchronous"),
+        ({"rule": "fedavg", "max_staleness": 4}, "fedavg is synchronous"),
         ({"local_lr": 0.0}, "positive learning rate"),
         ({"batch": 0}, "batch of at least 1"),
         ({"arrival_probs": (0.5, 0.5)}, "10"),
@@ -108,15 +108,15 @@ def test_bad_settings_are_refused_with_a_sentence(settings, says):
     [
         ({"idle_s": 2.0}, "'sampler' has no use for idle_s=2.0: .* exponential or lognormal"),
         ({"step_s": 0.1}, "step_s=0.1"),
-        ({"spread": "none"}, "spread='none'"),
+        ({"time_distribution": "constant"}, "time_distribution='constant'"),
         ({"slow_share": 0.3}, "slow_share=0.3"),
         ({"slow_factor": 3.0}, "slow_factor=3.0"),
-        ({"lost": 0.1}, "lost=0.1"),
+        ({"lost_share": 0.1}, "lost_share=0.1"),
         ({"timeout_s": 9.0}, "timeout_s=9.0"),
         ({"availability": "trace.csv"}, "availability='trace.csv'"),
         (
-            {"participation": "diurnal", "versions_back": 5},
-            "'diurnal' has no use for versions_back",
+            {"participation": "diurnal", "max_staleness": 4},
+            "'diurnal' has no use for max_staleness",
         ),
         ({"participation": "diurnal", "replace": True}, "replace=True: .* participation sampler"),
         ({"participation": "diurnal", "arrival_probs": (1.0,)}, "arrival_probs"),
@@ -133,13 +133,13 @@ def test_a_setting_that_would_be_ignored_is_refused(settings, says):
 
 
 SLOW = {"participation": "exponential", "slow_share": 0.5}
-LOSSY = {"rule": "fedavg", "participation": "exponential", "lost": 0.3, "timeout_s": 9.0}
+LOSSY = {"rule": "fedavg", "participation": "exponential", "lost_share": 0.3, "timeout_s": 9.0}
 
 
 @pytest.mark.parametrize(
     ("settings", "change"),
     [
-        ({}, {"versions_back": 5}),
+        ({}, {"max_staleness": 4}),
         ({}, {"dynamic_steps": True}),
         ({}, {"replace": True}),
         ({}, {"arrival_probs": (0.19, 0.19, *[0.1] * 6, 0.01, 0.01)}),
@@ -147,12 +147,12 @@ LOSSY = {"rule": "fedavg", "participation": "exponential", "lost": 0.3, "timeout
         (SLOW, {"participation": "diurnal"}),
         (SLOW, {"idle_s": 2.0}),
         (SLOW, {"step_s": 0.1}),
-        (SLOW, {"spread": "none"}),
+        (SLOW, {"time_distribution": "constant"}),
         (SLOW, {"slow_share": 0.1}),
         (SLOW, {"slow_factor": 3.0}),
-        (SLOW, {"lost": 0.3}),
+        (SLOW, {"lost_share": 0.3}),
         (SLOW, {"availability": "trace.csv"}),
-        (LOSSY, {"lost": 0.1}),
+        (LOSSY, {"lost_share": 0.1}),
         (LOSSY, {"timeout_s": 5.0}),
     ],
     ids=str,
@@ -189,7 +189,7 @@ def test_what_a_gpu_is_asked_for_reaches_the_task(monkeypatch):
 
 
 def test_only_the_rule_need_change_in_a_comparison():
-    clocked = {"participation": "exponential", "idle_s": 2.0, "timeout_s": 9.0, "lost": 0.1}
+    clocked = {"participation": "exponential", "idle_s": 2.0, "timeout_s": 9.0, "lost_share": 0.1}
     assert Settings(rule="fedavg", **clocked).idle_s == Settings(**clocked).idle_s
 
 
@@ -266,7 +266,7 @@ def test_fedasync_remembers_every_version_that_somebody_starts_from():
 def test_threads_of_one_run_are_not_those_of_the_next():
     import torch
 
-    from anarchic.core.chunks import threads_in_use, use_threads
+    from anarchic.kernels.chunks import threads_in_use, use_threads
     from anarchic.train.torch_task import OWN_THREADS
 
     use_threads(None)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from anarchic.core.chunks import threads_in_use, use_threads
+from anarchic.kernels.chunks import threads_in_use, use_threads
 from anarchic.study.machine import hardware
 
 

@@ -61,17 +61,19 @@ def squared_gradients(x):
     return (gradient**2).sum(axis=1)
 
 
-def sampled(seed, back, probabilities=None):
-    sampler = Sampler(WORKERS, M, UniformSteps(2), versions_back=back, probabilities=probabilities)
+def sampled(seed, staleness, probabilities=None):
+    sampler = Sampler(
+        WORKERS, M, UniformSteps(2), max_staleness=staleness, probabilities=probabilities
+    )
     return sampler.timetable(seed, ROUNDS)
 
 
 @pytest.mark.parametrize("noise", [0.0, 3.0])
-@pytest.mark.parametrize("back", [1, 4])
+@pytest.mark.parametrize("staleness", [0, 3])
 @pytest.mark.parametrize(
     ("theorem", "probabilities"), [(2, None), (2, PAPER_LIKE), (3, None)], ids=str
 )
-def test_afa_cd_stays_below_theorems_2_and_3(theorem, probabilities, back, noise):
+def test_afa_cd_stays_below_theorems_2_and_3(theorem, probabilities, staleness, noise):
     conditions, limits, bound = {
         2: (general_conditions, general_limits, general_bound),
         3: (uniform_conditions, uniform_limits, uniform_bound),
@@ -80,7 +82,7 @@ def test_afa_cd_stays_below_theorems_2_and_3(theorem, probabilities, back, noise
     for share in (0.2, 0.99):
         measured, allowed = [], []
         for seed in range(2):
-            table = sampled(seed, back, probabilities)
+            table = sampled(seed, staleness, probabilities)
             run = arrivals_of(table)
             rates = limits(given.smoothness, run).rates(share)
             assert all(c.holds for c in conditions(given.smoothness, rates, run))
@@ -91,12 +93,12 @@ def test_afa_cd_stays_below_theorems_2_and_3(theorem, probabilities, back, noise
 
 
 @pytest.mark.parametrize("noise", [0.0, 3.0])
-@pytest.mark.parametrize("back", [1, 4])
+@pytest.mark.parametrize("staleness", [0, 3])
 @pytest.mark.parametrize("probabilities", [None, PAPER_LIKE], ids=["uniform", "biased"])
-def test_afa_cs_stays_below_theorem_4(probabilities, back, noise):
+def test_afa_cs_stays_below_theorem_4(probabilities, staleness, noise):
     measured, allowed = [], []
     for seed in range(2):
-        table = sampled(seed, back, probabilities)
+        table = sampled(seed, staleness, probabilities)
         rows = memory_of(table)
         rates = memory_limits(2.0, rows).rates()
         assert all(c.holds for c in memory_conditions(2.0, rates, rows))

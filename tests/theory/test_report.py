@@ -129,11 +129,11 @@ def test_a_bound_that_leaves_out_something_is_told_where_it_is_claimed():
 
 def test_delay_is_warned_of_once_it_outweighs_the_speed_up():
     # tau^2/T against 1/sqrt(m K T) = 1/sqrt(300) at K = 3: tau = 1 and T = 100 weigh less.
-    for back, T, warned in ((2, 100, False), (4, 100, True)):
-        table = Sampler(WORKERS, 1, ConstantSteps(3), versions_back=back).timetable(0, T)
+    for most, T, warned in ((1, 100, False), (3, 100, True)):
+        table = Sampler(WORKERS, 1, ConstantSteps(3), max_staleness=most).timetable(0, T)
         run = replace(experiment(AfaCd(1)), timetable=table)
         found = judge_experiment(run, [run.task.init()], repeats=2)
-        assert found.arrivals.staleness == back - 1
+        assert found.arrivals.staleness == most
         assert any(w.startswith("Delay weighs more") for w in found.warnings) is warned
 
 
@@ -179,7 +179,7 @@ def test_a_recorded_run(tmp_path):
     pytest.importorskip("torch")
     from anarchic import simulate
 
-    settings = Settings(rounds=12, versions_back=3, labels_per_worker=2, batch=8)
+    settings = Settings(rounds=12, max_staleness=2, labels_per_worker=2, batch=8)
     simulate(settings, out=tmp_path / "run")
     found = judge_run(tmp_path / "run", points=2, repeats=2)
     assert found.rule == "afa-cd"

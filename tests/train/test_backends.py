@@ -12,13 +12,13 @@ import torch
 
 from anarchic import (
     AfaCd,
-    Carry,
     Experiment,
     LocalWork,
     Momentum,
     Prox,
     Scaffold,
     Sgd,
+    SharedVectors,
     Snapshot,
 )
 from anarchic.participation import Sampler, UniformSteps
@@ -35,10 +35,10 @@ RULES = [Sgd(), Prox(0.1), Momentum(0.9), Scaffold(), Scaffold(option=1)]
 
 def walked(task, work, rounds, backend):
     """The parameters after some rounds of asynchronous, dynamic training."""
-    table = Sampler(WORKERS, 2, UniformSteps(2), versions_back=5).timetable(3, rounds)
+    table = Sampler(WORKERS, 2, UniformSteps(2), max_staleness=4).timetable(3, rounds)
     rules = {each.rule for each in ([work] if isinstance(work, LocalWork) else work)}
     shares = any(rule.shares for rule in rules)
-    rule = Carry(AfaCd(2), names=("control",), population=WORKERS) if shares else AfaCd(2)
+    rule = SharedVectors(AfaCd(2), names=("control",), population=WORKERS) if shares else AfaCd(2)
     walk = Walk(Experiment(task, rule, table, work, seed=11, backend=backend))
     while walk.version < rounds:
         walk.next_version()
@@ -102,10 +102,10 @@ def lanes(task, steps, work):
 
 
 def test_lanes_that_are_taken_bring_what_is_kept_of_them():
-    """At home, where the indices are taken first: only a tensor indexes a tensor without a wait."""
+    """The indices go into storage first: only a tensor indexes a tensor without a wait."""
     task, asked = make_task("mlp"), []
 
-    def home(indices):
+    def to_storage(indices):
         asked.append(indices.tolist())
         return torch.tensor(indices)
 
@@ -114,17 +114,17 @@ def test_lanes_that_are_taken_bring_what_is_kept_of_them():
             return 10 * rows if isinstance(rows, torch.Tensor) else None
 
     many = replace(lanes(task, [1, 4, 2, 3], LocalWork()), kept={"control": Kept()})
-    some = many.take(np.array([3, 1]), home)
+    some = many.take(np.array([3, 1]), to_storage)
     assert some.kept["control"].tolist() == [30, 10]
     assert some.local_steps.tolist() == [3, 4]
-    replace(many, kept={}).take(np.array([0]), home)
+    replace(many, kept={}).take(np.array([0]), to_storage)
     assert asked == [[3, 1]]  # nothing kept, nothing sent
 
 
-def test_batched_takes_kept_vectors_by_indices_at_home(monkeypatch):
+def test_batched_takes_kept_vectors_by_indices_in_storage(monkeypatch):
     task = make_task("mlp")
     asked = []
-    monkeypatch.setattr(type(task), "home", lambda self, rows: asked.append(rows) or rows)
+    monkeypatch.setattr(type(task), "to_storage", lambda self, rows: asked.append(rows) or rows)
     mixed = [LocalWork(batch=2), LocalWork(batch=4)]  # two programs
     kept = {"control": np.zeros((2, task.layout.dim))}
     Batched().compute(task, replace(lanes(task, [1, 1], LocalWork()), work=mixed, kept=kept))

@@ -18,8 +18,8 @@ import pytest
 pytest.importorskip("torch")
 
 from anarchic import Settings, build, simulate
-from anarchic.core.chunks import threads_in_use, use_threads
 from anarchic.errors import ConfigError, RunError
+from anarchic.kernels.chunks import threads_in_use, use_threads
 from anarchic.train import on_ray
 from anarchic.train.batched import Batched
 from anarchic.train.on_ray import OnRay, dealt
@@ -38,7 +38,7 @@ QUICK = {
 stateful = Settings(
     model="mlp",
     local_rule="scaffold",
-    versions_back=5,
+    max_staleness=4,
     dynamic_steps=True,
     dtype="float64",
     batch=8,

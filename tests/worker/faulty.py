@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import httpx
 import numpy as np
 
-from anarchic import AfaCd, Carry, Layout, Snapshot, wire
+from anarchic import AfaCd, Layout, SharedVectors, Snapshot, wire
 from anarchic.worker import Worker
 
 LAYOUT = Layout.of({"x": ((2,), "F32")})
@@ -23,7 +23,7 @@ class Scripted:
 
     def __init__(self, m=1, run="run-a", extras=(), max_staleness=1000):
         rule = AfaCd(m=m)
-        self.rule = Carry(rule, names=extras, population=2) if extras else rule
+        self.rule = SharedVectors(rule, names=extras, population=2) if extras else rule
         self.extras = frozenset(extras)
         self.state = self.rule.init(np.zeros(2, np.float32))
         self.run, self.max_staleness = run, max_staleness

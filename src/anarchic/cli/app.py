@@ -59,8 +59,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=examples(
         "anarchic demo",
-        "anarchic simulate --labels-per-worker 2 --versions-back 5 --out runs/cd",
-        "anarchic simulate --labels-per-worker 2 --versions-back 5 --rule afa-cs --out runs/cs",
+        "anarchic simulate --labels-per-worker 2 --max-staleness 4 --out runs/cd",
+        "anarchic simulate --labels-per-worker 2 --max-staleness 4 --rule afa-cs --out runs/cs",
         "anarchic compare runs/cd runs/cs --out compare.png",
     ),
 )

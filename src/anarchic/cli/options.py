@@ -20,7 +20,7 @@ from anarchic.core.rules import RULES
 from anarchic.core.steps import STEPS
 from anarchic.data import DATASETS
 from anarchic.models import MODELS
-from anarchic.sim.settings import BACKENDS, HABITS, SPREADS, WORKERS, Settings
+from anarchic.sim.settings import BACKENDS, HABITS, TIME_DISTRIBUTIONS, WORKERS, Settings
 
 Given = dict[str, Any]
 """The settings that were given on the command line, by the name of their field, still as typed."""
@@ -122,8 +122,8 @@ OPTIONS: Mapping[str, Option] = {
         "time, where fedavg runs in synchronous rounds that wait for the slowest",
         HABITS,
     ),
-    "versions_back": Option(
-        _TURNOUT, "Sampler: the base version is one of the last so many; 1 is never late."
+    "max_staleness": Option(
+        _TURNOUT, "Sampler: updates start at most N versions back (tau); 0 is never late."
     ),
     "replace": Option(_TURNOUT, "Sampler: a worker may turn up more than once a round."),
     "arrival_probs": Option(
@@ -135,12 +135,17 @@ OPTIONS: Mapping[str, Option] = {
         "awake, 8 hours a day.",
     ),
     "step_s": Option(_TIME, "Mean time of one local step; slow workers take longer."),
-    "spread": _one_of(_TIME, "Chance in the time that a visit takes", SPREADS),
+    "time_distribution": _one_of(
+        _TIME, "Distribution of the time that a visit takes", TIME_DISTRIBUTIONS
+    ),
     "slow_share": Option(_TIME, "Probability that a worker is slow."),
     "slow_factor": Option(_TIME, "How many times longer slow workers take."),
-    "lost": Option(_TIME, "Probability that a visit is lost in mid-work."),
+    "lost_share": Option(_TIME, "Probability that a visit is lost in mid-work."),
     "timeout_s": Option(
-        _TIME, "When synchronous fedavg replaces a silent worker.", None, "never; needed with lost"
+        _TIME,
+        "When synchronous fedavg replaces a silent worker.",
+        None,
+        "never; needed with --lost-share",
     ),
     "availability": Option(
         _TIME, "CSV file worker,from_s,until_s: when workers are there.", "FILE", "always"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from anarchic.sim.run import Progress, Watcher
 
 EPILOG = examples(
-    "anarchic simulate --labels-per-worker 2 --versions-back 5 --dynamic-steps --out runs/cd",
+    "anarchic simulate --labels-per-worker 2 --max-staleness 4 --dynamic-steps --out runs/cd",
     "anarchic simulate --rule afa-cs --server-lr 5 --participation exponential --slow-share 0.3 "
     "--out runs/cs",
     "anarchic simulate --resume --out runs/cd",

@@ -12,7 +12,7 @@ from anarchic.cli.options import Given, settings_from, takes
 from anarchic.cli.show import number, percent, print_facts
 
 EPILOG = examples(
-    "anarchic timetable --versions-back 5 --dynamic-steps",
+    "anarchic timetable --max-staleness 4 --dynamic-steps",
     "anarchic timetable --workers 1000 --m 20 --participation exponential --slow-share 0.3 "
     "--out turnout.png",
 )
@@ -20,9 +20,17 @@ _BAR = 30  # characters of the longest bar
 
 
 @takes(
-    *("workers", "rule", "m", "local_steps", "dynamic_steps", "participation", "versions_back"),
-    *("replace", "arrival_probs", "idle_s", "step_s", "spread", "slow_share", "slow_factor"),
-    *("lost", "timeout_s", "availability", "rounds", "seed"),
+    *("workers", "rule", "m", "local_steps", "dynamic_steps", "participation", "max_staleness"),
+    *(
+        "replace",
+        "arrival_probs",
+        "idle_s",
+        "step_s",
+        "time_distribution",
+        "slow_share",
+        "slow_factor",
+    ),
+    *("lost_share", "timeout_s", "availability", "rounds", "seed"),
 )
 def timetable(
     given: Given,

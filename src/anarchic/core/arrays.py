@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anarchic.core import loops
-from anarchic.core.chunks import CHUNK, SHARED, STRETCH, scratch, sweep
+from anarchic.kernels import loops
+from anarchic.kernels.chunks import CHUNK, SHARED, STRETCH, scratch, sweep
 
 Array = Any  # a NumPy array or a torch tensor
 

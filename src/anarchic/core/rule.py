@@ -8,7 +8,6 @@ from typing import Protocol, TypeGuard, TypeVar, final
 
 import numpy as np
 
-from anarchic.core import loops
 from anarchic.core.arrays import (
     all_finite,
     copied,
@@ -22,6 +21,7 @@ from anarchic.core.arrays import (
 )
 from anarchic.core.types import Integers, Update, Updates, Vector
 from anarchic.errors import ConfigError, MalformedUpdate, NotFinite, StaleUpdate
+from anarchic.kernels import loops
 
 
 class State(Protocol):
@@ -61,10 +61,10 @@ class Rule(Protocol[S]):
     def m(self) -> int:
         """How many updates make a step."""
 
-    def reach(self, local_lr: float, local_steps: int) -> float:
+    def scale(self, local_lr: float, local_steps: int) -> float:
         """What the rule multiplies a fresh update's direction by before it takes the mean."""
 
-    def due(self, state: S) -> int:
+    def remaining(self, state: S) -> int:
         """How many more updates until the next step; at least 1."""
 
     def flush(self, state: S) -> S:
@@ -146,7 +146,7 @@ def _check_claims(
 
 def _was_read(update: Update, params: Vector) -> TypeGuard[Vetted]:
     """Whether it is known that nothing in the update reaches too far, at the rate it has now."""
-    return isinstance(update, Vetted) and _reach(update, update.longest) < square_limit(params)
+    return isinstance(update, Vetted) and _scale_of(update, update.longest) < square_limit(params)
 
 
 def _longest(update: Update, params: Vector, norm: float | None = None) -> float:
@@ -158,7 +158,7 @@ def _longest(update: Update, params: Vector, norm: float | None = None) -> float
     for name, vector in (*update.extras.items(), ("direction", update.direction)):
         known = norm if vector is update.direction else None
         length = norm_at_most(vector) if known is None else known
-        if not _reach(update, length) < limit:
+        if not _scale_of(update, length) < limit:
             _check_length(update, name, vector, params)
         longest = max(longest, length)
     return longest
@@ -177,7 +177,7 @@ def _check_form(update: Update, params: Vector, extras: frozenset[str]) -> None:
 
 def _check_length(update: Update, name: str, vector: Vector, params: Vector) -> None:
     norm = float(norms(vector[None])[0])
-    if not _reach(update, norm) < square_limit(params):
+    if not _scale_of(update, norm) < square_limit(params):
         raise NotFinite(
             f"The {name} of worker {update.worker!r} is not finite or far too large (norm "
             f"{norm:g}, local_lr {update.local_lr:g}): lower its local learning rate or clip "
@@ -265,7 +265,7 @@ def _check_vector(what: str, vector: Vector, params: Vector) -> None:
         )
 
 
-def _reach(update: Update, norm: float) -> float:
+def _scale_of(update: Update, norm: float) -> float:
     """The furthest that any rule moves along a vector, before the server's rate.
 
     At least each of its factors: an endless rate of nothing would still be infinity times zero.

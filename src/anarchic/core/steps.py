@@ -16,9 +16,9 @@ from typing import Protocol, final
 import numpy as np
 
 from anarchic.core.arrays import sign, sqrt, zeros
-from anarchic.core.chunks import sweep
 from anarchic.core.types import Vector
 from anarchic.errors import ConfigError
+from anarchic.kernels.chunks import sweep
 
 
 class Step(Protocol):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import get_type_hints
 
-from anarchic.core.kinds import check_kind, did_you_mean
+from anarchic.core.validation import check_kind, did_you_mean
 from anarchic.data.cifar10 import load_cifar10
 from anarchic.data.dataset import Dataset
 from anarchic.data.digits import load_digits

@@ -38,6 +38,6 @@ class Cnn(nn.Module):
 
     def cuda_gradients(self, params: Tensor, x: Tensor, y: Tensor, *, precision: Any) -> Tensor:
         """Gradients of the mean cross-entropy over lanes, (lanes, dim), by GPU kernels."""
-        from anarchic.models.cnn_cuda import lane_gradients
+        from anarchic.kernels.cnn_cuda import lane_gradients
 
         return lane_gradients(params, x, y, precision=precision)

@@ -8,7 +8,7 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from anarchic.models.lstm_lanes import Sizes, lane_gradients
+from anarchic.kernels.lstm_lanes import Sizes, lane_gradients
 
 
 class Lstm(nn.Module):
@@ -40,7 +40,7 @@ class Lstm(nn.Module):
         self, params: Tensor, tokens: Tensor, y: Tensor, *, precision: str
     ) -> Tensor:
         """The same by GPU kernels, where the precision is one that they have."""
-        from anarchic.models import lstm_cuda
+        from anarchic.kernels import lstm_cuda
 
         return lstm_cuda.lane_gradients(params, tokens, y, precision=precision, sizes=self.sizes)
 

@@ -22,12 +22,12 @@ _BLOCK_ROWS = 1 << 20  # rows drawn at a time; another value gives other tables 
 @final
 @dataclass(frozen=True)
 class Sampler:
-    """Each round, m of M workers report, from one of the last versions.
+    """Each round, m of M workers report, each from a recent version.
 
     Workers are drawn uniformly or with ``probabilities``, with or without replacement; without,
     by successive draws among those not yet in the round. The base version is uniform among the
-    last ``versions_back`` versions that exist: 1 is the synchronous case, 5 the paper's
-    asynchronous one.
+    newest version and the ``max_staleness`` versions before it, as far as they exist: 0 is the
+    synchronous case, 4 the paper's asynchronous one.
 
     Reference: Yang, Zhang, Khanduri, Liu, "Anarchic Federated Learning", ICML 2022,
     arXiv:2108.09875, experiments. Departs from it in: nothing; what the paper leaves open (that
@@ -37,15 +37,15 @@ class Sampler:
     workers: int
     m: int
     steps: StepPolicy
-    versions_back: int = 1
+    max_staleness: int = 0
     replace: bool = False
     probabilities: Sequence[float] | Floats | None = None
 
     def __post_init__(self) -> None:
-        if self.workers < 1 or self.m < 1 or self.versions_back < 1:
+        if self.workers < 1 or self.m < 1 or self.max_staleness < 0:
             raise ConfigError(
-                "Sampler needs workers, m and versions_back >= 1, got "
-                f"{self.workers}, {self.m} and {self.versions_back}."
+                "Sampler needs workers >= 1, m >= 1 and max_staleness >= 0, got "
+                f"{self.workers}, {self.m} and {self.max_staleness}."
             )
         if not self.replace and self.m > self.workers:
             raise ConfigError(
@@ -90,9 +90,9 @@ class Sampler:
         self, rng: Generator, version: NDArray[np.int64], shape: tuple[int, int]
     ) -> Ints:
         newest = version.astype(np.int32)[:, None]
-        if self.versions_back == 1:
+        if self.max_staleness == 0:
             return np.broadcast_to(newest, shape)
-        choices = np.minimum(newest + 1, self.versions_back)
+        choices = np.minimum(newest, self.max_staleness) + 1
         return newest - rng.integers(0, choices, shape, dtype=np.int32)
 
     def _check_probabilities(self, given: Floats) -> None:

@@ -87,8 +87,8 @@ class Aggregator:
     def m(self) -> int:
         return self._rule.m
 
-    def reach(self, local_lr: float, local_steps: int) -> float:
-        return self._rule.reach(local_lr, local_steps)
+    def scale(self, local_lr: float, local_steps: int) -> float:
+        return self._rule.scale(local_lr, local_steps)
 
     @property
     def leads(self) -> bool:
@@ -284,7 +284,7 @@ class Aggregator:
 
     def _drop_suspects(self) -> None:
         """Only where a round begins: that is a place which a replay finds again."""
-        if not self._suspects or self._rule.due(self._state) < self._rule.m:
+        if not self._suspects or self._rule.remaining(self._state) < self._rule.m:
             return
         with self._wake:
             suspects, self._suspects = self._suspects, set()
@@ -293,13 +293,13 @@ class Aggregator:
 
     def _in_a_hurry(self) -> bool:
         """Whether the next step is waiting already, and the last publication was just now."""
-        enough = len(self._queue) >= self._rule.due(self._state)
+        enough = len(self._queue) >= self._rule.remaining(self._state)
         return enough and time.monotonic() - self._published_s < MOST_UNPUBLISHED_S
 
     def _overdue(self) -> bool:
         if self._step_after_s is None or self._oldest_s is None or not self._folded:
             return False
-        waiting = self._rule.due(self._state) < self._rule.m
+        waiting = self._rule.remaining(self._state) < self._rule.m
         return waiting and time.monotonic() - self._oldest_s >= self._step_after_s
 
     def _nap_s(self) -> float:

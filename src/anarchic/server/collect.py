@@ -185,7 +185,7 @@ class Collector:
         most, longest = self._limits.max_norm, seen.norm or 0.0
         if seen.extras:  # what a local rule shares is as long as a direction, and stays
             longest = max(longest, seen.longest)
-        length = self._aggregator.reach(seen.local_lr, seen.local_steps) * longest
+        length = self._aggregator.scale(seen.local_lr, seen.local_steps) * longest
         if most is not None and length > most:
             raise NotFinite(
                 f"The update of worker {seen.worker!r} has norm {length:g}; this server takes "

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from anarchic.core.around import Carry, Clip, StalenessDiscount
 from anarchic.core.local import LOCAL_RULES
 from anarchic.core.rule import Rule
 from anarchic.core.rules import RULES
 from anarchic.core.steps import STEPS
+from anarchic.core.wrappers import Clip, SharedVectors, StalenessDiscount
 from anarchic.errors import ConfigError
 from anarchic.server.memory import TrackedRows
 
@@ -81,7 +81,7 @@ class RuleSettings:
                 f"Workers with local rule {self.local_rule} share {what} with the server, got "
                 f"workers={self.workers}: {remedy} the number of workers, M."
             )
-        return rule if self.workers is None else Carry(rule, shared, self.workers)
+        return rule if self.workers is None else SharedVectors(rule, shared, self.workers)
 
     def _check_population(self) -> None:
         """Nobody can be one worker too many once an update is accepted."""

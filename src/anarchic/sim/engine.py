@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from anarchic.core import loops
 from anarchic.core.arrays import copied, like_that, on_host, readable, stack, zeros
 from anarchic.core.saving import Arrays, Numbers, pack, unpack
 from anarchic.core.types import Integers, Matrix, Snapshot, Updates, Vector
 from anarchic.errors import Diverged, NotFinite
+from anarchic.kernels import loops
 from anarchic.participation.timetable import Timetable
 from anarchic.sim.experiment import Experiment
 from anarchic.train.task import Computed, Lanes
@@ -32,7 +32,7 @@ class Walk:
         table, works = experiment.timetable, experiment.works
         self._works, self._evaluated = works, experiment.evaluated
         self.experiment = experiment
-        first = experiment.task.home(experiment.task.init())
+        first = experiment.task.to_storage(experiment.task.init())
         loops.expect(len(table) * len(first))
         self.state = experiment.rule.init(first)
         self.row = 0  # the next update to be folded
@@ -92,7 +92,7 @@ class Walk:
     def advance(self) -> None:
         """Fold what is there, up to the next step."""
         before, end = self.version, self.row + 1
-        while end in self._results and end - self.row < self.experiment.rule.due(self.state):
+        while end in self._results and end - self.row < self.experiment.rule.remaining(self.state):
             end += 1
         self._fold(np.arange(self.row, end))
         if self.version > before:
@@ -112,7 +112,7 @@ class Walk:
     def _ready(self) -> Integers:
         """Rows that can be computed now, the next to be folded first."""
         table = self.experiment.timetable
-        ahead = max(self.experiment.lookahead, self.experiment.rule.due(self.state))
+        ahead = max(self.experiment.lookahead, self.experiment.rule.remaining(self.state))
         window = slice(self.row, self.row + ahead)
         ready = (table.base_version[window] <= self.version) & ~self._computed[window]
         if self._previous is not None:

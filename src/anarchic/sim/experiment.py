@@ -66,12 +66,12 @@ class Experiment:
         if missing := sorted(shared - carried):
             raise ConfigError(
                 f"The workers share {', '.join(missing)}, which the rule does not carry: put "
-                "Carry(rule, names, population) around it."
+                "SharedVectors(rule, names, population) around it."
             )
         if idle := sorted(carried - shared):
             raise ConfigError(
                 f"The rule carries {', '.join(idle)}, which no worker's local rule shares: give "
-                "workers a local rule that does, as Scaffold shares control, or leave Carry out."
+                "workers a local rule that does, as Scaffold does, or leave SharedVectors out."
             )
 
     @property

@@ -48,7 +48,7 @@ def simulate_many(
                 ended[name] = finished(experiment, record)
                 continue
         journeys[name] = Journey(Walk(experiment), record, checkpoint_every, _watcher(name, watch))
-    for group in _kin(journeys):
+    for group in _by_batch_key(journeys):
         ended |= _Convoy({name: journeys.pop(name) for name in group}).go(deadline)
     return {name: ended[name] for name in runs if name in ended}
 
@@ -142,12 +142,12 @@ def _watcher(
     return lambda progress: None if watch is None else watch(name, progress)
 
 
-def _kin(journeys: Mapping[str, Journey]) -> list[list[str]]:
+def _by_batch_key(journeys: Mapping[str, Journey]) -> list[list[str]]:
     """Names of runs that can share a batch."""
     groups: dict[Hashable, list[str]] = {}
     for name, journey in journeys.items():
         experiment = journey.walk.experiment
-        groups.setdefault((experiment.task.kin, type(experiment.backend)), []).append(name)
+        groups.setdefault((experiment.task.batch_key, type(experiment.backend)), []).append(name)
     return list(groups.values())
 
 

@@ -17,6 +17,9 @@ from anarchic.participation.timetable import Timetable
 
 Metrics = dict[str, float | int | None]
 
+FORMAT = 2  # of settings.json; 1 had other names for some settings
+FREE = ("threads", "eval_every", "target_accuracy")  # settings that a resumed run may change
+
 
 class RunDirectory:
     """Where a run is recorded.
@@ -51,17 +54,21 @@ class RunDirectory:
         return record
 
     @classmethod
-    def reopen(cls, path: Path, settings: Mapping[str, Any]) -> Self:
+    def reopen(cls, path: Path, settings: Mapping[str, Any], timetable: Timetable) -> Self:
         """Open a directory to go on with the same run; refuse that of another."""
         record = cls(path)
         found = record.settings()
-        decisive = ("fingerprint", "compiled")  # compiled loops round otherwise in the last bits
+        decisive = {"fingerprint", "compiled"}  # compiled loops round otherwise in the last bits
+        if found["format"] < FORMAT:  # its fingerprint holds names that have changed since
+            decisive = {*settings} - {"fingerprint", "format", *FREE}
+            if record.timetable().digest() != timetable.digest():
+                raise RunError(f"{path} holds another run: its timetable differs.")
         if any(found.get(name) != settings.get(name) for name in decisive):
             names = sorted(set(found) | set(settings))
             other = [
                 f"{name} is {found.get(name)!r} there and {settings.get(name)!r} here"
                 for name in names
-                if found.get(name) != settings.get(name) and name != "fingerprint"
+                if found.get(name) != settings.get(name) and name not in ("fingerprint", "format")
             ]
             raise RunError(
                 f"{path} holds another run: {'; '.join(other) or 'its data or model differ'}. "
@@ -76,7 +83,7 @@ class RunDirectory:
             raise RunError(
                 f"{self.path / 'settings.json'} is not that of a run: it has no fingerprint."
             )
-        return found
+        return renamed({"format": 1, **found})
 
     def summary(self) -> dict[str, Any]:
         return self._json("summary.json")
@@ -173,3 +180,16 @@ class RunDirectory:
         beside = self.path / (name + ".part")
         beside.write_text(text, encoding="utf-8")
         os.replace(beside, self.path / name)
+
+
+def renamed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A recorded run's settings under the names they have now."""
+    values = dict(record)
+    if "versions_back" in values:
+        values["max_staleness"] = values.pop("versions_back") - 1
+    if "spread" in values:
+        spread = values.pop("spread")
+        values["time_distribution"] = "constant" if spread == "none" else spread
+    if "lost" in values:
+        values["lost_share"] = values.pop("lost")
+    return values

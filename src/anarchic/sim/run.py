@@ -19,7 +19,7 @@ from anarchic.errors import ConfigError, Diverged
 from anarchic.participation.timetable import Timetable
 from anarchic.sim.engine import Walk
 from anarchic.sim.experiment import Experiment
-from anarchic.sim.record import Metrics, RunDirectory
+from anarchic.sim.record import FORMAT, Metrics, RunDirectory
 from anarchic.sim.settings import Settings, build
 
 CHECKPOINT_S = 60.0  # without a number of rounds, a checkpoint is written this often
@@ -69,7 +69,7 @@ def simulate(
     ``watch`` is called after every round; a KeyboardInterrupt that it raises ends the run there,
     after a checkpoint.
 
-    >>> run = simulate(Settings(rounds=20, versions_back=5, batch=16))
+    >>> run = simulate(Settings(rounds=20, max_staleness=4, batch=16))
     >>> run.accuracy > 0.8
     True
     """
@@ -231,9 +231,9 @@ def _settings_of(recorded: str | Path | None) -> Settings:
 
 def open_record(experiment: Experiment, path: Path, resume: bool) -> RunDirectory:
     """A new directory for the run, or with ``resume`` its own."""
-    settings = {**experiment.about, "fingerprint": experiment.fingerprint()}
+    settings = {**experiment.about, "fingerprint": experiment.fingerprint(), "format": FORMAT}
     if resume:
-        return RunDirectory.reopen(path, settings)
+        return RunDirectory.reopen(path, settings, experiment.timetable)
     return RunDirectory.create(path, settings, experiment.timetable)
 
 

@@ -13,16 +13,16 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from anarchic.core.around import Carry, Clip, StalenessDiscount
-from anarchic.core.chunks import use_threads
-from anarchic.core.kinds import check_kind, did_you_mean
 from anarchic.core.local import LOCAL_RULES, LocalRule
 from anarchic.core.rule import Rule
 from anarchic.core.rules import RULES
 from anarchic.core.steps import STEPS, Step
+from anarchic.core.validation import check_kind, did_you_mean
+from anarchic.core.wrappers import Clip, SharedVectors, StalenessDiscount
 from anarchic.data import Dataset, Parts, by_role, dirichlet, iid, labels, load
 from anarchic.data.catalogue import check_options
 from anarchic.errors import ConfigError, RunError
+from anarchic.kernels.chunks import use_threads
 from anarchic.models import make
 from anarchic.participation import (
     ConstantSteps,
@@ -59,17 +59,17 @@ def _on_ray() -> Backend:
 
 BACKENDS: dict[str, Callable[[], Backend]] = {"loop": Loop, "batched": Batched, "ray": _on_ray}
 HABITS = ("sampler", "exponential", "lognormal", "diurnal")
-SPREADS: dict[str, Callable[[], Any]] = {
-    "none": NoSpread,
+TIME_DISTRIBUTIONS: dict[str, Callable[[], Any]] = {
+    "constant": NoSpread,
     "exponential": ExponentialSpread,
     "lognormal": lambda: LogNormalSpread(1.0),
 }
 LONG = 25_000  # local steps; in fewer, what Numba takes to load is not won back
 WORKERS = 10  # where neither the settings nor the roles of the data say how many
-CLOCKLESS = ("versions_back", "replace", "arrival_probs")  # what only the sampler has
+CLOCKLESS = ("max_staleness", "replace", "arrival_probs")  # what only the sampler has
 CLOCKED = (
-    *("idle_s", "step_s", "spread", "slow_share", "slow_factor"),
-    *("lost", "timeout_s", "availability"),
+    *("idle_s", "step_s", "time_distribution", "slow_share", "slow_factor"),
+    *("lost_share", "timeout_s", "availability"),
 )  # what only continuous time has
 
 
@@ -110,15 +110,15 @@ class Settings:
     batch: int = 64
     # participation
     participation: str = "sampler"
-    versions_back: int = 1
+    max_staleness: int = 0  # tau, in versions
     replace: bool = False
     arrival_probs: tuple[float, ...] | None = None
     idle_s: float = 1.0  # in the mean; of diurnal workers while they are awake
     step_s: float = 0.2
-    spread: str = "exponential"
+    time_distribution: str = "exponential"  # of the time that a visit takes
     slow_share: float = 0.0
     slow_factor: float = 10.0
-    lost: float = 0.0
+    lost_share: float = 0.0
     timeout_s: float | None = None
     availability: str | None = None
     # run
@@ -148,7 +148,7 @@ class Settings:
         one_of("server optimiser", self.server_opt or "sgd", STEPS)
         one_of("backend", self.backend, BACKENDS)
         one_of("participation", self.participation, HABITS)
-        one_of("spread", self.spread, SPREADS)
+        one_of("time distribution", self.time_distribution, TIME_DISTRIBUTIONS)
         one_of("dtype", self.dtype, ("float32", "float64"))
         one_of("precision", self.precision, ("ieee", "tf32", "bf16"))
         if self.precision != "ieee" and (self.device == "cpu" or self.dtype == "float64"):
@@ -171,7 +171,7 @@ class Settings:
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> Settings:
         """The settings of a recorded run, as ``RunDirectory.settings`` reads them."""
-        values = {name: value for name, value in record.items() if name != "fingerprint"}
+        values = {n: value for n, value in record.items() if n not in ("fingerprint", "format")}
         strange = sorted(values.keys() - {f.name for f in fields(Settings)})
         if strange or not values:
             raise RunError(
@@ -199,7 +199,7 @@ class Settings:
             unused["slow_factor"] = "A run without slow workers", "a slow_share above 0"
         if self.rule == "fedavg":
             why = "The rule fedavg is synchronous and", "another rule"
-            unused |= dict.fromkeys(("versions_back", "availability"), why)
+            unused |= dict.fromkeys(("max_staleness", "availability"), why)
         for name, (who, instead) in unused.items():
             if (value := getattr(self, name)) != getattr(Settings, name):
                 raise ConfigError(
@@ -282,7 +282,7 @@ def make_rule(settings: Settings, workers: int, *, staleness: int = 0) -> Rule[A
     if settings.clip is not None:
         rule = Clip(rule, settings.clip)
     if local.shares:
-        rule = Carry(rule, names=local.shares, population=workers)
+        rule = SharedVectors(rule, names=local.shares, population=workers)
     return rule
 
 
@@ -297,7 +297,7 @@ def make_table(settings: Settings, workers: int) -> Timetable:
             workers,
             m,
             steps,
-            versions_back=settings.versions_back,
+            max_staleness=settings.max_staleness,
             replace=settings.replace,
             probabilities=settings.arrival_probs,
         )
@@ -311,15 +311,15 @@ def make_table(settings: Settings, workers: int) -> Timetable:
                 "slow": (settings.slow_share, settings.slow_factor),
             }
         ),
-        SPREADS[settings.spread](),
+        TIME_DISTRIBUTIONS[settings.time_distribution](),
     )
     if settings.rule == "fedavg":
-        synchronous = Synchronous(workers, m, work, settings.lost, settings.timeout_s)
+        synchronous = Synchronous(workers, m, work, settings.lost_share, settings.timeout_s)
         return synchronous.timetable(rng, settings.rounds)
     habits = Habits(
         make_idle(settings),
         work,
-        Dropout(settings.lost),
+        Dropout(settings.lost_share),
         availability=read_availability(settings.availability) if settings.availability else None,
     )
     return make_timetable(habits, workers=workers, m=m, rounds=settings.rounds, rng=rng)

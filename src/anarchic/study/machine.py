@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from anarchic.core.chunks import threads_in_use
+from anarchic.kernels.chunks import threads_in_use
 
 
 def hardware(device: str) -> dict[str, Any]:

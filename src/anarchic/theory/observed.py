@@ -36,7 +36,7 @@ def arrivals_of(table: Timetable) -> Arrivals:
     """The numbers of Theorems 2 and 3, from the full rounds of a run.
 
     >>> from anarchic.participation import Sampler, UniformSteps
-    >>> table = Sampler(10, 5, UniformSteps(5), versions_back=5).timetable(0, rounds=100)
+    >>> table = Sampler(10, 5, UniformSteps(5), max_staleness=4).timetable(0, rounds=100)
     >>> found = arrivals_of(table)
     >>> found.staleness, found.steps_max, 5 < found.mean_steps < 6
     (4, 10, True)

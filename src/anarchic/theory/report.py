@@ -19,12 +19,12 @@ from anarchic.sim.experiment import Experiment
 from anarchic.sim.record import RunDirectory
 from anarchic.sim.settings import Settings, build, dealt
 from anarchic.theory.balance import Balance, balance_of
-from anarchic.theory.beware import about_arrivals, about_verdicts, uncovered
 from anarchic.theory.estimate import estimate_constants
 from anarchic.theory.numbers import Arrivals, Memory, Problem, Rates
 from anarchic.theory.observed import Steps, arrivals_of, memory_of, steps_of
 from anarchic.theory.start import model_at, training_loss
 from anarchic.theory.verdict import Verdict, judge_general, judge_memory, judge_uniform
+from anarchic.theory.warnings import about_arrivals, about_verdicts, uncovered
 
 PROBLEM = tuple(field.name for field in fields(Problem))
 RATES = tuple(field.name for field in fields(Rates))

@@ -48,14 +48,16 @@ class Batched:
             for group in _groups(lanes)
             for picks in [_picks(task, lanes, group)]
             for at_once in [_at_once(task, lanes.work[group[0]].rule)]
-            for some in _pieces(len(group), task.abreast if at_once is None else None)
+            for some in _pieces(len(group), task.max_lanes if at_once is None else None)
         ]
 
         @np.errstate(over="ignore", invalid="ignore")  # a thread has its own; a divergence says so
         def run(program: tuple[Integers, Picks]) -> None:
             some, picks = program
             whole = len(some) == len(lanes) and bool((some[:-1] < some[1:]).all())
-            _visits(task, lanes if whole else lanes.take(some, task.home), picks, results, some)
+            _visits(
+                task, lanes if whole else lanes.take(some, task.to_storage), picks, results, some
+            )
 
         spread = map if threads == 1 or len(programs) == 1 else _crew(threads, os.getpid()).map
         deque(spread(run, programs), maxlen=0)

@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from anarchic.core.compiled import compiled
 from anarchic.core.types import Integers
+from anarchic.kernels.compiled import compiled
 
 Array = Any  # int64 or float64, NumPy or torch
 

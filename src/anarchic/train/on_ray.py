@@ -24,9 +24,9 @@ from weakref import ref
 
 import numpy as np
 
-from anarchic.core.chunks import use_threads
 from anarchic.core.types import Integers, Snapshot
 from anarchic.errors import ConfigError, RunError
+from anarchic.kernels.chunks import use_threads
 from anarchic.train.batched import Batched
 from anarchic.train.parcel import Parcel, packed, unpacked
 from anarchic.train.task import Computed, Lanes, Task, blank

@@ -25,7 +25,7 @@ class QuadraticTask:
         self._worker = np.arange(functions.workers)  # as random numbers know them
         self.layout = Layout.of({"x": ((functions.dim,), "F64")})
         self.samples: Integers = np.ones(functions.workers, np.int64)
-        self.abreast, self.threads = None, 1
+        self.max_lanes, self.threads = None, 1
         self._start = np.zeros(functions.dim) if start is None else start.astype(np.float64)
 
     def digest(self) -> str:
@@ -37,7 +37,7 @@ class QuadraticTask:
     def init(self) -> Floats:
         return self._start.copy()
 
-    def home(self, vector: Floats | Integers) -> NDArray[Any]:
+    def to_storage(self, vector: Floats | Integers) -> NDArray[Any]:
         return vector
 
     def put(self, array: NDArray[Any]) -> NDArray[Any]:
@@ -47,7 +47,7 @@ class QuadraticTask:
         return array
 
     @property
-    def kin(self) -> Hashable:
+    def batch_key(self) -> Hashable:
         return "quadratic", self.functions.hessians.shape[1:], self.functions.noise
 
     def joined(self, others: Sequence[QuadraticTask]) -> QuadraticTask:

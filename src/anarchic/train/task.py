@@ -32,12 +32,12 @@ class Task(Protocol):
         """(workers,) training samples of each worker, n_i."""
 
     @property
-    def abreast(self) -> int | None:
+    def max_lanes(self) -> int | None:
         """How many lanes it likes to compute at once; None: as many as there are."""
 
     @property
     def threads(self) -> int:
-        """How many threads may compute lanes, each ``abreast`` of them."""
+        """How many threads may compute lanes, each ``max_lanes`` of them."""
 
     def digest(self) -> str:
         """Equal for tasks with the same data, dealt alike; a run is resumed only with its own."""
@@ -45,7 +45,7 @@ class Task(Protocol):
     def init(self) -> Vector:
         """The parameters at version 0."""
 
-    def home(self, vector: Vector | Integers) -> Array:
+    def to_storage(self, vector: Vector | Integers) -> Array:
         """``vector`` where versions, directions and the server's state are held.
 
         That is main memory, as it came; or the device, where the task computes on one, so that a
@@ -59,7 +59,7 @@ class Task(Protocol):
         """What was computed, at home."""
 
     @property
-    def kin(self) -> Hashable:
+    def batch_key(self) -> Hashable:
         """Tasks of equal kin can be ``joined``."""
 
     def joined(self, others: Sequence[Self]) -> Self:
@@ -166,7 +166,7 @@ def fill(
     results: Computed, lanes: Integers, task: Task, mean: Array, finished: tuple[Held, Held]
 ) -> None:
     """Put the results of some lanes in their places."""
-    rows = task.home(lanes)
+    rows = task.to_storage(lanes)
     results.directions[rows] = task.get(mean)
     kept, extras = finished
     for name, matrix in kept.items():

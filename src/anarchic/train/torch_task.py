@@ -21,11 +21,11 @@ from torch.func import functional_call, grad, vmap
 from anarchic.core.types import Integers, Layout, Vector
 from anarchic.data.dataset import Dataset
 from anarchic.errors import ConfigError
+from anarchic.kernels.logistic_sparse import Sparse, sparse
+from anarchic.kernels.recorded import Recorded
 from anarchic.models.logistic import Logistic
-from anarchic.models.logistic_sparse import Sparse, sparse
 from anarchic.train.draws import Draws
 from anarchic.train.images import crop_and_flip, padded, pick_crops
-from anarchic.train.recorded import Recorded
 from anarchic.train.task import Array, Picks
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -95,7 +95,7 @@ class TorchTask:
         self._in_torch = on_cpu and self._closed_form is not None and not self._uses_numpy
         # What more lanes than that work with would not stay in a core's own cache.
         few = 8 if self._uses_numpy else 12 if self._in_torch else None
-        self.abreast = 1 if self._by_lane else few
+        self.max_lanes = 1 if self._by_lane else few
 
         self.samples: Integers = np.array([len(part) for part in parts], np.int64)
         self._worker = np.arange(len(parts))  # as random numbers know them
@@ -126,7 +126,7 @@ class TorchTask:
         self._dealt = self.put(dealt)
 
     @property
-    def kin(self) -> Hashable:
+    def batch_key(self) -> Hashable:
         how = self.precision, self._sparse is None
         return self._data, type(self.module), self.layout, self.loss, *how
 
@@ -152,7 +152,7 @@ class TorchTask:
         trained = dict(self.module.named_parameters())
         return self.layout.join({n: _numpy(trained[n]) for n in self.layout.names})
 
-    def home(self, vector: Vector | Integers) -> Array:
+    def to_storage(self, vector: Vector | Integers) -> Array:
         return vector if self.device.type == "cpu" else self.put(vector)
 
     def put(self, array: Array) -> Array:
@@ -183,7 +183,7 @@ class TorchTask:
         return picks
 
     def _pick_by_kernel(self, draws: Draws, batch: int) -> Picks:
-        from anarchic.train.picks_cuda import lane_numbers, pick_crops, pick_samples
+        from anarchic.kernels.picks_cuda import lane_numbers, pick_crops, pick_samples
 
         of_lane, known = draws.worker, replace(draws, worker=self._worker[draws.worker])
         lanes = self.put(lane_numbers(known, self.samples[of_lane], self._first[of_lane]))
@@ -228,7 +228,7 @@ class TorchTask:
             gradients = vmap(grad(self._loss_of))(self._split(params), x, y)
         except RuntimeError as error:
             if str(error).startswith("vmap:"):
-                raise _not_abreast(self.module, str(error)) from error
+                raise _no_lanes(self.module, str(error)) from error
             raise
         return torch.cat([gradients[name].flatten(1) for name in self.layout.names], dim=1)
 
@@ -286,7 +286,7 @@ class TorchTask:
     def _crop(self, index: Tensor, crops: Tensor) -> Tensor:
         if not self._kernels:
             return crop_and_flip(self._x, index, crops)
-        from anarchic.train.crops_cuda import crop_and_flip as by_kernel
+        from anarchic.kernels.crops_cuda import crop_and_flip as by_kernel
 
         return by_kernel(self._x, index, crops, self._x.dtype)
 
@@ -380,7 +380,7 @@ def _has_convolutions(module: nn.Module) -> bool:
     return any(isinstance(part, nn.modules.conv._ConvNd) for part in module.modules())
 
 
-def _not_abreast(module: nn.Module, said: str) -> ConfigError:
+def _no_lanes(module: nn.Module, said: str) -> ConfigError:
     """What keeps lanes of a module from being computed as one, and what to do about it."""
     name = type(module).__name__
     if "random operation" in said:

@@ -4,7 +4,6 @@ from anarchic.worker.answers import Answer
 from anarchic.worker.channel import Retry
 from anarchic.worker.clock import Clock, WallClock
 from anarchic.worker.digits import digits_task
-from anarchic.worker.link import Worker
 from anarchic.worker.policy import (
     Always,
     Both,
@@ -23,6 +22,7 @@ from anarchic.worker.session import Summary
 from anarchic.worker.softmax import SoftmaxTask
 from anarchic.worker.spool import Spool
 from anarchic.worker.task import FromTask, FunctionTask, LiveTask, load_task
+from anarchic.worker.worker import Worker
 
 __all__ = [
     "Always",

@@ -20,8 +20,8 @@ from anarchic.worker.log import say
 from anarchic.worker.policy import Moment, Policy, StepCount
 
 if TYPE_CHECKING:
-    from anarchic.worker.link import Worker
     from anarchic.worker.task import LiveTask
+    from anarchic.worker.worker import Worker
 
 _LONGEST_NAP_S = 60.0  # clocks are set and machines sleep: ask the policy again
 

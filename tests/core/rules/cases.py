@@ -13,7 +13,6 @@ from anarchic import (
     AdamStep,
     AfaCd,
     AfaCs,
-    Carry,
     Clip,
     FedAsync,
     FedAvg,
@@ -21,6 +20,7 @@ from anarchic import (
     MomentumStep,
     Scaffold,
     Sgd,
+    SharedVectors,
     StalenessDiscount,
     Update,
     YogiStep,
@@ -84,11 +84,30 @@ RULES = [
     Case("clip fedbuff", Clip(FedBuff(m=4), max_norm=1.0), shared_optimum=True),
     Case("clip fedasync", Clip(FedAsync(history=4), max_norm=1.0), shared_optimum=True),
     Case("clip discount", Clip(StalenessDiscount(AfaCd(m=4)), 1.0), shared_optimum=True),
-    Case("carry afa_cd", Carry(AfaCd(m=4), ("control",), population=4), fresh=True, **CONTROL),
-    Case("carry afa_cs", Carry(AfaCs(m=4), ("control",), population=4), fresh=True, **CONTROL),
-    Case("carry fedavg", Carry(FedAvg(m=4), ("control",), population=4), fresh=True, **CONTROL),
-    Case("carry clip", Carry(Clip(AfaCd(m=4), 1.0), ("control",), population=4), True, **CONTROL),
-    Case("clip carry", Clip(Carry(AfaCd(m=4), ("control",), population=4), 1.0), True, **CONTROL),
+    Case(
+        "carry afa_cd", SharedVectors(AfaCd(m=4), ("control",), population=4), fresh=True, **CONTROL
+    ),
+    Case(
+        "carry afa_cs", SharedVectors(AfaCs(m=4), ("control",), population=4), fresh=True, **CONTROL
+    ),
+    Case(
+        "carry fedavg",
+        SharedVectors(FedAvg(m=4), ("control",), population=4),
+        fresh=True,
+        **CONTROL,
+    ),
+    Case(
+        "carry clip",
+        SharedVectors(Clip(AfaCd(m=4), 1.0), ("control",), population=4),
+        True,
+        **CONTROL,
+    ),
+    Case(
+        "clip carry",
+        Clip(SharedVectors(AfaCd(m=4), ("control",), population=4), 1.0),
+        True,
+        **CONTROL,
+    ),
 ]
 
 LISTED = {type(case.rule) for case in RULES}

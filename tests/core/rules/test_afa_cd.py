@@ -38,9 +38,9 @@ def test_one_worker_may_fill_the_buffer():
 def test_a_flush_divides_by_what_is_there():
     rule = AfaCd(m=100)
     state = fold(rule, rule.init(vector(10.0)), [update([2.0]), update([4.0])])
-    assert rule.due(state) == 98
+    assert rule.remaining(state) == 98
     state = rule.flush(state)
-    assert (state.version, state.params[0], rule.due(state)) == (1, 7.0, 100)
+    assert (state.version, state.params[0], rule.remaining(state)) == (1, 7.0, 100)
 
 
 @pytest.mark.parametrize("m", [0, -1, 2.5, float("nan")])

@@ -71,10 +71,10 @@ def test_the_same_updates_give_the_same_bytes(case):
 def test_every_m_updates_make_a_version_and_due_counts_down_to_it(case):
     state, m = case.rule.init(first_params()), case.rule.m
     for index, each in enumerate(stream(case, 3 * m)):
-        assert (state.version, case.rule.due(state)) == (index // m, m - index % m)
+        assert (state.version, case.rule.remaining(state)) == (index // m, m - index % m)
         assert state.params.dtype == np.float32
         state = case.rule.receive(state, each)
-    assert (state.version, case.rule.due(state)) == (3, m)
+    assert (state.version, case.rule.remaining(state)) == (3, m)
     assert not np.array_equal(state.params, first_params())
 
 
@@ -161,7 +161,7 @@ def test_a_flush_steps_along_the_mean_of_what_is_there(case):
     flushed = case.rule.flush(begun(case, m - 1))
     stepped = fold(with_m(case.rule, m - 1), case.rule.init(first_params()), updates)
     assert dump(flushed) == dump(stepped)
-    assert (flushed.version, case.rule.due(flushed)) == (1, m)
+    assert (flushed.version, case.rule.remaining(flushed)) == (1, m)
 
 
 # Saving

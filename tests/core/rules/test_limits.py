@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from anarchic import AfaCd, AfaCs, Carry, FedAsync, FedAvg, FedBuff, Scaffold, Update
+from anarchic import AfaCd, AfaCs, FedAsync, FedAvg, FedBuff, Scaffold, SharedVectors, Update
 
 from ..make import fold
 from .cases import Case, stream
@@ -130,9 +130,9 @@ def test_fedasync_with_fresh_updates_is_afa_cd_of_one():
 @pytest.mark.parametrize("participants", [5, 2])
 def test_scaffold_is_algorithm_1_with_option_ii(participants):
     N, K, local_lr, server_lr, gradients = 5, 3, 0.1, 1.0, quadratics(5)
-    # Ours: a local rule at the worker, Carry around FedAvg at the server.
+    # Ours: a local rule at the worker, SharedVectors around FedAvg at the server.
     local = Scaffold()
-    rule = Carry(FedAvg(m=participants, server_lr=server_lr), ("control",), population=N)
+    rule = SharedVectors(FedAvg(m=participants, server_lr=server_lr), ("control",), population=N)
     state = rule.init(begin())
     kept = [np.zeros(DIM) for _ in range(N)]
     # Karimireddy et al., Algorithm 1.

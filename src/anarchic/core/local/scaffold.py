@@ -18,8 +18,8 @@ class Scaffold:
 
     or, by option I, c_i' = g at x_start. ``control`` is c of the pulled version, ``own_control`` is
     c_i. The update carries c_i' - c_i; the server's half is
-    ``Carry(rule, names=("control",), population=M)``. Option II costs nothing, but a visit that
-    strays brings home a control that makes the next one stray further.
+    ``SharedVectors(rule, names=("control",), population=M)``. Option II costs nothing, but a visit
+    that diverges returns a control that makes the next one diverge further.
     Reference: Karimireddy et al., "SCAFFOLD", ICML 2020, arXiv:1910.06378, Algorithm 1.
     Departs from it in: nothing where updates are fresh; a late one uses the c that it pulled.
     Option I takes the gradient of the first local step for that of all the worker's data.

@@ -36,7 +36,7 @@ class AfaCd(BufferedRule):
     (1, [8.5])
     """
 
-    def reach(self, local_lr: float, local_steps: int) -> float:
+    def scale(self, local_lr: float, local_steps: int) -> float:
         return local_lr
 
     def coefficients(self, block: Updates, staleness: Integers) -> Floats:

@@ -105,7 +105,7 @@ class AfaCs:
         updates = list(zip(block.workers, block.local_lrs.tolist(), block.directions, strict=True))
         done = 0
         while done < len(updates):
-            due = self.due(state)
+            due = self.remaining(state)
             if self.cap is not None and len(state.rows) + due > self.cap:
                 due = 1  # each may take the place of another
                 self._make_room(state, updates[done][0])
@@ -125,10 +125,10 @@ class AfaCs:
             state.total[:] = 0  # not the rounding that the last row leaves behind
         return state
 
-    def reach(self, local_lr: float, local_steps: int) -> float:
+    def scale(self, local_lr: float, local_steps: int) -> float:
         return local_lr
 
-    def due(self, state: AfaCsState) -> int:
+    def remaining(self, state: AfaCsState) -> int:
         return self.m - state.count
 
     def flush(self, state: AfaCsState) -> AfaCsState:

@@ -47,12 +47,12 @@ class BufferedRule(ABC):
         check_settings(type(self).__name__, self.m, self.server_lr)
 
     @abstractmethod
-    def reach(self, local_lr: float, local_steps: int) -> float:
+    def scale(self, local_lr: float, local_steps: int) -> float:
         """See ``Rule``."""
 
     def coefficient(self, local_lr: float, local_steps: int, staleness: int) -> float:
         """What the direction of an update is multiplied by before the mean is taken."""
-        return self.reach(local_lr, local_steps)
+        return self.scale(local_lr, local_steps)
 
     def coefficients(self, block: Updates, staleness: Integers) -> Floats:
         """The coefficient of every update of a block, to the same bits."""
@@ -87,7 +87,7 @@ class BufferedRule(ABC):
         masses = np.fromiter(map(self.mass, block.samples.tolist()), np.float64, len(block))
         done = 0
         while done < len(block):
-            rows = slice(done, done + self.due(state))
+            rows = slice(done, done + self.remaining(state))
             state = self._add(state, block.directions[rows], coefficients[rows], masses[rows])
             done = rows.stop
         return state
@@ -102,7 +102,7 @@ class BufferedRule(ABC):
         state.count += len(directions)
         return self.flush(state) if state.count == self.m else state
 
-    def due(self, state: BufferState) -> int:
+    def remaining(self, state: BufferState) -> int:
         return self.m - state.count
 
     def flush(self, state: BufferState) -> BufferState:

@@ -9,11 +9,11 @@ from typing import Any, ClassVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from anarchic.core import loops
 from anarchic.core.rules import rows
 from anarchic.core.rules.rows import Arrays, Exchange, Numbers, Row, SlotRows
 from anarchic.core.types import Matrix, Vector
 from anarchic.errors import ConfigError
+from anarchic.kernels import loops
 
 GROUP = 256  # numbers that share a scale
 

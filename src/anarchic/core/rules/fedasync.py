@@ -70,7 +70,7 @@ class FedAsync:
         staleness = state.version - update.base_version
         weight = self.mixing * float((1 + staleness) ** -self.power)
         base = state.history[str(update.base_version)]
-        reach = self.reach(float(update.local_lr), int(update.local_steps))
+        reach = self.scale(float(update.local_lr), int(update.local_steps))
         theirs = base - times(update.direction, reach, base)
         state.params = times(state.params, 1 - weight, base) + times(theirs, weight, base)
         state.version += 1
@@ -82,10 +82,10 @@ class FedAsync:
     def m(self) -> int:
         return 1
 
-    def reach(self, local_lr: float, local_steps: int) -> float:
+    def scale(self, local_lr: float, local_steps: int) -> float:
         return local_lr * local_steps
 
-    def due(self, state: FedAsyncState) -> int:
+    def remaining(self, state: FedAsyncState) -> int:
         return 1
 
     def flush(self, state: FedAsyncState) -> FedAsyncState:

@@ -29,7 +29,7 @@ class FedAvg(BufferedRule):
 
     by_samples: bool = False
 
-    def reach(self, local_lr: float, local_steps: int) -> float:
+    def scale(self, local_lr: float, local_steps: int) -> float:
         return local_lr * local_steps
 
     def mass(self, samples: int) -> float:

@@ -30,8 +30,8 @@ class FedBuff(BufferedRule):
         if not self.power >= 0:
             raise ConfigError(f"FedBuff needs power >= 0, got power={self.power}.")
 
-    def reach(self, local_lr: float, local_steps: int) -> float:
+    def scale(self, local_lr: float, local_steps: int) -> float:
         return local_lr * local_steps
 
     def coefficient(self, local_lr: float, local_steps: int, staleness: int) -> float:
-        return self.reach(local_lr, local_steps) * float((1 + staleness) ** -self.power)
+        return self.scale(local_lr, local_steps) * float((1 + staleness) ** -self.power)

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, Protocol, final
 import numpy as np
 from numpy.typing import NDArray
 
-from anarchic.core import loops
 from anarchic.core.arrays import like_that, on_host, times, zeros
-from anarchic.core.chunks import CHUNK, STRETCH, scratch, sweep
 from anarchic.core.types import Matrix, Vector
+from anarchic.kernels import loops
+from anarchic.kernels.chunks import CHUNK, STRETCH, scratch, sweep
 
 BLOCK_BYTES = 1 << 22  # rows are allocated by blocks of about this size, so growth never copies
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from anarchic.core.kinds import check_kind, did_you_mean
+from anarchic.core.validation import check_kind, did_you_mean
 from anarchic.errors import ConfigError
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anarchic.core.chunks import CHUNK
-from anarchic.core.compiled import CAN_COMPILE, compiled
+from anarchic.kernels.chunks import CHUNK
+from anarchic.kernels.compiled import CAN_COMPILE, compiled
 
 SUMS = 64  # that are made side by side: one alone would wait for each addition to end
 LARGE = 1 << 22  # numbers in a model beside which Numba's 0.8 s and 120 MB are little
@@ -94,7 +94,7 @@ def exchange_halves(
     known: bool,
 ) -> None:
     """The same of rows kept as float16, on processors that ``can_halve``."""
-    from anarchic.core.halves import exchange as exchange_them
+    from anarchic.kernels.float16 import exchange as exchange_them
 
     direction, codes = _only_read(direction), codes.view(np.uint16)
     bits = direction.view(np.int32)
@@ -104,7 +104,7 @@ def exchange_halves(
 @cache
 def can_halve() -> bool:
     """Whether the processor has instructions for float16: compiled code has nothing else for it."""
-    from anarchic.core.halves import has_instructions
+    from anarchic.kernels.float16 import has_instructions
 
     return has_instructions()
 

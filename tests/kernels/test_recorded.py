@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 torch = pytest.importorskip("torch")
-from anarchic.train.recorded import Recorded, _rounded  # noqa: E402
+from anarchic.kernels.recorded import Recorded, _rounded  # noqa: E402
 
 
 class Recorder:

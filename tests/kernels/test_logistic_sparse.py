@@ -7,9 +7,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from anarchic.models import logistic_sparse
+from anarchic.kernels import logistic_sparse
+from anarchic.kernels.logistic_sparse import made_sparse, sparse
 from anarchic.models.logistic import Logistic
-from anarchic.models.logistic_sparse import made_sparse, sparse
 
 needs_numba = pytest.mark.skipif(not logistic_sparse.CAN_COMPILE, reason="Numba is not installed")
 DTYPES = ["float32", "float64"]

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from anarchic import AfaCd, AfaCs, Clip, Update
-from anarchic.core import chunks
 from anarchic.core.arrays import add_scaled, norms, norms_at_most, times
 from anarchic.errors import ConfigError
-
-from .make import dump, fold
+from anarchic.kernels import chunks
+from tests.core.make import dump, fold
 
 LARGE = chunks.SHARED + 3 * chunks.CHUNK + 17  # several pieces, the last of them short
 
@@ -58,7 +57,7 @@ def test_a_forked_process_has_threads_of_its_own(threads):
         pytest.skip("there is no fork here")
     code = (
         "import os\n"
-        "from anarchic.core import chunks\n"
+        "from anarchic.kernels import chunks\n"
         "chunks.use_threads(2)\n"
         f"chunks.sweep({LARGE}, lambda where: None)\n"
         "child = os.fork()\n"

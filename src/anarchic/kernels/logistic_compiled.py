@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from anarchic.core.compiled import compiled
 from anarchic.errors import ConfigError
-from anarchic.models.logistic_sparse import TOGETHER, WIDTH
+from anarchic.kernels.compiled import compiled
+from anarchic.kernels.logistic_sparse import TOGETHER, WIDTH
 
 try:
     from llvmlite import ir  # type: ignore[import-untyped]

@@ -7,10 +7,10 @@ import pytest
 pytest.importorskip("torch")
 import torch
 
-from anarchic.models.tiles_cuda import Tile
-from tests.models.interpreted import interpreted
+from anarchic.kernels.tiles_cuda import Tile
+from tests.kernels.interpreted import interpreted
 
-conv_cuda = interpreted("anarchic.models.conv_cuda")
+conv_cuda = interpreted("anarchic.kernels.conv_cuda")
 
 
 def test_the_code_says_which_of_four_was_the_largest() -> None:

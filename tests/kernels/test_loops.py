@@ -7,16 +7,15 @@ import numpy as np
 import pytest
 
 from anarchic import AfaCd, AfaCs, Update
-from anarchic.core import chunks, loops
 from anarchic.core.arrays import add_scaled, norm_at_most
-from anarchic.core.compiled import CAN_COMPILE
 from anarchic.core.rules.afa_cs import ROWS
 from anarchic.core.rules.coded_rows import GROUP
 from anarchic.core.rules.rows import Exchange, exchange
 from anarchic.core.types import Updates
 from anarchic.errors import NotFinite
-
-from .make import dump, fold
+from anarchic.kernels import chunks, loops
+from anarchic.kernels.compiled import CAN_COMPILE
+from tests.core.make import dump, fold
 
 pytestmark = pytest.mark.skipif(not CAN_COMPILE, reason="Numba is not installed")
 
@@ -174,7 +173,7 @@ def test_without_instructions_for_float16_numpy_does_it(monkeypatch):
 def test_numba_is_asked_what_it_compiles_for(monkeypatch):
     from numba.core import config
 
-    from anarchic.core.halves import has_instructions
+    from anarchic.kernels.float16 import has_instructions
 
     monkeypatch.setattr(config, "CPU_FEATURES", "+avx,-f16c")
     assert not has_instructions()

@@ -2,7 +2,7 @@
 
 ``StalenessDiscount`` and ``Clip`` change how much an update counts. Every rule uses a direction
 only through ``local_lr * direction``, so they scale ``local_lr``: that costs nothing and copies
-nothing. ``Carry`` adds vectors that travel beside the model.
+nothing. ``SharedVectors`` adds vectors that travel beside the model.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ class Reweighted(ABC, Generic[S]):
 
     def reweighted(self, block: Updates, staleness: Integers) -> Updates:
         """The block as the rule inside sees it."""
-        lengths = self.reaches(block) * norms(block.directions) if self.by_length else 0 * staleness
+        lengths = self.scales(block) * norms(block.directions) if self.by_length else 0 * staleness
         factors = list(map(self.factor, staleness.tolist(), lengths.tolist()))
         rates = block.local_lrs * np.array(factors, np.float64)
         return replace(block, local_lrs=np.maximum(rates, LEAST))
 
-    def reaches(self, block: Updates) -> NDArray[np.float64]:
+    def scales(self, block: Updates) -> NDArray[np.float64]:
         """The reach of every update of a block."""
         columns = (block.local_lrs.tolist(), block.local_steps.tolist())
-        return np.fromiter(map(self.reach, *columns), np.float64, len(block))
+        return np.fromiter(map(self.scale, *columns), np.float64, len(block))
 
-    def reach(self, local_lr: float, local_steps: int) -> float:
-        return self.rule.reach(local_lr, local_steps)
+    def scale(self, local_lr: float, local_steps: int) -> float:
+        return self.rule.scale(local_lr, local_steps)
 
     @property
     def m(self) -> int:
@@ -67,7 +67,7 @@ class Reweighted(ABC, Generic[S]):
             measured=self.by_length,
         )
         rate, steps = float(update.local_lr), int(update.local_steps)
-        length = self.reach(rate, steps) * (seen.norm or 0.0)
+        length = self.scale(rate, steps) * (seen.norm or 0.0)
         factor = self.factor(state.version - update.base_version, length)
         return self.rule.receive(state, replace(seen, local_lr=max(rate * factor, LEAST)))
 
@@ -80,8 +80,8 @@ class Reweighted(ABC, Generic[S]):
         staleness = versions - block.base_versions
         return self.rule.receive_many(state, self.reweighted(block, staleness))
 
-    def due(self, state: S) -> int:
-        return self.rule.due(state)
+    def remaining(self, state: S) -> int:
+        return self.rule.remaining(state)
 
     def flush(self, state: S) -> S:
         return self.rule.flush(state)
@@ -132,7 +132,7 @@ class Clip(Reweighted[S]):
         if isinstance(block.directions, np.ndarray):
             return super().reweighted(block, staleness)
         # Of tensors the direction is scaled: a rate is the host's, which would wait for the norm.
-        scales = stack(list(map(self._scale, block.directions, self.reaches(block).tolist())))
+        scales = stack(list(map(self._scale, block.directions, self.scales(block).tolist())))
         scaled = block.directions * scales.to(block.directions.dtype)
         return replace(block, directions=scaled)
 
@@ -143,7 +143,7 @@ class Clip(Reweighted[S]):
 
 
 @dataclass(slots=True)
-class CarryState(Generic[S]):
+class SharedVectorsState(Generic[S]):
     """The state of the rule inside, the published extras, and what will be added to them."""
 
     inner: S
@@ -161,7 +161,7 @@ class CarryState(Generic[S]):
 
 @final
 @dataclass(frozen=True)
-class Carry(Generic[S]):
+class SharedVectors(Generic[S]):
     """Vectors that travel beside the model: pulled with it, changed by what updates bring back.
 
         c_{t+1} = c_t + (1/M) * sum over the round's updates of e_i
@@ -180,7 +180,7 @@ class Carry(Generic[S]):
     def __post_init__(self) -> None:
         if self.population < 1 or not self.names or isinstance(self.names, str):
             raise ConfigError(
-                "Carry needs a tuple of at least one name and a population of at least 1, got "
+                "SharedVectors needs a tuple of at least one name and a population >= 1, got "
                 f"names={self.names!r}, population={self.population}."
             )
 
@@ -188,20 +188,20 @@ class Carry(Generic[S]):
     def m(self) -> int:
         return self.rule.m
 
-    def init(self, params: Vector) -> CarryState[S]:
+    def init(self, params: Vector) -> SharedVectorsState[S]:
         inner = self.rule.init(params)
         extras = {name: zeros(inner.params) for name in self.names}
         pending = {name: zeros(inner.params) for name in self.names}
-        return CarryState(inner, extras, pending)
+        return SharedVectorsState(inner, extras, pending)
 
-    def receive(self, state: CarryState[S], update: Update) -> CarryState[S]:
+    def receive(self, state: SharedVectorsState[S], update: Update) -> SharedVectorsState[S]:
         names, version = frozenset(self.names), state.version
         seen = vetted(update, params=state.params, version=version, extras=names)
         state.inner = self.rule.receive(state.inner, replace(seen, extras=EMPTY))
         self._add(state, update.extras)
         return self._publish(state) if state.version > version else state
 
-    def receive_many(self, state: CarryState[S], block: Updates) -> CarryState[S]:
+    def receive_many(self, state: SharedVectorsState[S], block: Updates) -> SharedVectorsState[S]:
         versions = _versions(self.rule, state.inner, block)
         check_block(
             block,
@@ -210,7 +210,7 @@ class Carry(Generic[S]):
             oldest=0 * versions,
             extras=frozenset(self.names),
         )
-        due = self.rule.due(state.inner)
+        due = self.rule.remaining(state.inner)
         # The whole block at once: the rule inside may yet refuse it.
         state.inner = self.rule.receive_many(state.inner, replace(block, extras=EMPTY))
         for row in range(len(block)):
@@ -219,22 +219,22 @@ class Carry(Generic[S]):
                 state = self._publish(state)
         return state
 
-    def reach(self, local_lr: float, local_steps: int) -> float:
-        return self.rule.reach(local_lr, local_steps)
+    def scale(self, local_lr: float, local_steps: int) -> float:
+        return self.rule.scale(local_lr, local_steps)
 
-    def due(self, state: CarryState[S]) -> int:
-        return self.rule.due(state.inner)
+    def remaining(self, state: SharedVectorsState[S]) -> int:
+        return self.rule.remaining(state.inner)
 
-    def flush(self, state: CarryState[S]) -> CarryState[S]:
+    def flush(self, state: SharedVectorsState[S]) -> SharedVectorsState[S]:
         version = state.version
         state.inner = self.rule.flush(state.inner)
         return self._publish(state) if state.version > version else state
 
-    def _add(self, state: CarryState[S], extras: Mapping[str, Vector]) -> None:
+    def _add(self, state: SharedVectorsState[S], extras: Mapping[str, Vector]) -> None:
         for name, vector in extras.items():
             state.pending[name] += vector
 
-    def _publish(self, state: CarryState[S]) -> CarryState[S]:
+    def _publish(self, state: SharedVectorsState[S]) -> SharedVectorsState[S]:
         state.extras = {
             name: state.extras[name] + state.pending[name] / self.population for name in self.names
         }
@@ -244,4 +244,4 @@ class Carry(Generic[S]):
 
 
 def _versions(rule: Rule[S], state: S, block: Updates) -> Integers:
-    return versions_met(state.version, rule.m - rule.due(state), rule.m, len(block))
+    return versions_met(state.version, rule.m - rule.remaining(state), rule.m, len(block))

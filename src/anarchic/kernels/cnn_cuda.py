@@ -18,7 +18,7 @@ from torch import Tensor
 
 from anarchic.core.types import Layout
 from anarchic.errors import ConfigError
-from anarchic.models.conv_cuda import (
+from anarchic.kernels.conv_cuda import (
     Conv,
     conv_pool,
     fold_weights,
@@ -27,8 +27,8 @@ from anarchic.models.conv_cuda import (
     spread_weights,
     weight_gradients,
 )
-from anarchic.models.dense_cuda import dense, loss_gradients
-from anarchic.models.tiles_cuda import TILES, Precision
+from anarchic.kernels.dense_cuda import dense, loss_gradients
+from anarchic.kernels.tiles_cuda import TILES, Precision
 
 CONV1, CONV2, DENSE1, DENSE2 = 32, 64, 512, 128  # outputs of the layers, as in models.cnn
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from anarchic.errors import ConfigError
-from anarchic.models.tiles_cuda import NO_TRITON, Precision, Tile, rounding
+from anarchic.kernels.tiles_cuda import NO_TRITON, Precision, Tile, rounding
 
 try:
     import triton

@@ -13,9 +13,9 @@ from torch.nn.functional import cross_entropy
 
 from anarchic.errors import ConfigError
 from anarchic.models.cnn import Cnn
-from tests.models.interpreted import interpreted
+from tests.kernels.interpreted import interpreted
 
-cnn_cuda = interpreted("anarchic.models.cnn_cuda")
+cnn_cuda = interpreted("anarchic.kernels.cnn_cuda")
 
 
 @pytest.fixture(autouse=True)

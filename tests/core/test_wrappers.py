@@ -6,16 +6,16 @@ import pytest
 from anarchic import (
     AfaCd,
     AfaCs,
-    Carry,
     Clip,
     FedAsync,
     FedAvg,
     FedBuff,
+    SharedVectors,
     StalenessDiscount,
     Updates,
 )
-from anarchic.core import around
 from anarchic.core import rule as rule_module
+from anarchic.core import wrappers
 from anarchic.core.rule import MOST
 from anarchic.errors import ConfigError, StaleUpdate, UpdateRefused
 
@@ -46,7 +46,7 @@ def test_in_a_block_staleness_counts_from_the_version_that_is_met():
 
 
 def test_what_counts_by_lateness_alone_is_not_measured(monkeypatch):
-    monkeypatch.setattr(around, "norms", None)
+    monkeypatch.setattr(wrappers, "norms", None)
     monkeypatch.setattr(rule_module, "norms", None)
     rule = StalenessDiscount(AfaCd(m=2), power=1.0)
     block = Updates.of([update([12.0])] * 2)
@@ -74,10 +74,10 @@ def test_an_update_that_weighs_next_to_nothing_counts_all_the_same(rule, local_l
     rule = around(rule)
     block = [update([0.0], "b"), update([0.0], "b"), update([8.0], local_lr=local_lr)]
     state = fold(rule, rule.init(vector(4.0)), block)  # the third is one version late
-    assert (state.version, rule.due(state)) == (1, 1)
+    assert (state.version, rule.remaining(state)) == (1, 1)
     assert rule.receive(state, update([0.0], "b", base_version=1)).params[0] == 4.0
     again = rule.receive_many(rule.init(vector(4.0)), Updates.of(block))
-    assert (again.version, rule.due(again)) == (1, 1)
+    assert (again.version, rule.remaining(again)) == (1, 1)
 
 
 # Clip
@@ -158,14 +158,14 @@ def test_wrappers_nest():
     state = rule.receive(rule.init(vector(0.0)), update([1.0]))
     state = rule.receive(state, update([100.0], base_version=0))  # cut to 4, then halved
     assert state.params[0] == pytest.approx(-3.0)
-    assert (rule.m, rule.due(state), state.version) == (1, 1, 2)
+    assert (rule.m, rule.remaining(state), state.version) == (1, 1, 2)
 
 
-# Carry
+# SharedVectors
 
 
 def test_carried_vectors_move_by_the_sum_over_the_population():
-    rule = Carry(AfaCd(m=2), ("control",), population=4)
+    rule = SharedVectors(AfaCd(m=2), ("control",), population=4)
     state = rule.receive(rule.init(vector(0.0)), carried([1.0], 2.0))
     assert state.extras["control"][0] == 0.0  # not before the step
     state = rule.receive(state, carried([1.0], 6.0))
@@ -175,7 +175,7 @@ def test_carried_vectors_move_by_the_sum_over_the_population():
 
 
 def test_a_flush_publishes_what_was_brought():
-    rule = Carry(AfaCd(m=9), ("control",), population=4)
+    rule = SharedVectors(AfaCd(m=9), ("control",), population=4)
     state = rule.flush(rule.receive(rule.init(vector(0.0)), carried([1.0], 2.0)))
     assert (state.version, state.extras["control"][0]) == (1, 0.5)
     assert rule.flush(state).extras["control"][0] == 0.5
@@ -195,7 +195,7 @@ INNER_REFUSES = {
 
 
 def test_an_update_without_the_extra_counts_as_one_of_zero():
-    rule = Carry(AfaCd(m=2), ("control",), population=4)
+    rule = SharedVectors(AfaCd(m=2), ("control",), population=4)
     state = fold(rule, rule.init(vector(0.0)), [carried([1.0], 8.0), update([3.0])])
     assert (state.version, state.params[0], state.extras["control"][0]) == (1, -2.0, 2.0)
 
@@ -203,7 +203,7 @@ def test_an_update_without_the_extra_counts_as_one_of_zero():
 @pytest.mark.parametrize("how", INNER_REFUSES)
 def test_a_block_that_the_rule_inside_refuses_changes_nothing(how):
     inner, updates = INNER_REFUSES[how]
-    rule = Carry(inner, ("control",), population=4)
+    rule = SharedVectors(inner, ("control",), population=4)
     state = rule.init(vector(0.0))
     before = dump(state)
     with pytest.raises(UpdateRefused):
@@ -212,7 +212,7 @@ def test_a_block_that_the_rule_inside_refuses_changes_nothing(how):
 
 
 def test_an_update_that_the_rule_inside_refuses_brings_nothing():
-    rule = Carry(FedAvg(m=1), ("control",), population=4)
+    rule = SharedVectors(FedAvg(m=1), ("control",), population=4)
     state = rule.receive(rule.init(vector(0.0)), carried([1.0], 1.0))
     before = dump(state)
     with pytest.raises(StaleUpdate):
@@ -230,5 +230,5 @@ def test_an_update_that_the_rule_inside_refuses_brings_nothing():
     ids=str,
 )
 def test_settings_of_carry_are_checked(settings):
-    with pytest.raises(ConfigError, match="Carry needs"):
-        Carry(AfaCd(m=1), **settings)
+    with pytest.raises(ConfigError, match="SharedVectors needs"):
+        SharedVectors(AfaCd(m=1), **settings)

@@ -31,8 +31,8 @@ import torch
 from torch import Tensor
 
 from anarchic.errors import ConfigError
-from anarchic.models import lstm_lanes
-from anarchic.models.lstm_lanes import PAPER, Sizes, dense_gradients, one_hot, per_lane
+from anarchic.kernels import lstm_lanes
+from anarchic.kernels.lstm_lanes import PAPER, Sizes, dense_gradients, one_hot, per_lane
 
 try:
     import triton
@@ -40,7 +40,7 @@ try:
 except ImportError as missing:
     raise ConfigError(
         "The GPU kernels of the LSTM need Triton, which comes with torch for CUDA: "
-        "use anarchic.models.lstm_lanes."
+        "use anarchic.kernels.lstm_lanes."
     ) from missing
 
 ROWS = 16  # of a batch in one program: the least that a tensor core multiplies

@@ -8,9 +8,9 @@ pytest.importorskip("torch")
 import torch
 
 from anarchic.train import images
-from tests.models.interpreted import interpreted
+from tests.kernels.interpreted import interpreted
 
-crops_cuda = interpreted("anarchic.train.crops_cuda")
+crops_cuda = interpreted("anarchic.kernels.crops_cuda")
 
 
 def test_crops_are_those_of_torch() -> None:

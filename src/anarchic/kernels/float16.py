@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from anarchic.core.compiled import compiled
 from anarchic.errors import ConfigError
+from anarchic.kernels.compiled import compiled
 
 try:
     from llvmlite import ir  # type: ignore[import-untyped]

@@ -10,9 +10,9 @@ import torch
 
 from anarchic.train import images
 from anarchic.train.draws import Draws
-from tests.models.interpreted import interpreted
+from tests.kernels.interpreted import interpreted
 
-picks_cuda = interpreted("anarchic.train.picks_cuda")
+picks_cuda = interpreted("anarchic.kernels.picks_cuda")
 
 LANES = 3
 HELD, FIRST = np.array([7, 1, 60_000]), np.array([0, 7, 8])

@@ -8,9 +8,10 @@ import pytest
 pytest.importorskip("torch")
 
 from anarchic import LocalWork, Prox, Sgd
-from anarchic.core.chunks import threads_in_use, use_threads
 from anarchic.data import Dataset, iid
-from anarchic.models import logistic_sparse, make
+from anarchic.kernels import logistic_sparse
+from anarchic.kernels.chunks import threads_in_use, use_threads
+from anarchic.models import make
 from anarchic.train.batched import Batched
 from anarchic.train.loop import Loop
 from anarchic.train.torch_task import TorchTask

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from anarchic.core.chunks import share, threads_in_use
-from anarchic.core.compiled import CAN_COMPILE, compiled
 from anarchic.core.types import Integers
+from anarchic.kernels.chunks import share, threads_in_use
+from anarchic.kernels.compiled import CAN_COMPILE, compiled
 
 Floats = NDArray[np.floating[Any]]
 
@@ -48,7 +48,7 @@ class Sparse(NamedTuple):  # which compiled loops take as it is
         (lanes, steps, batch). What a lane gives does not depend on the others, nor on the threads
         that share them.
         """
-        from anarchic.models.logistic_compiled import visits
+        from anarchic.kernels.logistic_compiled import visits
 
         mean = np.empty_like(start)
         steps, sample = local_steps.astype(np.int64), np.ascontiguousarray(sample)

@@ -7,10 +7,10 @@ import pytest
 pytest.importorskip("torch")
 import torch
 
-from anarchic.models.tiles_cuda import Tile
-from tests.models.interpreted import interpreted
+from anarchic.kernels.tiles_cuda import Tile
+from tests.kernels.interpreted import interpreted
 
-dense_cuda = interpreted("anarchic.models.dense_cuda")
+dense_cuda = interpreted("anarchic.kernels.dense_cuda")
 TILE = Tile(16, 16, columns=16)
 ONE_ROW = torch.tensor([[[1.0, 2.0]]])  # (lanes, rows, depth)
 FOUR_COLUMNS = torch.tensor([[[1.0, 0.0, 1.0, -1.0], [0.0, 1.0, 1.0, -1.0]]])

@@ -12,9 +12,9 @@ if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined
 pytest.importorskip("triton", reason="Triton, which comes with torch for CUDA, is not installed")
 
-from anarchic.models import lstm_cuda, lstm_lanes  # noqa: E402
-from anarchic.models.lstm_lanes import Sizes  # noqa: E402
-from tests.models.test_lstm_lanes import lanes_of  # noqa: E402
+from anarchic.kernels import lstm_cuda, lstm_lanes  # noqa: E402
+from anarchic.kernels.lstm_lanes import Sizes  # noqa: E402
+from tests.kernels.test_lstm_lanes import lanes_of  # noqa: E402
 
 SMALL = Sizes(classes=16, embedding=8, hidden=20, layers=2)
 

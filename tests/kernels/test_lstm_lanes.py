@@ -8,8 +8,8 @@ from anarchic.errors import ConfigError
 
 torch = pytest.importorskip("torch")
 
+from anarchic.kernels.lstm_lanes import PAPER, Sizes, lane_gradients  # noqa: E402
 from anarchic.models.lstm import Lstm  # noqa: E402
-from anarchic.models.lstm_lanes import PAPER, Sizes, lane_gradients  # noqa: E402
 
 
 def by_autograd(params, tokens, y, sizes):

@@ -1,0 +1,1 @@
+"""Faster forms of what core, models and train do; each has a plain twin."""
