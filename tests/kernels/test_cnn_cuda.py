@@ -42,6 +42,7 @@ def test_gradients_are_those_of_autograd(channels: int, size: int, classes: int)
         assert away(got[:, where], want[:, where]) < 1e-5, name
 
 
+@pytest.mark.slow
 def test_bfloat16_gradients_are_near_those_of_autograd() -> None:
     params, x, y, want = case(3, 16, 10, lanes=1, batch=3)
     got = cnn_cuda.lane_gradients(params, x.bfloat16(), y, precision="bf16")

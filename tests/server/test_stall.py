@@ -20,6 +20,8 @@ from tests.chaos.talk import Line, Unreachable, push_head
 from tests.chaos.updates import encoded
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow  # every test starts a server
+
 STALLED, AT_WORK = 990, 10
 M, PAUSE_S = 4, 0.1
 VERSIONS = 30
@@ -189,7 +191,6 @@ def test_a_revoked_token_is_refused_within_two_seconds(tmp_path):
         assert line.push(encoded(LAYOUT, "bob", "1"), tokens["bob"]).status == 202
 
 
-@pytest.mark.slow
 def test_heads_that_never_end_are_hung_up_on_by_the_server_itself(tmp_path):
     init, store = write_model(tmp_path / "model.safetensors"), str(tmp_path / "run.db")
     words = ("--open-enrolment",)

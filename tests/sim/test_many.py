@@ -27,6 +27,7 @@ RUNS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["logistic", "mlp"])
 def test_each_run_is_as_it_would_be_alone(model: str) -> None:
     runs = {name: replace(run, model=model) for name, run in RUNS.items()}

@@ -82,6 +82,7 @@ def right(params):
     return (scores.argmax(axis=1) == data.y_test).mean()
 
 
+@pytest.mark.slow
 def test_the_sdk_speaks_the_real_protocol(real):
     with Worker(real.url, name="ann", spool=real.folder / "spool") as worker:
         first = worker.pull()

@@ -149,6 +149,7 @@ def test_what_is_kept_belongs_to_a_run(tmp_path):
     assert spool.kept("run-a") == {}
 
 
+@pytest.mark.slow
 def test_a_worker_killed_between_finishing_and_sending_sends_the_same_update(tmp_path, listening):
     scripted = listening.scripted
     scripted.faults = ["hang"]
