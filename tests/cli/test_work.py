@@ -69,6 +69,7 @@ def test_one_line_per_push_and_a_summary(process, here, listening):
     assert {path.name for path in spool.iterdir()} == {"lock"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["file", "variable"])
 def test_a_token_comes_by_file_or_variable_and_is_never_shown(
     process, here, listening, monkeypatch, by
@@ -85,6 +86,7 @@ def test_a_token_comes_by_file_or_variable_and_is_never_shown(
     assert "s3cret" not in out + err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_it_cleanly_with_the_update_spooled(process, here, listening, number):
     listening.scripted.faults = [503] * 100_000
@@ -98,6 +100,7 @@ def test_a_signal_stops_it_cleanly_with_the_update_spooled(process, here, listen
     assert len(list((here / "spool").glob("*.update"))) == 1
 
 
+@pytest.mark.slow
 def test_two_workers_on_one_spool_are_refused(process, here, listening):
     listening.scripted.faults = [503] * 100_000
     spool = ["--name", "ann", "--spool", here / "spool"]

@@ -134,8 +134,12 @@ class Sqlite:
             isolation_level=None,
             check_same_thread=False,
         )
-        for pragma in PRAGMAS:
-            _patiently(connection.execute, f"PRAGMA {pragma}")
+        try:
+            for pragma in PRAGMAS:
+                _patiently(connection.execute, f"PRAGMA {pragma}")
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def next_seqs(self, connection: Connection, count: int) -> Sequence[int]:
