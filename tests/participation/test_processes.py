@@ -29,7 +29,7 @@ HORIZON_S = 2000.0
 
 STEADY = Work(ConstantSteps(5), step_s=4.0)
 MIXED = Work(
-    UniformSteps(5),
+    UniformSteps(1, 10),
     step_s=4.0,
     speeds=SpeedClasses({"fast": (0.5, 0.5), "slow": (0.5, 4.0)}),
     time_distribution=ExponentialTime(),
@@ -48,7 +48,7 @@ PROCESSES = {
     "always working": ContinuousTime(Exponential(0.0), MIXED),
     "speed classes": ContinuousTime(Exponential(60.0), MIXED),
     "log-normal": ContinuousTime(
-        LogNormal(60.0, 1.0), Work(UniformSteps(3), 4.0, time_distribution=LogNormalTime(1))
+        LogNormal(60.0, 1.0), Work(UniformSteps(1, 6), 4.0, time_distribution=LogNormalTime(1))
     ),
     "diurnal": ContinuousTime(Diurnal(60.0, asleep=0.05), MIXED),
     "drop-outs": ContinuousTime(Exponential(60.0), MIXED, Dropout(lost_share=0.3, leave=0.01)),

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
 from anarchic import AfaCd, Experiment, LocalWork, Progress, Settings, simulate
 from anarchic.data import Quadratics
 from anarchic.participation import ConstantSteps, Sampler
@@ -26,6 +27,7 @@ RUNS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["logistic", "mlp"])
 def test_each_run_is_as_it_would_be_alone(model: str) -> None:
     runs = {name: replace(run, model=model) for name, run in RUNS.items()}

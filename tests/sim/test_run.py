@@ -242,7 +242,7 @@ def test_a_target_ends_the_run():
 
 
 def test_divergence_names_the_last_good_checkpoint(tmp_path):
-    table = Sampler(4, 2, UniformSteps(2)).timetable(0, 400)
+    table = Sampler(4, 2, UniformSteps(1, 4)).timetable(0, 400)
     task = QuadraticTask(random_quadratics(4, 3), start=np.ones(3))
     experiment = Experiment(task, AfaCd(2), table, LocalWork(lr=40.0))
     with pytest.raises(
@@ -263,7 +263,7 @@ def test_a_loss_that_is_not_finite_names_the_version_and_the_worker():
         def evaluate(self, params):
             return {"loss": 1.0 if not params.any() else float("nan")}
 
-    table = Sampler(4, 2, UniformSteps(2)).timetable(0, 4)
+    table = Sampler(4, 2, UniformSteps(1, 4)).timetable(0, 4)
     with pytest.raises(Diverged, match=r"Version 1, made by the update of worker '\d', has .*nan"):
         simulate(Experiment(Lost(), AfaCd(2), table, LocalWork(lr=0.1)))
 

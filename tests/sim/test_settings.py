@@ -172,7 +172,7 @@ def test_every_setting_of_participation_makes_another_timetable(
 def test_what_a_gpu_is_asked_for_reaches_the_task(monkeypatch):
     """Also where there is none."""
     asked = {"device": "cuda:1", "dtype": "float32", "precision": "bf16"}
-    asked |= {"graphs": False, "compiled": True, "augment": False}
+    asked |= {"graphs": False, "augment": False}
     met = {}
 
     class Met(Exception):

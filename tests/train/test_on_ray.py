@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
+
 from anarchic import Settings, build, simulate
 from anarchic.errors import ConfigError, RunError
 from anarchic.kernels.chunks import threads_in_use, use_threads

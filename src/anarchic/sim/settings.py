@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
@@ -23,7 +24,6 @@ from anarchic.data import Dataset, Parts, by_role, dirichlet, iid, labels, load
 from anarchic.data.catalogue import check_options
 from anarchic.errors import ConfigError, RunError
 from anarchic.kernels.chunks import use_threads
-from anarchic.models import make
 from anarchic.participation import (
     ConstantSteps,
     ConstantTime,
@@ -49,6 +49,7 @@ from anarchic.sim.experiment import Experiment, check_schedule
 from anarchic.train.batched import Batched
 from anarchic.train.loop import Loop
 from anarchic.train.task import Backend, LocalWork, Task
+from anarchic.train.tasks import make_task
 
 
 def _on_ray() -> Backend:
@@ -291,7 +292,7 @@ def make_table(settings: Settings, workers: int) -> Timetable:
     m = make_rule(settings, workers).m
     rng = np.random.default_rng(_seed(settings, "timetable"))
     c = settings.local_steps
-    steps: StepPolicy = UniformSteps(c) if settings.dynamic_steps else ConstantSteps(c)
+    steps: StepPolicy = UniformSteps(1, 2 * c) if settings.dynamic_steps else ConstantSteps(c)
     if settings.participation == "sampler":
         sampler = Sampler(
             workers,
@@ -356,28 +357,22 @@ def _local_rule(settings: Settings) -> LocalRule:
 
 
 def _task(settings: Settings, data: Dataset, parts: Parts, local_steps: int) -> Task:
-    try:
-        import torch
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"Model {settings.model!r} needs PyTorch: pip install 'anarchic[torch]'."
-        ) from error
-    from anarchic.train.torch_task import TorchTask
-
-    module = make(settings.model, data, seed=_seed(settings, "model"))
-    task = TorchTask(
-        module,
+    task = make_task(
+        settings.model,
         data,
         parts,
+        seed=_seed(settings, "model"),
         device=settings.device,
         dtype=settings.dtype,
         augment=settings.augment,
+        compiled=local_steps >= LONG if settings.compiled is None else settings.compiled,
         precision=settings.precision,
         graphs=settings.graphs,
-        compiled=local_steps >= LONG if settings.compiled is None else settings.compiled,
     )
     # In any case: the numbers hold for the process, and the last run may have changed them.
-    torch.set_num_threads(settings.threads or task.fitting_threads)
+    if "torch" in sys.modules:
+        fitting = getattr(task, "fitting_threads", 1)
+        sys.modules["torch"].set_num_threads(settings.threads or fitting)
     use_threads(settings.threads)
     return task
 
