@@ -44,10 +44,11 @@ def list_data(
 
 
 @app.command(
+    "partition",
     epilog=examples("anarchic data partition --labels-per-worker 2 --out partition.png"),
 )
 @takes("data", "data_dir", "data_options", "workers", "labels_per_worker", "dirichlet", "seed")
-def partition(
+def show_partition(
     given: Given,
     out: Annotated[
         Path | None,

@@ -1,4 +1,4 @@
-"""Recorded participation, of a server or of an earlier run, for the simulator."""
+"""Recorded participation for the simulator: who reported when, in a server or in an earlier run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from anarchic.sim.settings import Settings, build
 
 
 def read_trace(where: str) -> Timetable:
-    """The timetable in a run directory, in its file, or in the store of a server."""
+    """The timetable in a run directory, in a file of one, or in the store of a server."""
     path = Path(where)
     if path.is_dir():
         path = path / "timetable.safetensors"
@@ -33,7 +33,7 @@ def read_trace(where: str) -> Timetable:
 
 
 def driven(settings: Settings, table: Timetable, trace: str) -> Experiment:
-    """The experiment of ``settings`` with the participation of a trace."""
+    """The experiment of ``settings`` with the participation of a trace instead of its own."""
     taken: dict[str, Any] = {"workers": table.workers, "rounds": table.rounds, "m": table.m}
     if table.m == 1 and settings.rule == "fedasync":
         taken.pop("m")  # it has no such setting

@@ -37,7 +37,7 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None, **options: o
 
 
 def check_options(name: str, options: Mapping[str, object]) -> None:
-    """Refuse an unknown data set, and options that it does not have or of the wrong type."""
+    """Refuse a data set that nobody knows, and options that it does not have or cannot read."""
     if name not in DATASETS:
         raise ConfigError(
             f"There is no data set {name!r}.{did_you_mean(name, DATASETS)} Known: "
