@@ -31,7 +31,7 @@ from anarchic import Experiment, Settings, build
 from anarchic.core.types import Vector
 from anarchic.data import Dataset, iid
 from anarchic.models import make
-from anarchic.sim.engine import Walk
+from anarchic.sim.engine import Engine
 from anarchic.train.on_ray import OnRay
 from anarchic.train.task import Backend
 from anarchic.train.torch_task import TorchTask
@@ -88,10 +88,10 @@ def measure(record: Record, group: str, settings: Settings, backends: dict[str, 
             for name, (threads, backend) in contestants.items():
                 torch.set_num_threads(threads)
                 start = time.perf_counter()
-                ends[name] = walk(replace(plain, backend=backend))
+                ends[name] = train(replace(plain, backend=backend))
                 rates[name].append(steps / (time.perf_counter() - start))
             start = time.perf_counter()
-            list(pool.map(walk_apart, [group] * 2))
+            list(pool.map(train_apart, [group] * 2))
             rates[APART].append(2 * steps / (time.perf_counter() - start))
     medians = {
         name: record.measure(name, found[1:], unit="local steps/s", group=group)
@@ -121,18 +121,18 @@ def prepared(settings: Settings) -> Experiment:
     return replace(small, task=task)
 
 
-def walk(experiment: Experiment) -> Vector:
-    walking = Walk(experiment)
-    while walking.version < experiment.timetable.rounds:
-        walking.next_version()
-    params: Vector = walking.state.params
+def train(experiment: Experiment) -> Vector:
+    engine = Engine(experiment)
+    while engine.version < experiment.timetable.rounds:
+        engine.next_version()
+    params: Vector = engine.state.params
     return params
 
 
-def walk_apart(group: str) -> None:
+def train_apart(group: str) -> None:
     """In a process of its own, with one thread."""
     torch.set_num_threads(1)
-    walk(_kept(group))
+    train(_kept(group))
 
 
 @cache

@@ -13,7 +13,7 @@ from anarchic.core.types import Vector
 from anarchic.data import Dataset
 from anarchic.models import make
 from anarchic.participation import ConstantSteps, Sampler
-from anarchic.sim.engine import Walk
+from anarchic.sim.engine import Engine
 from anarchic.sim.run import software
 from anarchic.train.torch_task import TorchTask
 from benchmarks.peers.torch_work import import_lazily
@@ -26,7 +26,7 @@ def main() -> None:
     import_lazily()
     clock = Clock()
     task = task_of(workload, dealt, compiled=loops == "compiled")
-    found = task.layout.split(walk(workload, task, clock))
+    found = task.layout.split(train(workload, task, clock))
     report(into, clock, found, local_steps=workload.local_steps, versions=software())
 
 
@@ -41,11 +41,11 @@ def task_of(workload: Workload, dealt: Held, *, compiled: bool) -> TorchTask:
     return task
 
 
-def walk(workload: Workload, task: TorchTask, clock: Clock) -> Vector:
+def train(workload: Workload, task: TorchTask, clock: Clock) -> Vector:
     """All rounds; the timetable is timed too, for others draw their workers as they go."""
     clock.mark()
     sampler = Sampler(workload.workers, workload.m, ConstantSteps(workload.steps))
-    walking = Walk(
+    engine = Engine(
         Experiment(
             task=task,
             rule=AfaCd(workload.m, server_lr=workload.steps),
@@ -53,10 +53,10 @@ def walk(workload: Workload, task: TorchTask, clock: Clock) -> Vector:
             work=LocalWork(lr=workload.lr, batch=workload.batch),
         )
     )
-    while walking.version < workload.rounds:
-        walking.next_version()
+    while engine.version < workload.rounds:
+        engine.next_version()
         clock.mark()
-    return walking.state.params
+    return engine.state.params
 
 
 if __name__ == "__main__":

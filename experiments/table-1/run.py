@@ -7,10 +7,11 @@ from statistics import fmean
 import numpy as np
 
 from anarchic.core.wrappers import Reweighted
-from anarchic.sim.engine import Walk
-from anarchic.sim.settings import Settings, build, dealt
+from anarchic.sim.engine import Engine
+from anarchic.sim.settings import Settings, build, partition
 from anarchic.study import Cell, Claim, Findings, Job, Line, Study, main
 from anarchic.study.tables import fixed, markdown
+from anarchic.train.compute import computing
 
 # Yang, Zhang, Khanduri, Liu, "Anarchic Federated Learning", ICML 2022, arXiv:2108.09875, table
 # "Test Accuracy" of AFA-CD. p labels a worker, m of M workers a round, K local steps; then the four
@@ -282,11 +283,12 @@ class Lengths(Reweighted):
 
 def measure_norms(job: Job) -> dict:
     """How long updates are in the last rounds of a short run."""
-    experiment = build(job.settings_of(job.cell.settings))
+    experiment = build(job.settings_of(job.cell.settings), job.compute)
     rule = Lengths(experiment.rule)
-    walk = Walk(replace(experiment, rule=rule))
-    while walk.version < experiment.timetable.rounds:
-        walk.next_version()
+    engine = Engine(replace(experiment, rule=rule))
+    with computing(experiment.task, experiment.threads):
+        while engine.version < experiment.timetable.rounds:
+            engine.next_version()
     late = np.array(rule.seen[-LAST * rule.m :])
     names = ("least", "quartile", "median", "upper_quartile", "most")
     return dict(zip(names, np.quantile(late, (0, 0.25, 0.5, 0.75, 1)), strict=True))
@@ -310,7 +312,7 @@ def data_cells() -> list[Cell]:
 
 def measure_data(job: Job) -> dict:
     """How many samples there are, and how many a worker has to train with."""
-    data, parts = dealt(job.settings_of(job.cell.settings))
+    data, parts = partition(job.settings_of(job.cell.settings))
     return {"classes": data.classes, **samples(len(data.y_train), len(data.y_test), parts)}
 
 

@@ -54,9 +54,9 @@ def holdings(
 ) -> None:
     """Show who holds how much of which class, as `anarchic simulate` would deal it."""
     from anarchic.report.holdings import holdings_table, plot_holdings
-    from anarchic.sim.settings import dealt
+    from anarchic.sim.settings import partition
 
-    data, parts = dealt(settings_from(given))
+    data, parts = partition(settings_from(given))
     table = holdings_table(parts, data.y_train, data.classes)
     held, classes = table.sum(axis=1), (table > 0).sum(axis=1)
     print_facts(

@@ -11,6 +11,7 @@ from anarchic.errors import ConfigError, RunError
 from anarchic.participation.timetable import Timetable
 from anarchic.sim.experiment import Experiment
 from anarchic.sim.settings import Settings, build
+from anarchic.train.compute import Compute
 
 
 def read_trace(where: str) -> Timetable:
@@ -32,7 +33,7 @@ def read_trace(where: str) -> Timetable:
         store.close()
 
 
-def driven(settings: Settings, table: Timetable, trace: str) -> Experiment:
+def driven(settings: Settings, compute: Compute, table: Timetable, trace: str) -> Experiment:
     """The experiment of ``settings`` with the participation of a trace instead of its own."""
     taken: dict[str, Any] = {"workers": table.workers, "rounds": table.rounds, "m": table.m}
     if table.m == 1 and settings.rule == "fedasync":
@@ -41,6 +42,6 @@ def driven(settings: Settings, table: Timetable, trace: str) -> Experiment:
         given = getattr(settings, name)
         if given not in (value, getattr(Settings, name)):
             raise ConfigError(f"The trace has {name}={value}, not {given}: leave the option out.")
-    experiment = build(replace(settings, **taken))
+    experiment = build(replace(settings, **taken), compute)
     about = {**experiment.about, "trace": trace}
     return replace(experiment, timetable=table.cut(table.rounds), about=about)

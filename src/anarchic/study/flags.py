@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from anarchic.core.validation import one_of
 from anarchic.errors import AnarchicError, ConfigError
-from anarchic.sim.settings import one_of
 from anarchic.study.find import is_installed
 from anarchic.study.study import Study
 

@@ -17,7 +17,7 @@ from anarchic.errors import ConfigError, RunError
 from anarchic.participation.timetable import Timetable
 from anarchic.sim.experiment import Experiment
 from anarchic.sim.record import RunDirectory
-from anarchic.sim.settings import Settings, build, dealt
+from anarchic.sim.settings import Settings, build, partition
 from anarchic.theory.balance import Balance, balance_of
 from anarchic.theory.estimate import estimate_constants
 from anarchic.theory.numbers import Arrivals, Memory, Problem, Rates
@@ -25,6 +25,7 @@ from anarchic.theory.observed import Steps, arrivals_of, memory_of, steps_of
 from anarchic.theory.start import model_at, training_loss
 from anarchic.theory.verdict import Verdict, judge_general, judge_memory, judge_uniform
 from anarchic.theory.warnings import about_arrivals, about_verdicts, uncovered
+from anarchic.train.compute import Compute
 
 PROBLEM = tuple(field.name for field in fields(Problem))
 RATES = tuple(field.name for field in fields(Rates))
@@ -113,20 +114,20 @@ def judge_run(
 ) -> Report:
     """The theorems that cover a recorded run, wherever it was computed.
 
-    Its data are loaded and dealt again, on the CPU; its constants are estimated at ``points``
+    Its data are loaded and partitioned again, on the CPU; its constants are estimated at ``points``
     points on the line from its first model to its last, or at the first alone where it has not
     finished. f is the mean of the workers' training losses.
     """
     if points < 1:
         raise ConfigError(f"The constants are estimated at points, at least one, got {points}.")
     record = RunDirectory(Path(path))
-    settings = _at_hand(record)
-    experiment = replace(build(settings), timetable=_so_far(record))
+    settings, compute = _at_hand(record)
+    experiment = replace(build(settings, compute), timetable=_so_far(record))
     first = experiment.task.init()
     last = record.model(experiment.task.layout) if record.finished else first
     shares = np.linspace(0, 1, points if record.finished else 1)
     line = [(first + share * (last - first)).astype(first.dtype) for share in shares]
-    loss = partial(training_loss, experiment.task, *dealt(settings))
+    loss = partial(training_loss, experiment.task, *partition(settings))
     report = judge_experiment(experiment, line, known=known, repeats=repeats, loss=loss)
     if record.finished:
         return report
@@ -150,14 +151,15 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and not isfinite(value) else value
 
 
-def _at_hand(record: RunDirectory) -> Settings:
-    """The run's settings, less what only the machine that computed it need have.
+def _at_hand(record: RunDirectory) -> tuple[Settings, Compute]:
+    """The run's settings, and how to compute it on any machine.
 
     A low precision would also be lost in the differences of gradients that curvature is made of.
     """
     found = {name: value for name, value in record.settings().items() if name != "trace"}
-    settings = Settings.from_record(found)
-    return replace(settings, device="cpu", precision="ieee", graphs=None, backend="batched")
+    compute = Compute.from_record(found)
+    here = replace(compute, device="cpu", precision="ieee", graphs=None, backend="batched")
+    return Settings.from_record(found), here
 
 
 def _so_far(record: RunDirectory) -> Timetable:

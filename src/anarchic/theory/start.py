@@ -10,8 +10,9 @@ import numpy as np
 from anarchic.core.arrays import on_host
 from anarchic.core.types import Vector
 from anarchic.data import Dataset, Parts
-from anarchic.sim.engine import Walk
+from anarchic.sim.engine import Engine
 from anarchic.sim.experiment import Experiment
+from anarchic.train.compute import computing
 from anarchic.train.task import Task
 
 
@@ -21,10 +22,11 @@ def model_at(experiment: Experiment, version: int) -> Vector:
     Theorem 4 begins where every worker has a row. If all are about equally likely that takes some
     K ln M gradients a worker, less than estimates take.
     """
-    walk = Walk(experiment)
-    while walk.version < version:
-        walk.next_version()
-    return on_host(walk.state.params)
+    engine = Engine(experiment)
+    with computing(experiment.task, experiment.threads):
+        while engine.version < version:
+            engine.next_version()
+    return on_host(engine.state.params)
 
 
 def training_loss(task: Task, data: Dataset, parts: Parts, params: Vector) -> float:

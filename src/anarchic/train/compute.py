@@ -1,0 +1,148 @@
+"""How a run is computed: where, how exactly and on how many threads. What it learns is not here."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any, Literal, get_type_hints
+
+from anarchic.core.validation import check_kind, one_of
+from anarchic.errors import ConfigError, RunError
+from anarchic.kernels.chunks import threads_in_use, use_threads
+from anarchic.train.batched import Batched
+from anarchic.train.loop import Loop
+from anarchic.train.task import Backend, Task
+
+Precision = Literal["ieee", "tf32", "bf16"]
+
+
+def _on_ray() -> Backend:
+    from anarchic.train.on_ray import shared
+
+    return shared()
+
+
+BACKENDS: dict[str, Callable[[], Backend]] = {"loop": Loop, "batched": Batched, "ray": _on_ray}
+PRECISIONS = ("ieee", "tf32", "bf16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compute:
+    """How a run is computed; None leaves the choice to the task.
+
+    ``device`` is ``cpu``, ``cuda`` or ``cuda:N``. ``precision`` is that of matrix products on a
+    GPU. ``threads`` train and fold updates. ``graphs`` lets a GPU replay its local steps from a
+    recording. ``compiled`` uses loops compiled by Numba, where there are any (None: in a long run).
+    ``lookahead`` is how many updates ahead may be computed with those that are due.
+    """
+
+    device: str = "cpu"
+    precision: Precision = "ieee"
+    threads: int | None = None
+    backend: str = "batched"
+    graphs: bool | None = None
+    compiled: bool | None = None
+    lookahead: int = 16
+
+    def __post_init__(self) -> None:
+        for name, hint in _hints().items():
+            check_kind(name, getattr(self, name), hint)
+        if self.threads is not None and self.threads < 1:
+            raise ConfigError(f"threads must be at least 1, got {self.threads}.")
+        one_of("backend", self.backend, BACKENDS)
+        one_of("precision", self.precision, PRECISIONS)
+        if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
+            raise ConfigError(f"There is no device {self.device!r}; there are cpu, cuda, cuda:N.")
+        if self.precision != "ieee" and self.device == "cpu":
+            raise ConfigError(
+                f"precision={self.precision!r} is for a GPU, got device={self.device!r}: leave it "
+                "out, or set device=cuda."
+            )
+        if self.graphs and self.device == "cpu":
+            raise ConfigError("graphs are recorded on a GPU: leave it out, or set device=cuda.")
+        check_lookahead(self.lookahead)
+
+    @staticmethod
+    def from_record(record: Mapping[str, Any]) -> Compute:
+        """That of a recorded run, from its settings as ``RunDirectory.settings`` reads them."""
+        values = record.get("compute", {})
+        if strange := sorted(values.keys() - {f.name for f in fields(Compute)}):
+            raise RunError(
+                f"The run was not computed by this version ({', '.join(strange)}): resume it with "
+                "the program that started it."
+            )
+        return Compute(**values)
+
+
+@cache
+def _hints() -> dict[str, Any]:
+    return get_type_hints(Compute)
+
+
+def check_lookahead(lookahead: int) -> None:
+    """Refuse a number of updates ahead with which nothing could be computed."""
+    if lookahead < 1:
+        raise ConfigError(f"lookahead must be at least 1 update, got {lookahead}.")
+
+
+@contextmanager
+def computing(task: Task, threads: int | None) -> Iterator[None]:
+    """Set the process up to compute a task; at the end all switches are as they were before.
+
+    ``threads`` is for torch and for folds; None leaves both as they are, but a task may ask for
+    fewer of torch's (``fitting_threads``).
+    """
+    for_torch = threads or getattr(task, "fitting_threads", None)
+    device = getattr(task, "device", None)
+    with ExitStack() as switches:
+        if threads is not None:
+            switches.enter_context(fold_threads(threads))
+        if for_torch is not None:
+            switches.enter_context(torch_threads(for_torch))
+        if device is not None and device.type != "cpu":
+            switches.enter_context(matmul_precision(getattr(task, "precision", "ieee")))
+        yield
+
+
+@contextmanager
+def fold_threads(threads: int) -> Iterator[None]:
+    """Let folds of large models and compiled loops use this many threads."""
+    before = threads_in_use()
+    use_threads(threads)
+    try:
+        yield
+    finally:
+        use_threads(before)
+
+
+@contextmanager
+def torch_threads(threads: int) -> Iterator[None]:
+    """Let torch use this many threads, if it is loaded."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def matmul_precision(precision: Precision) -> Iterator[None]:
+    """Let a GPU multiply matrices with this precision: TF32 is off for ``ieee`` alone."""
+    import torch
+
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32
+    matmul.allow_tf32 = cudnn.allow_tf32 = precision != "ieee"
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = before
