@@ -25,7 +25,6 @@ from pathlib import Path
 
 import numpy as np
 import ray
-import torch
 
 from anarchic import Experiment, Settings, build
 from anarchic.core.types import Vector
@@ -86,9 +85,8 @@ def measure(record: Record, group: str, settings: Settings, backends: dict[str, 
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         for _ in range(REPEATS + 1):  # the first starts actors and processes and does not count
             for name, (threads, backend) in contestants.items():
-                torch.set_num_threads(threads)
                 start = time.perf_counter()
-                ends[name] = train(replace(plain, backend=backend))
+                ends[name] = train(replace(plain, backend=backend, threads=threads))
                 rates[name].append(steps / (time.perf_counter() - start))
             start = time.perf_counter()
             list(pool.map(train_apart, [group] * 2))
@@ -123,16 +121,16 @@ def prepared(settings: Settings) -> Experiment:
 
 def train(experiment: Experiment) -> Vector:
     engine = Engine(experiment)
-    while engine.version < experiment.timetable.rounds:
-        engine.next_version()
+    with experiment.computing():
+        while engine.version < experiment.timetable.rounds:
+            engine.next_version()
     params: Vector = engine.state.params
     return params
 
 
 def train_apart(group: str) -> None:
     """In a process of its own, with one thread."""
-    torch.set_num_threads(1)
-    train(_kept(group))
+    train(replace(_kept(group), threads=1))
 
 
 @cache

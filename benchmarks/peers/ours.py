@@ -36,26 +36,24 @@ def task_of(workload: Workload, dealt: Held, *, compiled: bool) -> TorchTask:
     module = make(workload.model, data)
     module.load_state_dict({name: torch.from_numpy(value) for name, value in dealt.start.items()})
     parts = np.split(np.arange(len(dealt.y)), dealt.ends[:-1])
-    task = TorchTask(module, data, parts, compiled=compiled)
-    torch.set_num_threads(task.fitting_threads)
-    return task
+    return TorchTask(module, data, parts, compiled=compiled)
 
 
 def train(workload: Workload, task: TorchTask, clock: Clock) -> Vector:
     """All rounds; the timetable is timed too, for others draw their workers as they go."""
     clock.mark()
     sampler = Sampler(workload.workers, workload.m, ConstantSteps(workload.steps))
-    engine = Engine(
-        Experiment(
-            task=task,
-            rule=AfaCd(workload.m, server_lr=workload.steps),
-            timetable=sampler.timetable(0, workload.rounds),
-            work=LocalWork(lr=workload.lr, batch=workload.batch),
-        )
+    experiment = Experiment(
+        task=task,
+        rule=AfaCd(workload.m, server_lr=workload.steps),
+        timetable=sampler.timetable(0, workload.rounds),
+        work=LocalWork(lr=workload.lr, batch=workload.batch),
     )
-    while engine.version < workload.rounds:
-        engine.next_version()
-        clock.mark()
+    engine = Engine(experiment)
+    with experiment.computing():
+        while engine.version < workload.rounds:
+            engine.next_version()
+            clock.mark()
     return engine.state.params
 
 

@@ -11,7 +11,6 @@ from anarchic.sim.engine import Engine
 from anarchic.sim.settings import Settings, build, partition
 from anarchic.study import Cell, Claim, Findings, Job, Line, Study, main
 from anarchic.study.tables import fixed, markdown
-from anarchic.train.compute import computing
 
 # Yang, Zhang, Khanduri, Liu, "Anarchic Federated Learning", ICML 2022, arXiv:2108.09875, table
 # "Test Accuracy" of AFA-CD. p labels a worker, m of M workers a round, K local steps; then the four
@@ -286,7 +285,7 @@ def measure_norms(job: Job) -> dict:
     experiment = build(job.settings_of(job.cell.settings), job.compute)
     rule = Lengths(experiment.rule)
     engine = Engine(replace(experiment, rule=rule))
-    with computing(experiment.task, experiment.threads):
+    with experiment.computing():
         while engine.version < experiment.timetable.rounds:
             engine.next_version()
     late = np.array(rule.seen[-LAST * rule.m :])

@@ -14,7 +14,6 @@ from anarchic.sim.settings import build, partition
 from anarchic.study import Cell, Claim, Findings, Job, Line, Study, main, sibling
 from anarchic.study.results import read_cell
 from anarchic.study.tables import fixed
-from anarchic.train.compute import computing
 
 # Yang, Zhang, Khanduri, Liu, "Anarchic Federated Learning", ICML 2022, arXiv:2108.09875, table
 # "Test Accuracy of FedProx and SCAFFOLD". p labels a worker, m of M workers a round, K local steps;
@@ -210,7 +209,7 @@ def measure_controls(job: Job) -> dict:
     """How many rounds a run lives, and how long the controls are that its visits bring home."""
     experiment = build(job.settings_of(job.cell.settings), job.compute)
     engine, found = Engine(experiment), []
-    with computing(experiment.task, experiment.threads):
+    with experiment.computing():
         while engine.version < experiment.timetable.rounds:
             lanes = engine.wanted()
             if lanes is not None:

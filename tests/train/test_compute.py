@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from anarchic import AfaCd, Compute, Experiment, LocalWork, Settings, simulate, simulate_many
 from anarchic.data import random_quadratics
 from anarchic.errors import ConfigError, Diverged, RunError
-from anarchic.kernels.chunks import threads_in_use
+from anarchic.kernels import loops
+from anarchic.kernels.chunks import CHUNK, threads_in_use
 from anarchic.participation import ConstantSteps, Sampler
+from anarchic.train.compute import computing
 from anarchic.train.quadratic import QuadraticTask
 
 torch = pytest.importorskip("torch")
@@ -50,7 +53,7 @@ def switches():
 
 @pytest.fixture
 def before():
-    """What the process had; more threads than anything here asks for would go unnoticed."""
+    """What the process has, to be found again."""
     return switches()
 
 
@@ -96,6 +99,16 @@ def test_runs_with_threads_of_their_own_are_not_one_group(before):
     simulate_many(runs, watch=watch)
     assert seen == {f"{threads}": threads for threads in (most + 1, most + 2)}
     assert switches() == before
+
+
+def test_short_vectors_are_folded_by_compiled_loops_only_while_a_long_run_lasts():
+    vector, task = np.zeros(CHUNK + 1), quadratic().task
+    before = loops.suit(vector)
+    with computing(task, None, folded=loops.MANY - 1):
+        assert loops.suit(vector) == before
+    with computing(task, None, folded=loops.MANY):
+        assert loops.suit(vector) == loops.CAN_COMPILE
+    assert loops.suit(vector) == before
 
 
 class OnDevice(QuadraticTask):

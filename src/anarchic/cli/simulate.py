@@ -105,10 +105,11 @@ def _traced(
     settings: Settings, compute: Compute, trace: str, record: RunDirectory | None
 ) -> Experiment:
     """A run with recorded participation; one that is resumed has it in its own directory."""
-    from anarchic.cli.trace import driven, read_trace
+    from anarchic.cli.trace import read_trace
+    from anarchic.sim.trace import build_traced
 
     table = record.timetable() if record else read_trace(trace)
-    return driven(settings, compute, table, trace)
+    return build_traced(settings, table, name=trace, compute=compute)
 
 
 @contextmanager

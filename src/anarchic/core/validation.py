@@ -38,8 +38,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
-def one_of(what: str, name: str, known: Collection[str]) -> None:
-    """Refuse a name that is not known."""
+def check_choice(what: str, name: str, known: Collection[str]) -> None:
+    """Refuse a name that nobody knows."""
     if name not in known:
         close = did_you_mean(name, known)
         others = f".{close} There are" if close else "; there are"

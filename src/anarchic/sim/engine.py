@@ -18,7 +18,6 @@ from anarchic.core.arrays import copied, like_that, on_host, readable, stack, ze
 from anarchic.core.saving import Arrays, Numbers, pack, unpack
 from anarchic.core.types import Integers, Matrix, Snapshot, Updates, Vector
 from anarchic.errors import Diverged, NotFinite
-from anarchic.kernels import loops
 from anarchic.participation.timetable import Timetable
 from anarchic.sim.experiment import Experiment
 from anarchic.train.task import Computed, Lanes
@@ -35,9 +34,7 @@ class Engine:
         table, works = experiment.timetable, experiment.works
         self._works, self._evaluated = works, experiment.evaluated
         self.experiment = experiment
-        first = experiment.task.to_storage(experiment.task.init())
-        loops.expect(len(table) * len(first))
-        self.state = experiment.rule.init(first)
+        self.state = experiment.rule.init(experiment.task.to_storage(experiment.task.init()))
         self.row = 0  # the next update to be folded
         self.local_steps = 0  # of all that were
         self._names = [str(worker) for worker in range(table.workers)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,7 @@ from anarchic.core.rule import Rule
 from anarchic.errors import ConfigError
 from anarchic.participation.timetable import Timetable
 from anarchic.train.batched import Batched
-from anarchic.train.compute import check_lookahead
+from anarchic.train.compute import check_lookahead, computing
 from anarchic.train.task import Backend, LocalWork, Task
 
 
@@ -91,6 +92,15 @@ class Experiment:
         rounds = self.timetable.rounds
         every = self.eval_every or max(1, rounds // 50)
         return frozenset([*range(0, rounds, every), *range(max(0, rounds - 9), rounds + 1)])
+
+    @property
+    def folded(self) -> int:
+        """How many numbers its updates have in all."""
+        return len(self.timetable) * self.task.layout.dim
+
+    def computing(self) -> AbstractContextManager[None]:
+        """Set the process up to compute it, for as long as the context is open."""
+        return computing(self.task, self.threads, self.folded)
 
     def fingerprint(self) -> str:
         """Equal for experiments whose runs are equal to the last byte (on the same machine)."""

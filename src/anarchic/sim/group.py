@@ -28,12 +28,13 @@ class RunGroup:
         tasks = [experiment.task for experiment in experiments]
         self._task: Task = tasks[0].joined(tasks[1:]) if len(tasks) > 1 else tasks[0]
         self._backend, self._threads = experiments[0].backend, experiments[0].threads
+        self._folded = max(experiment.folded for experiment in experiments)
         workers = [len(task.samples) for task in tasks]
         self._first = dict(zip(runs, np.cumsum([0, *workers[:-1]]).tolist(), strict=True))
 
     def train(self, deadline: float | None = None) -> dict[str, Run]:
         """Go on until all runs have ended, or until the deadline; returns those that have ended."""
-        with computing(self._task, self._threads):
+        with computing(self._task, self._threads, self._folded):
             return self._rounds(deadline)
 
     def _rounds(self, deadline: float | None) -> dict[str, Run]:

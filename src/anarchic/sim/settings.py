@@ -16,7 +16,7 @@ from anarchic.core.local import LOCAL_RULES, LocalRule
 from anarchic.core.rule import Rule
 from anarchic.core.rules import RULES
 from anarchic.core.steps import STEPS, Step
-from anarchic.core.validation import check_kind, one_of
+from anarchic.core.validation import check_choice, check_kind
 from anarchic.core.wrappers import Clip, SharedVectors, StalenessDiscount
 from anarchic.data import Dataset, Parts, by_role, dirichlet, iid, labels, load
 from anarchic.data.catalogue import check_options
@@ -124,12 +124,12 @@ class Settings:
             raise ConfigError(f"A run needs at least one round, got rounds={self.rounds}.")
         if self.seed < 0:
             raise ConfigError(f"The seed must not be negative, got {self.seed}.")
-        one_of("rule", self.rule, RULES)
-        one_of("local rule", self.local_rule, LOCAL_RULES)
-        one_of("server optimiser", self.server_opt or "sgd", STEPS)
-        one_of("participation", self.participation, PARTICIPATIONS)
-        one_of("time distribution", self.time_distribution, TIME_DISTRIBUTIONS)
-        one_of("dtype", self.dtype, ("float32", "float64"))
+        check_choice("rule", self.rule, RULES)
+        check_choice("local rule", self.local_rule, LOCAL_RULES)
+        check_choice("server optimiser", self.server_opt or "sgd", STEPS)
+        check_choice("participation", self.participation, PARTICIPATIONS)
+        check_choice("time distribution", self.time_distribution, TIME_DISTRIBUTIONS)
+        check_choice("dtype", self.dtype, ("float32", "float64"))
         check_schedule(self.eval_every, self.target_accuracy)
         check_options(self.data, self.data_options)
         if not 0 <= self.slow_share <= 1:

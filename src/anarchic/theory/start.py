@@ -12,7 +12,6 @@ from anarchic.core.types import Vector
 from anarchic.data import Dataset, Parts
 from anarchic.sim.engine import Engine
 from anarchic.sim.experiment import Experiment
-from anarchic.train.compute import computing
 from anarchic.train.task import Task
 
 
@@ -23,7 +22,7 @@ def model_at(experiment: Experiment, version: int) -> Vector:
     K ln M gradients a worker, less than estimates take.
     """
     engine = Engine(experiment)
-    with computing(experiment.task, experiment.threads):
+    with experiment.computing():
         while engine.version < version:
             engine.next_version()
     return on_host(engine.state.params)

@@ -10,8 +10,9 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, Literal, get_type_hints
 
-from anarchic.core.validation import check_kind, one_of
+from anarchic.core.validation import check_choice, check_kind
 from anarchic.errors import ConfigError, RunError
+from anarchic.kernels import loops
 from anarchic.kernels.chunks import threads_in_use, use_threads
 from anarchic.train.batched import Batched
 from anarchic.train.loop import Loop
@@ -53,8 +54,8 @@ class Compute:
             check_kind(name, getattr(self, name), hint)
         if self.threads is not None and self.threads < 1:
             raise ConfigError(f"threads must be at least 1, got {self.threads}.")
-        one_of("backend", self.backend, BACKENDS)
-        one_of("precision", self.precision, PRECISIONS)
+        check_choice("backend", self.backend, BACKENDS)
+        check_choice("precision", self.precision, PRECISIONS)
         if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
             raise ConfigError(f"There is no device {self.device!r}; there are cpu, cuda, cuda:N.")
         if self.precision != "ieee" and self.device == "cpu":
@@ -90,15 +91,16 @@ def check_lookahead(lookahead: int) -> None:
 
 
 @contextmanager
-def computing(task: Task, threads: int | None) -> Iterator[None]:
+def computing(task: Task, threads: int | None, folded: int = 0) -> Iterator[None]:
     """Set the process up to compute a task; at the end all switches are as they were before.
 
     ``threads`` is for torch and for folds; None leaves both as they are, but a task may ask for
-    fewer of torch's (``fitting_threads``).
+    fewer of torch's (``fitting_threads``). ``folded`` is how many numbers will be folded.
     """
     for_torch = threads or getattr(task, "fitting_threads", None)
     device = getattr(task, "device", None)
     with ExitStack() as switches:
+        switches.enter_context(expected_folds(folded))
         if threads is not None:
             switches.enter_context(fold_threads(threads))
         if for_torch is not None:
@@ -106,6 +108,17 @@ def computing(task: Task, threads: int | None) -> Iterator[None]:
         if device is not None and device.type != "cpu":
             switches.enter_context(matmul_precision(getattr(task, "precision", "ieee")))
         yield
+
+
+@contextmanager
+def expected_folds(numbers: int) -> Iterator[None]:
+    """Use compiled loops on shorter vectors too, if this many numbers are worth loading Numba."""
+    before = loops._at_least
+    loops.expect(numbers)
+    try:
+        yield
+    finally:
+        loops._at_least = before
 
 
 @contextmanager
