@@ -54,7 +54,7 @@ def test_each_run_is_as_it_would_be_alone(model: str) -> None:
             assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
 
 
-def test_runs_that_differ_stay_apart() -> None:
+def test_runs_with_other_settings_end_with_other_models() -> None:
     """The comparison above is not one of equal runs."""
     found = simulate_many(RUNS)
     finals = {name: run.params for name, run in found.items() if len(run.params) == 650}
@@ -87,7 +87,7 @@ def test_a_run_that_diverges_does_not_end_the_others() -> None:
     np.testing.assert_array_equal(found["tame"].params, simulate(tame).params)
 
 
-def test_it_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+def test_runs_stopped_by_time_go_on_from_there(tmp_path: Path) -> None:
     whole = simulate_many(RUNS)
     assert simulate_many(RUNS, out=tmp_path, stop_after_s=0.0) == {}
     assert all((tmp_path / name / "checkpoint.safetensors").exists() for name in RUNS)
@@ -103,7 +103,7 @@ class Cut(Exception):
 
 
 @pytest.mark.parametrize(("error", "first"), [(Cut, 3), (KeyboardInterrupt, 4)])
-def test_it_goes_on_from_its_last_checkpoint(
+def test_runs_go_on_from_their_last_checkpoint(
     tmp_path: Path, error: type[BaseException], first: int
 ) -> None:
     """An interrupt between rounds writes one."""

@@ -21,7 +21,7 @@ pytest.importorskip("torch")
 SMALL = Settings(rounds=30, max_staleness=4, dynamic_steps=True, labels_per_worker=2, batch=16)
 
 
-def test_a_run_learns_and_says_how_much():
+def test_a_run_learns_and_its_summary_matches_its_metrics():
     run = simulate(SMALL)
     assert run.accuracy == run.metrics[-1]["accuracy"] > 0.75
     assert run.summary["rounds"] == 30

@@ -260,7 +260,7 @@ def test_parts_have_independent_seeds():
     assert np.array_equal(one.task.samples, two.task.samples)
 
 
-def test_fedasync_remembers_every_version_that_somebody_starts_from():
+def test_fedasync_remembers_every_version_that_an_update_starts_from():
     # With 200 workers updates are far later than the hundred versions of FedAsync's default.
     late = Settings(rule="fedasync", participation="exponential", workers=200, rounds=400)
     experiment = build(late)

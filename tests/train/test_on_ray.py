@@ -141,11 +141,11 @@ def test_workers_may_differ_and_a_call_may_have_few_lanes(backend):
         LocalWork(rule, 0.05, batch) for rule, batch in zip(rules, (4, 4, 8, 4, 2), strict=True)
     ]
     task = make_task("quadratic")
-    backend._most = 1
+    backend.lanes_per_call = 1
     try:
         assert difference(walked(task, work, 5, backend), walked(task, work, 5, Batched())) < 1e-12
     finally:
-        backend._most = None
+        backend.lanes_per_call = None
 
 
 @pytest.mark.slow

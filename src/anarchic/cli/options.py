@@ -50,7 +50,7 @@ _RUN, _COMPUTE = "Run", "Compute"
 OPTIONS: Mapping[str, Option] = {
     "data": _one_of(_DATA, "The data set", DATASETS),
     "data_dir": Option(
-        _DATA, "Where data files are looked for first.", "DIR", "ANARCHIC_DATA, then the cache"
+        _DATA, "Directory to search first for data files.", "DIR", "ANARCHIC_DATA, then the cache"
     ),
     "data_options": Option(
         _DATA,
@@ -165,7 +165,10 @@ OPTIONS: Mapping[str, Option] = {
         "about 50 in all",
     ),
     "target_accuracy": Option(
-        _RUN, "End the run once this share of test samples is right.", None, "run all rounds"
+        _RUN,
+        "End the run when this share of test samples is classified correctly.",
+        None,
+        "run all rounds",
     ),
     "device": _one_of(_COMPUTE, "Where training is computed", ("cpu", "cuda")),
     "precision": _one_of(_COMPUTE, "How cuda multiplies matrices", PRECISIONS),
@@ -177,11 +180,11 @@ OPTIONS: Mapping[str, Option] = {
     ),
     "backend": _one_of(
         _COMPUTE,
-        "One visit at a time, all visits that can be computed, or these on a Ray cluster",
+        "Compute one visit at a time, many together, or many on a Ray cluster",
         BACKENDS,
     ),
     "graphs": Option(
-        _COMPUTE, "Let cuda replay local steps from a recording.", stands_for="it does, on cuda"
+        _COMPUTE, "Let cuda replay local steps from a recording.", stands_for="on, with cuda"
     ),
     "compiled": Option(
         _COMPUTE, "Use loops compiled by Numba, if there are any.", stands_for="in a long run"

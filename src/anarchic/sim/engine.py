@@ -22,7 +22,7 @@ from anarchic.participation.timetable import Timetable
 from anarchic.sim.experiment import Experiment
 from anarchic.train.task import Computed, Lanes
 
-LOOK_EVERY = 16  # versions: a GPU stands still while the host looks at one
+CHECK_EVERY = 16  # versions: a GPU has to wait while the host checks one
 
 Name = TypeVar("Name", bound=Hashable)
 
@@ -101,9 +101,9 @@ class Engine:
             self._check_finite()
 
     def _check_finite(self) -> None:
-        look = self.version % LOOK_EVERY == 0 or self.version in self._evaluated
-        if not look and not readable(self.state.params):
-            return  # what is not finite stays so
+        due = self.version % CHECK_EVERY == 0 or self.version in self._evaluated
+        if not due and not readable(self.state.params):
+            return  # a later check finds it, too: what is not finite stays so
         if not isfinite(self.state.params @ self.state.params):
             raise Diverged(
                 f"{self.described} has parameters that are not finite: lower the local or the "
@@ -194,7 +194,7 @@ class Engine:
             )
 
     def pack(self) -> tuple[Arrays, Numbers]:
-        """All of it, for a checkpoint; results that wait to be folded included."""
+        """Everything that a checkpoint needs, results that wait to be folded included."""
         state, numbers = pack(self.state)
         arrays = {f"state.{name}": array for name, array in state.items()}
         for version, snapshot in self._snapshots.items():

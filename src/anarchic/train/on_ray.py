@@ -70,7 +70,7 @@ class OnRay:
         if find_spec("ray") is None:
             raise ConfigError("Backend 'ray' needs Ray: pip install 'anarchic[ray]'.")
         self._actors, self._address = actors, address
-        self._most, self._patience_s = lanes_per_call, patience_s
+        self.lanes_per_call, self._patience_s = lanes_per_call, patience_s
         self._session: tuple[str, str] | None = None
 
     def compute(self, task: Task, lanes: Lanes) -> Computed:
@@ -107,7 +107,8 @@ class OnRay:
             self._placed: dict[int, tuple[ref[Any], Reference]] = {}
 
     def _shares(self, lanes: Lanes) -> list[_Share]:
-        count = self._pool.size if self._most is None else -(-len(lanes) // self._most)
+        most = self.lanes_per_call
+        count = self._pool.size if most is None else -(-len(lanes) // most)
         return [_Share(some) for some in split_evenly(lanes.local_steps, count)]
 
     def _place(self, snapshot: Snapshot) -> Reference:
