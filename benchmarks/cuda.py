@@ -167,7 +167,7 @@ def short_runs(model: str, data: Dataset, dtype: Any, device: str) -> dict[str, 
     task = TorchTask(make(model, data), data, parts, device=device, dtype=dtype)
     tables = {
         "fresh": Sampler(10, 5, ConstantSteps(3)).timetable(0, 6),
-        "late": Sampler(10, 5, UniformSteps(3), max_staleness=2).timetable(0, 6),
+        "late": Sampler(10, 5, UniformSteps(1, 6), max_staleness=2).timetable(0, 6),
     }
     return {
         f"{rule} {age}": Experiment(

@@ -26,7 +26,7 @@ from benchmarks.queueing import Floats, Queue, serve
 
 SEED = 1
 IDLE = Diurnal(2_600.0, awake_h=7.2, asleep=0.05, wakes_h=(9.0, 12.0))
-WORK = Work(UniformSteps(5), step_s=55.0, spread=LogNormalSpread(0.8))
+WORK = Work(UniformSteps(1, 10), step_s=55.0, spread=LogNormalSpread(0.8))
 VISIT_S = WORK.steps.mean * WORK.step_s
 PLATEAU_H = (12.5, 16.0)  # everybody is awake, and has been for more than a visit
 BODY = 4e6

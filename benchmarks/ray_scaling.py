@@ -29,11 +29,10 @@ import ray
 from anarchic import Experiment, Settings, build
 from anarchic.core.types import Vector
 from anarchic.data import Dataset, iid
-from anarchic.models import make
 from anarchic.sim.engine import Engine
 from anarchic.train.on_ray import OnRay
 from anarchic.train.task import Backend
-from anarchic.train.torch_task import TorchTask
+from anarchic.train.tasks import make_task
 from benchmarks.record import RESULTS, Record, read, short, spread
 
 REPEATS = 3
@@ -115,8 +114,7 @@ def prepared(settings: Settings) -> Experiment:
     y = rng.integers(0, 10, 5_000)
     data = Dataset("random", x, y, x[:100], y[:100], 10)
     small = build(replace(settings, model="logistic"))  # its rule and timetable are what is wanted
-    task = TorchTask(make(settings.model, data), data, iid(y, 10, 0))
-    return replace(small, task=task)
+    return replace(small, task=make_task(settings.model, data, iid(y, 10, 0)))
 
 
 def train(experiment: Experiment) -> Vector:

@@ -29,7 +29,7 @@ class Decay(anarchic.Stateless):
 
 module = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 2))
 task = anarchic.TorchTask(module, data, parts)
-sampler = anarchic.Sampler(workers=8, m=4, steps=anarchic.UniformSteps(5), max_staleness=4)
+sampler = anarchic.Sampler(workers=8, m=4, steps=anarchic.UniformSteps(1, 10), max_staleness=4)
 table = sampler.timetable(0, rounds=150)
 rule = anarchic.AfaCs(m=4, server_lr=5.0, population=8)
 

@@ -13,7 +13,7 @@ module = nn.Sequential(
 )
 task = TorchTask(module, data, parts, loss=nn.functional.cross_entropy)
 
-habits = Habits(Exponential(mean_idle_s=2.0), Work(UniformSteps(5), step_s=0.1))
+habits = Habits(Exponential(mean_idle_s=2.0), Work(UniformSteps(1, 10), step_s=0.1))
 table = make_timetable(habits, workers=12, m=4, rounds=25, rng=0)
 work = [anarchic.LocalWork(lr=rate, batch=16) for rate in np.linspace(0.05, 0.2, 12)]
 

@@ -15,6 +15,8 @@ from anarchic.models import make
 from anarchic.participation import ConstantSteps, Sampler
 from anarchic.sim.engine import Engine
 from anarchic.sim.run import software
+from anarchic.train.logistic_task import LogisticTask
+from anarchic.train.task import Task
 from anarchic.train.torch_task import TorchTask
 from benchmarks.peers.torch_work import import_lazily
 from benchmarks.workloads import Clock, Held, Workload, asked, held, report
@@ -30,16 +32,19 @@ def main() -> None:
     report(into, clock, found, local_steps=workload.local_steps, versions=software())
 
 
-def task_of(workload: Workload, dealt: Held, *, compiled: bool) -> TorchTask:
+def task_of(workload: Workload, dealt: Held, *, compiled: bool) -> Task:
     classes = int(dealt.classes)
     data = Dataset(workload.data, dealt.x, dealt.y, dealt.x_test, dealt.y_test, classes)
+    parts = np.split(np.arange(len(dealt.y)), dealt.ends[:-1])
+    if workload.model == "logistic":
+        start = np.concatenate([dealt.start[name].reshape(-1) for name in ("bias", "weight")])
+        return LogisticTask(data, parts, compiled=compiled, start=start)
     module = make(workload.model, data)
     module.load_state_dict({name: torch.from_numpy(value) for name, value in dealt.start.items()})
-    parts = np.split(np.arange(len(dealt.y)), dealt.ends[:-1])
-    return TorchTask(module, data, parts, compiled=compiled)
+    return TorchTask(module, data, parts)
 
 
-def train(workload: Workload, task: TorchTask, clock: Clock) -> Vector:
+def train(workload: Workload, task: Task, clock: Clock) -> Vector:
     """All rounds; the timetable is timed too, for others draw their workers as they go."""
     clock.mark()
     sampler = Sampler(workload.workers, workload.m, ConstantSteps(workload.steps))

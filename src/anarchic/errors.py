@@ -15,7 +15,7 @@
         StoreUnavailable  cannot be read or written now
         StoreCorrupt      holds what cannot be right
         Deposed           takes no version from one that no longer leads
-      LinkError           a worker cannot reach its server, or was refused
+      WorkerError         a worker cannot reach its server, was refused, or cannot use its spool
 
 A message says what is wrong, the value found and what to do about it.
 """
@@ -83,10 +83,10 @@ class Deposed(StoreError):
     """Another process leads by now, or the version has moved on: nothing was written."""
 
 
-class LinkError(AnarchicError):
-    """A worker cannot reach its server, or the server refused what it sent.
+class WorkerError(AnarchicError):
+    """A worker cannot reach its server, its update was refused, or it cannot use its spool.
 
-    ``code`` is the server's word for it, empty where no answer came.
+    ``code`` names the reason in one word; it is the server's where the server refused.
     """
 
     def __init__(self, message: str, code: str = "") -> None:

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
+pytest.importorskip("torch")
 from benchmarks.page import (
     BEGIN,
     END,
@@ -39,6 +41,7 @@ def dealt() -> Held:
     return Held(x, y, np.array([20, 40, 60, 80]), x, y, np.array(10), start)
 
 
+@pytest.mark.slow
 def test_ours_and_the_plain_loop_both_learn(dealt: Held) -> None:
     workload = replace(SMALL, rounds=60)
     clock, task = Clock(), ours.task_of(workload, dealt, compiled=False)

@@ -85,6 +85,7 @@ def test_the_program_exits_2_on_misuse_without_a_traceback(process):
     )
 
 
+@pytest.mark.slow
 def test_a_terminal_without_bars_and_dashes_gets_question_marks(monkeypatch, process):
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     program = process("timetable", "--rounds", 1)

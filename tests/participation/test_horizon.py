@@ -189,7 +189,7 @@ def test_a_block_holds_a_round():
 
 def test_tables_that_runs_were_trained_on_are_drawn_as_ever():
     """Ten workers that keep hours: the first horizon is too short, and all is drawn afresh."""
-    work = Work(UniformSteps(5), 360.0, spread=ExponentialSpread())
+    work = Work(UniformSteps(1, 10), 360.0, spread=ExponentialSpread())
     habits = Habits(Diurnal(1.0, awake_h=12.0), work)
     table = make_timetable(habits, workers=10, m=5, rounds=500, rng=0)
     assert table.worker[:10].tolist() == [2, 6, 5, 6, 7, 5, 2, 6, 5, 5]
@@ -199,11 +199,11 @@ def test_tables_that_runs_were_trained_on_are_drawn_as_ever():
 @pytest.mark.slow
 def test_a_hundred_thousand_workers_and_a_million_updates_take_seconds():
     """A tenth of what benchmarks/timetable.py asks for, with room for a busy machine."""
-    work = Work(UniformSteps(5), 2.0, SpeedClasses({"fast": (0.5, 0.5), "slow": (0.5, 2.0)}))
+    work = Work(UniformSteps(1, 10), 2.0, SpeedClasses({"fast": (0.5, 0.5), "slow": (0.5, 2.0)}))
     habits = Habits(Exponential(600.0), work, Dropout(lost=0.1))
     start = time.perf_counter()
     table = make_timetable(habits, workers=100_000, m=100, rounds=10_000, rng=0)
-    sampled = Sampler(100_000, 100, UniformSteps(5), max_staleness=4).timetable(0, 10_000)
+    sampled = Sampler(100_000, 100, UniformSteps(1, 10), max_staleness=4).timetable(0, 10_000)
     seconds = time.perf_counter() - start
     assert len(table) == len(sampled) == 1_000_000
     table.check()

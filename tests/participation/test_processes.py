@@ -30,7 +30,7 @@ HORIZON_S = 2000.0
 
 STEADY = Work(ConstantSteps(5), step_s=4.0)
 MIXED = Work(
-    UniformSteps(5),
+    UniformSteps(1, 10),
     step_s=4.0,
     speeds=SpeedClasses({"fast": (0.5, 0.5), "slow": (0.5, 4.0)}),
     spread=ExponentialSpread(),
@@ -49,7 +49,7 @@ PROCESSES = {
     "always working": Habits(Exponential(0.0), MIXED),
     "speed classes": Habits(Exponential(60.0), MIXED),
     "log-normal": Habits(
-        LogNormal(60.0, 1.0), Work(UniformSteps(3), 4.0, spread=LogNormalSpread(1))
+        LogNormal(60.0, 1.0), Work(UniformSteps(1, 6), 4.0, spread=LogNormalSpread(1))
     ),
     "time budget": Habits(
         Exponential(60.0), Work(ConstantSteps(5), 4.0, MIXED.speeds, budget_s=30)

@@ -68,7 +68,7 @@ def test_early_rounds_reach_every_version_that_exists():
 
 
 def test_same_seed_same_table_and_a_generator_will_do():
-    sampler = Sampler(10, 5, UniformSteps(5), max_staleness=4)
+    sampler = Sampler(10, 5, UniformSteps(1, 10), max_staleness=4)
     assert sampler.timetable(7, 50) == sampler.timetable(np.random.default_rng(7), 50)
     assert sampler.timetable(7, 50) != sampler.timetable(8, 50)
 

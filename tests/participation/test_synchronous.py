@@ -42,7 +42,7 @@ def test_mean_round_of_five_exponential_stragglers_is_h5():
 
 
 def test_rows_of_a_round_stand_in_the_order_of_their_pushes():
-    table = Synchronous(50, 8, Work(UniformSteps(5), 1.0)).timetable(2, 200)
+    table = Synchronous(50, 8, Work(UniformSteps(1, 10), 1.0)).timetable(2, 200)
     table.check()  # checks the order of pushes
     assert len(set(table.local_steps.tolist())) == 10
 

@@ -51,7 +51,7 @@ def test_speed_classes_are_drawn_by_their_shares():
 
 def test_pace_is_that_of_the_mean_rate():
     work = Work(
-        UniformSteps(2), step_s=2.0, speeds=SpeedClasses({"a": (0.5, 1.0), "b": (0.5, 3.0)})
+        UniformSteps(1, 4), step_s=2.0, speeds=SpeedClasses({"a": (0.5, 1.0), "b": (0.5, 3.0)})
     )
     # Mean K is 2.5: cycles of 5 + 5 and of 5 + 15 seconds, rates 1/10 and 1/20.
     assert work.pace_s(5.0) == pytest.approx(1 / (0.5 / 10 + 0.5 / 20))

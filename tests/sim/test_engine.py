@@ -29,7 +29,9 @@ def task(noise=0.3):
 
 
 def sampled(m=3, rounds=15, max_staleness=4, seed=2):
-    return Sampler(WORKERS, m, UniformSteps(2), max_staleness=max_staleness).timetable(seed, rounds)
+    return Sampler(WORKERS, m, UniformSteps(1, 4), max_staleness=max_staleness).timetable(
+        seed, rounds
+    )
 
 
 def scaffold(m=3):
@@ -89,7 +91,7 @@ def test_a_run_is_the_printed_algorithm():
 
 
 def clocked(m=2, rounds=20):
-    habits = Habits(Exponential(1.0), Work(UniformSteps(2), 0.5))
+    habits = Habits(Exponential(1.0), Work(UniformSteps(1, 4), 0.5))
     return make_timetable(habits, workers=WORKERS, m=m, rounds=rounds, rng=4)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
 from anarchic import (
     AfaCd,
     Compute,
@@ -35,6 +36,7 @@ RUNS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["logistic", "mlp"])
 def test_each_run_is_as_it_would_be_alone(model: str) -> None:
     runs: dict[str, Settings | Experiment] = {

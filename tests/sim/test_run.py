@@ -294,7 +294,7 @@ def test_a_target_ends_the_run():
 
 
 def test_divergence_names_the_last_good_checkpoint(tmp_path):
-    table = Sampler(4, 2, UniformSteps(2)).timetable(0, 400)
+    table = Sampler(4, 2, UniformSteps(1, 4)).timetable(0, 400)
     task = QuadraticTask(random_quadratics(4, 3), start=np.ones(3))
     experiment = Experiment(task, AfaCd(2), table, LocalWork(lr=40.0))
     with pytest.raises(
@@ -318,7 +318,7 @@ def test_a_loss_that_is_not_finite_names_the_version_and_the_worker():
         def evaluate_all(self, params):
             return [self.evaluate(vector) for vector in params]
 
-    table = Sampler(4, 2, UniformSteps(2)).timetable(0, 4)
+    table = Sampler(4, 2, UniformSteps(1, 4)).timetable(0, 4)
     with pytest.raises(Diverged, match=r"Version 1, made by the update of worker '\d', has .*nan"):
         simulate(Experiment(Lost(), AfaCd(2), table, LocalWork(lr=0.1)))
 

@@ -63,7 +63,7 @@ def squared_gradients(x):
 
 def sampled(seed, staleness, probabilities=None):
     sampler = Sampler(
-        WORKERS, M, UniformSteps(2), max_staleness=staleness, probabilities=probabilities
+        WORKERS, M, UniformSteps(1, 4), max_staleness=staleness, probabilities=probabilities
     )
     return sampler.timetable(seed, ROUNDS)
 

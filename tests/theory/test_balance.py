@@ -36,8 +36,8 @@ def test_the_surprise_is_that_of_the_chi_squared_test():
 
 
 def test_uniform_arrivals_look_even_and_biased_ones_do_not():
-    uniform = Sampler(10, 5, UniformSteps(5))
-    biased = Sampler(10, 5, UniformSteps(5), probabilities=PAPER)
+    uniform = Sampler(10, 5, UniformSteps(1, 10))
+    biased = Sampler(10, 5, UniformSteps(1, 10), probabilities=PAPER)
     for seed in range(20):
         assert balance_of(uniform.timetable(seed, rounds=150)).even
         found = balance_of(biased.timetable(seed, rounds=150))

@@ -80,7 +80,7 @@ def test_fedavg_at_constant_steps_is_afa_cd():
     assert found.rates.server_lr == 12  # K = 3
     assert theorems(found) == [2, 3]
     with pytest.raises(ConfigError, match="FedAvg"):
-        report(FedAvg(2), steps=UniformSteps(2))
+        report(FedAvg(2), steps=UniformSteps(1, 4))
     with pytest.raises(ConfigError, match="FedAvg"):
         report(FedAvg(2, by_samples=True))
     with pytest.raises(ConfigError, match="used FedBuff"):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -102,33 +100,16 @@ def test_runs_with_threads_of_their_own_are_not_one_group(before):
 
 
 def test_short_vectors_are_folded_by_compiled_loops_only_while_a_long_run_lasts():
-    vector, task = np.zeros(CHUNK + 1), quadratic().task
+    vector = np.zeros(CHUNK + 1)
     before = loops.suit(vector)
-    with computing(task, None, folded=loops.MANY - 1):
+    with computing(None, folded=loops.MANY - 1):
         assert loops.suit(vector) == before
-    with computing(task, None, folded=loops.MANY):
+    with computing(None, folded=loops.MANY):
         assert loops.suit(vector) == loops.CAN_COMPILE
     assert loops.suit(vector) == before
 
 
-class OnDevice(QuadraticTask):
-    """A task that says that it computes on a GPU in TF32."""
-
-    device, precision = SimpleNamespace(type="cuda"), "tf32"
-
-
-def quadratic(kind=QuadraticTask, **options):
+def quadratic(**options):
     table = Sampler(4, 2, ConstantSteps(1)).timetable(0, 2)
-    task = kind(random_quadratics(4, 3))
+    task = QuadraticTask(random_quadratics(4, 3))
     return Experiment(task, AfaCd(2), table, LocalWork(lr=0.1), **options)
-
-
-@pytest.mark.parametrize("precision", ["ieee", "tf32", "bf16"])
-def test_the_precision_of_a_task_on_a_device_holds_while_it_is_computed(
-    before, monkeypatch, precision
-):
-    monkeypatch.setattr(OnDevice, "precision", precision)
-    seen = []
-    simulate(quadratic(OnDevice), watch=lambda progress: seen.append(switches()[2:]))
-    assert seen == [(precision != "ieee",) * 2] * 2
-    assert switches() == before

@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
+
 from anarchic import Compute, Settings, build, simulate
 from anarchic.errors import ConfigError, RunError
 from anarchic.kernels.chunks import threads_in_use
@@ -85,7 +87,7 @@ def test_an_actor_computes_on_one_thread(monkeypatch):
     monkeypatch.setattr(Batched, "compute", lambda *_: seen.append(threads()))
     task, actor = make_task("logistic"), on_ray._Actor()
     actor.hold(packed(task))
-    with computing(task, 2):
+    with computing(2):
         actor.visits(lanes(task, [1, 2], LocalWork(batch=4)))
         assert threads() == (2, 2)
     assert seen == [(1, 1)]

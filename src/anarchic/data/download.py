@@ -5,6 +5,7 @@ from __future__ import annotations
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 
+from anarchic.core.files import part_of
 from anarchic.data.mirrors import Source
 from anarchic.data.progress import progress_bar
 from anarchic.errors import DownloadError
@@ -26,7 +27,7 @@ def fetch(source: Source, folder: Path, *, timeout_s: float = 30.0, attempts: in
     sees to that.
     """
     target = folder / source.name
-    part = folder / f"{source.name}.part"
+    part = part_of(target)
     failures = []
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -25,10 +25,20 @@ _DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 def expect(numbers: int) -> None:
-    """Say how many numbers will be folded: for many the loops are used on shorter vectors, too."""
-    global _at_least
+    """Say how many numbers will be folded: if many, the loops are used on shorter vectors too."""
     if numbers >= MANY:
-        _at_least = CHUNK
+        use_from(CHUNK)
+
+
+def shortest() -> int:
+    """The loops are used on vectors that are longer than this."""
+    return _at_least
+
+
+def use_from(length: int) -> None:
+    """Use the loops on vectors longer than ``length``; ``switches.expected_folds`` puts it back."""
+    global _at_least
+    _at_least = length
 
 
 def suit(*vectors: Any) -> bool:

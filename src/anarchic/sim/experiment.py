@@ -100,7 +100,7 @@ class Experiment:
 
     def computing(self) -> AbstractContextManager[None]:
         """Set the process up to compute it, for as long as the context is open."""
-        return computing(self.task, self.threads, self.folded)
+        return computing(self.threads, self.folded)
 
     def fingerprint(self) -> str:
         """Equal for experiments whose runs are equal to the last byte (on the same machine)."""

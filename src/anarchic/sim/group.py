@@ -34,7 +34,7 @@ class RunGroup:
 
     def train(self, deadline: float | None = None) -> dict[str, Run]:
         """Go on until all runs have ended, or until the deadline; returns those that have ended."""
-        with computing(self._task, self._threads, self._folded):
+        with computing(self._threads, self._folded):
             return self._rounds(deadline)
 
     def _rounds(self, deadline: float | None) -> dict[str, Run]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self
 
 from anarchic import wire
+from anarchic.core.files import write_file
 from anarchic.core.saving import Arrays, Numbers
 from anarchic.core.types import Layout, Vector
 from anarchic.errors import RunError
@@ -182,9 +182,7 @@ class RunDirectory:
         return found
 
     def _write(self, name: str, text: str) -> None:
-        beside = self.path / (name + ".part")
-        beside.write_text(text, encoding="utf-8")
-        os.replace(beside, self.path / name)
+        write_file(self.path / name, text.encode())
 
 
 def renamed(record: Mapping[str, Any]) -> dict[str, Any]:

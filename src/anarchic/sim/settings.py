@@ -21,7 +21,6 @@ from anarchic.core.wrappers import Clip, SharedVectors, StalenessDiscount
 from anarchic.data import Dataset, Parts, by_role, dirichlet, iid, labels, load
 from anarchic.data.catalogue import check_options
 from anarchic.errors import ConfigError, RunError
-from anarchic.models import make
 from anarchic.participation import (
     ConstantSteps,
     Diurnal,
@@ -46,6 +45,7 @@ from anarchic.participation import (
 from anarchic.sim.experiment import Experiment, check_schedule
 from anarchic.train.compute import BACKENDS, Compute
 from anarchic.train.task import LocalWork, Task
+from anarchic.train.tasks import make_task
 
 PARTICIPATIONS = ("sampler", "exponential", "lognormal", "diurnal")
 TIME_DISTRIBUTIONS: dict[str, Callable[[], Any]] = {
@@ -271,7 +271,7 @@ def make_table(settings: Settings, workers: int) -> Timetable:
     m = make_rule(settings, workers).m
     rng = np.random.default_rng(_seed(settings, "timetable"))
     c = settings.local_steps
-    steps: StepPolicy = UniformSteps(c) if settings.dynamic_steps else ConstantSteps(c)
+    steps: StepPolicy = UniformSteps(1, 2 * c) if settings.dynamic_steps else ConstantSteps(c)
     if settings.participation == "sampler":
         sampler = Sampler(
             workers,
@@ -330,25 +330,17 @@ def _local_rule(settings: Settings) -> LocalRule:
 def _task(
     settings: Settings, compute: Compute, data: Dataset, parts: Parts, local_steps: int
 ) -> Task:
-    try:
-        import torch  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"Model {settings.model!r} needs PyTorch: pip install 'anarchic[torch]'."
-        ) from error
-    from anarchic.train.torch_task import TorchTask
-
-    module = make(settings.model, data, seed=_seed(settings, "model"))
-    return TorchTask(
-        module,
+    return make_task(
+        settings.model,
         data,
         parts,
+        seed=_seed(settings, "model"),
         device=compute.device,
         dtype=settings.dtype,
         augment=settings.augment,
+        compiled=local_steps >= LONG if compute.compiled is None else compute.compiled,
         precision=compute.precision,
         graphs=compute.graphs,
-        compiled=local_steps >= LONG if compute.compiled is None else compute.compiled,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from math import fsum
 from pathlib import Path
 
 from anarchic.study import find
@@ -136,7 +137,7 @@ def _times(read: Read) -> str:
         for task in study.tasks:
             results = findings.where(task=task).results
             rows += [[study.name, study.task_name(task), *row] for row in times(results)]
-    total = sum(r.share_s or 0 for _, findings in read for r in findings.results)
+    total = fsum(r.share_s or 0 for _, findings in read for r in findings.results)
     table = markdown(("experiment", "task", *TIMES), rows)
     return f"{table}\n\nIn all {duration(total)}."
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import fsum  # the same on every Python, which `sum` of floats is not
 from pathlib import Path
 
 from anarchic.errors import ConfigError
@@ -88,7 +89,7 @@ def times(results: Iterable[Result]) -> list[list[str]]:
         [
             *kind,
             str(len(found)),
-            duration(sum(result.share_s or 0 for result in found)),
+            duration(fsum(result.share_s or 0 for result in found)),
             _span(result.date for result in found),
         ]
         for kind, found in sorted(kinds.items())

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from anarchic.core.files import write_file
 from anarchic.errors import RunError
 from anarchic.sim.run import software
 from anarchic.study.cell import Cell, Job
@@ -104,12 +105,7 @@ def add_results(path: Path, results: Iterable[Result]) -> None:
         lines = {key: json.dumps(record) for key, record in _records(path)}
         lines |= {result.key: json.dumps(asdict(result)) for result in results}
         text = "".join(f"{lines[key]}\n" for key in sorted(lines))
-        beside = path.with_name(path.name + ".part")
-        with open(beside, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
+        write_file(path, text.encode())
 
 
 def result_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Sequence
+from math import fsum
 from typing import Any
 
 from anarchic.study.findings import Findings, Outcome
@@ -34,7 +35,7 @@ def as_csv(study: Study, findings: Findings) -> str:
             "precision": _all(r.precision for r in outcome.results),
             "hardware": _all(r.hardware.get("name") for r in outcome.results),
             "software": _all(r.versions for r in outcome.results),
-            "seconds": _rounded(sum(r.share_s or 0 for r in outcome.results)),
+            "seconds": _rounded(fsum(r.share_s or 0 for r in outcome.results)),
             "cell": outcome.cell.name,
         }
         for outcome in findings

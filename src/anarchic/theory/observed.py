@@ -36,7 +36,7 @@ def arrivals_of(table: Timetable) -> Arrivals:
     """The numbers of Theorems 2 and 3, from the full rounds of a run.
 
     >>> from anarchic.participation import Sampler, UniformSteps
-    >>> table = Sampler(10, 5, UniformSteps(5), max_staleness=4).timetable(0, rounds=100)
+    >>> table = Sampler(10, 5, UniformSteps(1, 10), max_staleness=4).timetable(0, rounds=100)
     >>> found = arrivals_of(table)
     >>> found.staleness, found.steps_max, 5 < found.mean_steps < 6
     (4, 10, True)
@@ -102,7 +102,7 @@ def steps_of(table: Timetable) -> Steps:
     """The distribution of K over the updates of a run's full rounds.
 
     >>> from anarchic.participation import Sampler, UniformSteps
-    >>> table = Sampler(10, 5, UniformSteps(1)).timetable(0, rounds=100)
+    >>> table = Sampler(10, 5, UniformSteps(1, 2)).timetable(0, rounds=100)
     >>> list(steps_of(table).counts)
     [1, 2]
     """

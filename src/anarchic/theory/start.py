@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +11,7 @@ from anarchic.core.types import Vector
 from anarchic.data import Dataset, Parts
 from anarchic.sim.engine import Engine
 from anarchic.sim.experiment import Experiment
-from anarchic.train.task import Task
+from anarchic.train.task import DataTask, Task
 
 
 def model_at(experiment: Experiment, version: int) -> Vector:
@@ -33,16 +32,11 @@ def training_loss(task: Task, data: Dataset, parts: Parts, params: Vector) -> fl
 
     Samples that training crops and flips count as they are.
     """
-    from anarchic.train.torch_task import TorchTask
-
-    assert isinstance(task, TorchTask)  # as settings make them
-    module = deepcopy(task.module)
+    assert isinstance(task, DataTask)  # as settings make them
     losses = []
     for part in parts:
         x, y = data.x_train[part], data.y_train[part]
         held = replace(data, x_train=x, y_train=y, x_test=x, y_test=y)
-        own = TorchTask(
-            module, held, [np.arange(len(part))], loss=task.loss, augment=False, compiled=False
-        )
+        own = task.on_data(held, [np.arange(len(part))])
         losses.append(own.evaluate(params)["loss"])
     return float(np.mean(losses))

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, Literal, get_type_hints
 
 from anarchic.core.validation import check_choice, check_kind
 from anarchic.errors import ConfigError, RunError
-from anarchic.kernels import loops
-from anarchic.kernels.chunks import threads_in_use, use_threads
+from anarchic.kernels.switches import expected_folds, fold_threads, torch_threads
 from anarchic.train.batched import Batched
 from anarchic.train.loop import Loop
-from anarchic.train.task import Backend, Task
+from anarchic.train.task import Backend
 
 Precision = Literal["ieee", "tf32", "bf16"]
 
@@ -91,71 +89,12 @@ def check_lookahead(lookahead: int) -> None:
 
 
 @contextmanager
-def computing(task: Task, threads: int | None, folded: int = 0) -> Iterator[None]:
-    """Set the process up to compute a task; at the end all switches are as they were before.
+def computing(threads: int | None, folded: int = 0) -> Iterator[None]:
+    """Set the process up to compute a run; at the end all switches are as they were before.
 
-    ``threads`` is for torch and for folds; None leaves both as they are, but a task may ask for
-    fewer of torch's (``fitting_threads``). ``folded`` is how many numbers will be folded.
+    ``threads`` is for torch, if it is loaded, and for folds; None leaves both as they are.
+    ``folded`` is how many numbers will be folded.
     """
-    for_torch = threads or getattr(task, "fitting_threads", None)
-    device = getattr(task, "device", None)
-    with ExitStack() as switches:
-        switches.enter_context(expected_folds(folded))
-        if threads is not None:
-            switches.enter_context(fold_threads(threads))
-        if for_torch is not None:
-            switches.enter_context(torch_threads(for_torch))
-        if device is not None and device.type != "cpu":
-            switches.enter_context(matmul_precision(getattr(task, "precision", "ieee")))
+    for_folds = nullcontext() if threads is None else fold_threads(threads)
+    with expected_folds(folded), torch_threads(threads), for_folds:
         yield
-
-
-@contextmanager
-def expected_folds(numbers: int) -> Iterator[None]:
-    """Use compiled loops on shorter vectors too, if this many numbers are worth loading Numba."""
-    before = loops._at_least
-    loops.expect(numbers)
-    try:
-        yield
-    finally:
-        loops._at_least = before
-
-
-@contextmanager
-def fold_threads(threads: int) -> Iterator[None]:
-    """Let folds of large models and compiled loops use this many threads."""
-    before = threads_in_use()
-    use_threads(threads)
-    try:
-        yield
-    finally:
-        use_threads(before)
-
-
-@contextmanager
-def torch_threads(threads: int) -> Iterator[None]:
-    """Let torch use this many threads, if it is loaded."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        yield
-        return
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@contextmanager
-def matmul_precision(precision: Precision) -> Iterator[None]:
-    """Let a GPU multiply matrices with this precision: TF32 is off for ``ieee`` alone."""
-    import torch
-
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = matmul.allow_tf32, cudnn.allow_tf32
-    matmul.allow_tf32 = cudnn.allow_tf32 = precision != "ieee"
-    try:
-        yield
-    finally:
-        matmul.allow_tf32, cudnn.allow_tf32 = before

@@ -245,7 +245,7 @@ class _Actor:
 
     @np.errstate(over="ignore", invalid="ignore")  # the engine says more than a warning
     def visits(self, lanes: Lanes, *snapshots: Snapshot) -> Computed:
-        with computing(self._task, threads=1):  # an actor has one core
+        with computing(threads=1):  # an actor has one core
             return Batched().compute(self._task, replace(lanes, snapshots=list(snapshots)))
 
 

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from anarchic.core.names import WORKER_NAME
 from anarchic.core.types import EMPTY, Layout, Update, Vector
 from anarchic.errors import ConfigError, MalformedUpdate, NotFinite
 from anarchic.wire import metadata
@@ -233,7 +234,7 @@ def _facts(known: Mapping[str, str], worker: str | None) -> dict[str, Any]:
             f"{', '.join(sorted(_OPTIONAL))}."
         )
     if "worker" in known:
-        named = metadata.text(known, "worker", metadata.WORKER)
+        named = metadata.text(known, "worker", WORKER_NAME)
         worker = named if worker is None else worker
     if worker is None:
         raise MalformedUpdate(

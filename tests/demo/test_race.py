@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from anarchic.report.demo import FEDAVG, Entry, Race, race, sentences
+from anarchic.demo.race import FEDAVG, Entry, Race, race, sentences
 from anarchic.sim.run import Run
 
 
@@ -18,13 +18,13 @@ def told(*seconds):
     return " ".join(sentences(Race(entries, 0.9, Path("demo.png"))))
 
 
-def test_faster_is_said_only_where_it_was():
+def test_sooner_is_said_only_if_it_was_sooner():
     assert "AFA-CD took 25 s: 4.0 times sooner." in told(100.0, 25.0)
     assert "AFA-CD took 100 s: 2.0 times later." in told(50.0, 100.0)
     assert "sooner" not in told(50.0, 100.0)
 
 
-def test_a_target_that_was_missed_is_said_to_be():
+def test_a_target_that_was_not_reached_is_reported():
     assert "AFA-CD did not reach 90 % accuracy" in told(50.0, None)
     assert "FedAvg did not reach" in told(None, 20.0)
     assert "AFA-CD reached 90 % accuracy after 20 s." in told(None, 20.0)
@@ -36,9 +36,9 @@ def test_all_rules_race_with_the_same_workers_for_the_same_time(tmp_path, monkey
     pytest.importorskip("matplotlib")
     from dataclasses import replace
 
-    from anarchic.report import demo
+    from anarchic.demo import race as module
 
-    monkeypatch.setattr(demo, "FEDAVG", replace(FEDAVG, rounds=8))
+    monkeypatch.setattr(module, "FEDAVG", replace(FEDAVG, rounds=8))
     done = race(tmp_path / "demo", seed=1)
     ends = [e.run.summary["virtual_s"] for e in done.entries]
     assert max(ends) < 1.1 * min(ends)

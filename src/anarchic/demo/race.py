@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from anarchic.demo.folder import demo_directory
 from anarchic.report.curves import Curve, plot_race
-from anarchic.report.folder import demo_directory
 from anarchic.report.runs import first_at
 from anarchic.sim.record import MetricsRow
 from anarchic.sim.run import Run, Watcher

@@ -1,7 +1,7 @@
 import pytest
 
+from anarchic.demo.folder import demo_directory
 from anarchic.errors import RunError
-from anarchic.report.folder import demo_directory
 
 
 def test_a_demo_replaces_its_own_files_and_no_others(tmp_path):
@@ -16,7 +16,7 @@ def test_a_demo_replaces_its_own_files_and_no_others(tmp_path):
 
 
 @pytest.mark.parametrize("what", ["file", "full"])
-def test_what_no_demo_made_is_left_alone(tmp_path, what):
+def test_other_directories_are_left_alone(tmp_path, what):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "run").write_text("mine")
     (tmp_path / "file").write_text("mine")

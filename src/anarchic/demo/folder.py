@@ -10,11 +10,11 @@ from pathlib import Path
 from anarchic.errors import RunError
 
 MARK = "demo.json"
-"""Its presence says that a directory was made by a demo, which may then replace its own files."""
+"""Marks a directory that a demo made; a later demo may replace its files."""
 
 
 def demo_directory(out: Path, own: Iterable[str]) -> None:
-    """Make the directory, or rid it of what a demo calls its own: names, or patterns of names."""
+    """Make the directory, or delete the files of an earlier demo (``own``, names or patterns)."""
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / MARK).exists())):
         raise RunError(
             f"{out} exists and was not made by the demo: choose another directory with --out."

@@ -1,4 +1,4 @@
-"""The worker's loop: pull, train, push, and again, for as long as it likes."""
+"""The loop of a worker's visits: wait, pull, train, push, and again."""
 
 from __future__ import annotations
 
@@ -12,38 +12,49 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from anarchic.core.local import Held, LocalRule
+from anarchic.core.local import Held, LocalRule, Sgd
+from anarchic.core.local.visit import LocalResult, take_local_steps
 from anarchic.core.types import Layout, Snapshot, Update, Vector
-from anarchic.errors import ConfigError, Diverged, LinkError, NotFinite
+from anarchic.errors import ConfigError, Diverged, NotFinite, WorkerError
+from anarchic.participation.moment import Moment
+from anarchic.participation.steps import ConstantSteps
 from anarchic.worker.answers import Answer, Refused
-from anarchic.worker.log import say
-from anarchic.worker.policy import Moment, Policy, StepCount
+from anarchic.worker.log import log_event
+from anarchic.worker.policy import Always, Policy, StepCount
 
 if TYPE_CHECKING:
-    from anarchic.worker.task import LiveTask
+    from anarchic.worker.task import GradientResult, LiveTask
     from anarchic.worker.worker import Worker
 
-_LONGEST_NAP_S = 60.0  # clocks are set and machines sleep: ask the policy again
+_MAX_SLEEP_S = 60.0  # clocks are set and machines sleep: ask the policy again
 
 
+@final
 @dataclass(frozen=True)
-class Habits:
-    """When a worker takes part, how hard it works, and how many refusals it takes."""
+class WorkPlan:
+    """When a worker visits the server, what it computes there, and when it ends.
 
-    policy: Policy
-    steps: StepCount
-    local_lr: float
-    rule: LocalRule
-    most_refusals: int
+    It ends once ``updates`` were accepted. Updates that the server finds too old are dropped;
+    ``max_refusals`` others in a row are an error, since something must be wrong.
+    """
+
+    policy: Policy = field(default_factory=Always)
+    steps: StepCount = field(default_factory=lambda: ConstantSteps(10))
+    local_lr: float = 0.1
+    local_rule: LocalRule = field(default_factory=Sgd)
+    updates: int | None = None  # None: no end
+    max_refusals: int = 5
 
     def __post_init__(self) -> None:
         if not 0 < self.local_lr < float("inf"):
             raise ConfigError(f"A worker needs a rate local_lr > 0, got {self.local_lr}.")
+        if self.updates is not None and self.updates < 1:
+            raise ConfigError(f"A worker ends after at least 1 update, got {self.updates}.")
 
 
 @dataclass
 class Summary:
-    """What became of a worker's updates. ``resent`` are those that an earlier start had left."""
+    """What became of a worker's updates; ``resent`` are those that an earlier one left behind."""
 
     accepted: int = 0
     duplicate: int = 0  # the server had it, its answer had been lost
@@ -53,48 +64,48 @@ class Summary:
     spooled: int = 0  # left in the spool for the next start
     lost: int = 0  # left, and there was no spool
     local_steps: int = 0
-    version: int = -1  # the newest that it heard of
+    version: int = -1  # the newest known
     resent: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Visit:
-    """What the local steps gave."""
+class TrainedVisit:
+    """What the local steps from a snapshot gave."""
 
-    direction: Vector
-    local_steps: int
+    snapshot: Snapshot
+    result: LocalResult
     samples: int
     loss: float | None  # mean over the local steps
-    extras: Mapping[str, Vector]
-    kept: Mapping[str, Vector]
-    took_s: float
+    train_s: float
 
 
-def work(worker: Worker, task: LiveTask, habits: Habits, updates: int | None) -> Summary:
-    """The life of a worker; see ``Worker.run``."""
-    return _Session(worker, task, habits).live(updates)
+def work(worker: Worker, task: LiveTask, plan: WorkPlan) -> Summary:
+    """Pull, train, push, and again; see ``Worker.run``."""
+    return _VisitLoop(worker, task, plan).run()
 
 
 @final
-class _Session:
-    def __init__(self, worker: Worker, task: LiveTask, habits: Habits) -> None:
-        self.worker, self.task, self.habits = worker, task, habits
-        self.forever = replace(worker.retry, tries=None)
+class _VisitLoop:
+    """The visits of one worker, one after another, and what became of their updates."""
+
+    def __init__(self, worker: Worker, task: LiveTask, plan: WorkPlan) -> None:
+        self.worker, self.task, self.plan = worker, task, plan
+        self.forever = replace(worker.connection.retry, tries=None)
         self.summary = Summary()
         self.failures = 0  # refusals in a row
-        self.late = 0  # the same of updates that were too old
+        self.late = 0  # updates in a row that were too old
         self.visits = 0
         self.began_s = self.ended_s = worker.clock.now_s()
 
-    def live(self, updates: int | None) -> Summary:
-        summary, worker = self.summary, self.worker
+    def run(self) -> Summary:
+        summary, worker, updates = self.summary, self.worker, self.plan.updates
         with _stopped_by_signals(worker):
             try:
                 summary.resent = worker.send_spooled(retry=self.forever)
                 while not worker.stopping and (updates is None or self._taken() < updates):
                     if self._wait():
                         self._visit()
-            except LinkError:
+            except WorkerError:
                 if not worker.stopping:
                     raise
         if worker.spool is not None:
@@ -109,10 +120,10 @@ class _Session:
         clock, chance = self.worker.clock, self.worker.rng.random()
         while not self.worker.stopping:
             moment = Moment(clock.now_s(), self.began_s, self.ended_s, self.visits, chance)
-            delay_s = self.habits.policy.delay_s(moment)
+            delay_s = self.plan.policy.delay_s(moment)
             if delay_s <= 0:
                 return True
-            clock.sleep(min(delay_s, _LONGEST_NAP_S))
+            clock.sleep(min(delay_s, _MAX_SLEEP_S))
         return False
 
     def _visit(self) -> None:
@@ -121,35 +132,36 @@ class _Session:
         self.summary.version = snapshot.version
         _check_layout(self.worker.layout, self.task.layout)
         visit = self._train(snapshot)
-        self.summary.local_steps += visit.local_steps
-        self._hand_over(snapshot, visit)
+        self.summary.local_steps += visit.result.local_steps
+        self._push(visit)
         self.visits += 1
         self.ended_s = self.worker.clock.now_s()
 
-    def _train(self, snapshot: Snapshot) -> Visit:
-        worker, habits = self.worker, self.habits
+    def _train(self, snapshot: Snapshot) -> TrainedVisit:
+        worker, plan, rule = self.worker, self.plan, self.plan.local_rule
         clock, chance = worker.clock, worker.rng.random()
-        held = _held(habits.rule, snapshot, worker.kept())
-        start = snapshot.params
-        x, total = start.copy(), np.zeros_like(start)
         losses: list[float] = []
-        done, samples, since = 0, 0, clock.elapsed_s()
-        # A worker that is told to stop hands back the steps it has done: K is its own choice.
-        while done == 0 or (
-            not worker.stopping and habits.steps.more(done, clock.elapsed_s() - since, chance)
-        ):
-            gradient, loss, samples = self._gradient(x)
-            direction = habits.rule.step(gradient, x, start, held)
-            x = x - habits.local_lr * direction
-            total = total + direction
-            done += 1
-            losses += [] if loss is None else [loss]
-        mean = total / done  # G_i
-        kept, extras = habits.rule.finish(mean, held)
-        loss = float(np.mean(losses)) if losses else None
-        return Visit(mean, done, samples, loss, extras, kept, clock.elapsed_s() - since)
+        samples, since = 0, clock.elapsed_s()
 
-    def _gradient(self, x: Vector) -> tuple[Vector, float | None, int]:
+        def gradient(x: Vector, k: int) -> Vector:
+            nonlocal samples
+            found, loss, samples = self._gradient(x)
+            losses.extend([] if loss is None else [loss])
+            return found
+
+        def more(done: int) -> bool:
+            # A worker that is told to stop pushes the steps it has done: K is its own choice.
+            elapsed_s = clock.elapsed_s() - since
+            return not worker.stopping and plan.steps.more(done, elapsed_s, chance)
+
+        held = _held(rule, snapshot, worker.local_state())
+        result = take_local_steps(
+            rule, snapshot.params, held, lr=plan.local_lr, gradient=gradient, more=more
+        )
+        loss = float(np.mean(losses)) if losses else None
+        return TrainedVisit(snapshot, result, samples, loss, clock.elapsed_s() - since)
+
+    def _gradient(self, x: Vector) -> GradientResult:
         x.flags.writeable = False
         found, loss, samples = self.task.gradient(x)
         gradient: Vector = np.asarray(found, x.dtype)
@@ -159,78 +171,78 @@ class _Session:
             )
         return gradient, None if loss is None else float(loss), int(samples)
 
-    def _hand_over(self, snapshot: Snapshot, visit: Visit) -> None:
-        worker, summary = self.worker, self.summary
+    def _push(self, visit: TrainedVisit) -> None:
+        worker, summary, result = self.worker, self.summary, visit.result
         update = Update(
             worker.name or "",
-            snapshot.version,
-            visit.local_steps,
-            self.habits.local_lr,
-            visit.direction,
+            visit.snapshot.version,
+            result.local_steps,
+            self.plan.local_lr,
+            result.direction,
             visit.samples,
-            visit.extras,
+            result.sent,
         )
         try:
-            if not np.isfinite(visit.direction).all():
+            if not np.isfinite(result.direction).all():
                 raise NotFinite("The direction is not finite: lower the local rate.")
-            finished = worker.finish(update, loss=visit.loss, kept=visit.kept)
+            outgoing = worker.encode(update, loss=visit.loss, local_state=result.kept)
         except NotFinite as error:
             summary.diverged += 1
-            self._say(visit, snapshot, status="diverged", reason=str(error))
+            self._log(visit, status="diverged", reason=str(error))
             self._failed(Diverged(str(error)))
             return
         try:
-            outcome = worker.deliver(finished, retry=self.forever)
-        except LinkError as error:
+            answer = worker.send(outgoing, retry=self.forever)
+        except WorkerError as error:
             waits = worker.spool is not None
             summary.lost += not waits
             status = "spooled" if waits else "lost"
-            self._say(visit, snapshot, status=status, id=finished.id, reason=str(error))
+            self._log(visit, status=status, id=outgoing.id, reason=str(error))
             raise
-        self._count(outcome, finished.id, snapshot, visit)
+        self._count(answer, outgoing.id, visit)
 
-    def _count(self, outcome: Answer | Refused, id: str, snapshot: Snapshot, visit: Visit) -> None:
+    def _count(self, answer: Answer | Refused, id: str, visit: TrainedVisit) -> None:
         summary = self.summary
-        if isinstance(outcome, Answer):
+        if isinstance(answer, Answer):
             self.failures = self.late = 0
-            summary.accepted += outcome.status == "accepted"
-            summary.duplicate += outcome.status == "duplicate"
-            summary.version = outcome.version
-            told = {"version": outcome.version, "buffered": outcome.buffered}
-            self._say(visit, snapshot, status=outcome.status, id=id, **told)
-        elif outcome.out_of_date:
+            summary.accepted += answer.status == "accepted"
+            summary.duplicate += answer.status == "duplicate"
+            summary.version = answer.version
+            told = {"version": answer.version, "buffered": answer.buffered}
+            self._log(visit, status=answer.status, id=id, **told)
+        elif answer.out_of_date:
             summary.stale += 1
-            self._say(visit, snapshot, status=outcome.code, id=id)
+            self._log(visit, status=answer.code, id=id)
             self.late += 1
-            if self.late > 1:  # a cache may hand out an old model: do not turn in circles
+            if self.late > 1:  # a cache may keep sending an old model: do not repeat at full speed
                 self._pause(self.late)
         else:
             summary.refused += 1
-            self._say(visit, snapshot, status=outcome.code, id=id, reason=outcome.message)
-            self._failed(LinkError(outcome.message, outcome.code))
+            self._log(visit, status=answer.code, id=id, reason=answer.message)
+            self._failed(WorkerError(answer.message, answer.code))
 
     def _failed(self, error: Exception) -> None:
-        """Go on, a little later each time, unless nothing but failures came of it."""
+        """Go on, a little later each time, or raise after too many failures in a row."""
         self.failures += 1
-        if self.failures >= self.habits.most_refusals:
+        if self.failures >= self.plan.max_refusals:
             raise error
         self._pause(self.failures)
 
     def _pause(self, failures: int) -> None:
-        self.worker.clock.sleep(self.worker.retry.wait_s(failures, 0.0, self.worker.rng))
+        self.worker.clock.sleep(self.worker.connection.retry.wait_s(failures, 0.0, self.worker.rng))
 
-    def _say(self, visit: Visit, snapshot: Snapshot, **facts: object) -> None:
+    def _log(self, visit: TrainedVisit, **facts: object) -> None:
         good = facts["status"] in ("accepted", "duplicate")
-        say(
+        log_event(
             "push",
             logging.INFO if good else logging.WARNING,
             worker=self.worker.name,
             **facts,
-            base_version=snapshot.version,
-            local_steps=visit.local_steps,
-            local_lr=self.habits.local_lr,
+            base_version=visit.snapshot.version,
+            local_steps=visit.result.local_steps,
+            local_lr=self.plan.local_lr,
             loss=visit.loss,
-            train_s=visit.took_s,
+            train_s=visit.train_s,
         )
 
 
@@ -265,7 +277,7 @@ def _check_layout(server: Layout, task: Layout) -> None:
 
 @contextmanager
 def _stopped_by_signals(worker: Worker) -> Iterator[None]:
-    """The first SIGTERM or SIGINT asks the worker to stop; a second one acts as it used to."""
+    """The first SIGTERM or SIGINT stops the worker; a second one acts as without it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""The live demo: a real server, real worker processes, and somebody who keeps killing them."""
+"""The live demo: a real server and worker processes, some of which are killed on the way."""
 
 from __future__ import annotations
 
@@ -18,24 +18,21 @@ from typing import IO, Any
 
 import httpx
 import numpy as np
-import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
 
 from anarchic import wire
-from anarchic.cli.show import number, percent, print_facts
 from anarchic.core.types import Snapshot
 from anarchic.data.digits import load_digits
+from anarchic.demo.folder import demo_directory
 from anarchic.errors import RunError
-from anarchic.report.folder import demo_directory
 from anarchic.server.auth import new_token
 from anarchic.server.replay import Replay, replay
 from anarchic.server.sql import open_store
+from anarchic.worker.digits import digits_task
 
 WORKERS, M, SERVER_LR = 8, 4, 3.0
 OWN = ("model.safetensors*", "run.db*", "server.log", "worker-*")  # what an earlier demo wrote
-# Habits of the eight: how long they idle on average, how hard they work, at which rate.
-HABITS = (
+# --policy, --local-steps and --local-lr of the eight workers.
+WORKER_OPTIONS = (
     ("random:0.05", "5", "0.1"),
     ("random:0.05", "1-10", "0.1"),
     ("random:0.1", "5", "0.1"),
@@ -45,91 +42,51 @@ HABITS = (
     ("random:0.6", "20", "0.1"),
     ("random:1.2", "40", "0.05"),
 )
-# What happens, at which part of the time.
+# When these happen, as shares of the time.
 KILL_WORKERS, RESTART_WORKERS, KILL_SERVER, RESTART_SERVER = 0.25, 0.4, 0.5, 0.55
-VICTIMS = (0, 5)
-START_S = 120.0  # nine processes start at once, on whatever machine this is
+KILLED_WORKERS = (0, 5)
+START_S = 120.0  # time for nine processes to start at once on a slow machine
 
 Tell = Callable[[str], None]
-Watch = Callable[[float, dict[str, Any]], None]  # part of the time that has passed, status
+Watch = Callable[[float, dict[str, Any]], None]  # share of the time that has passed, status
 
 
 @dataclass(frozen=True)
-class Ending:
-    """What came of it, from the store, the workers' logs and the replay."""
+class LiveResult:
+    """What the store, the workers' logs and the replay say afterwards."""
 
     accuracy: float
     first_accuracy: float
     version: int
-    accepted: int  # updates that workers were told are accepted
+    accepted: int  # updates whose workers got the answer "accepted"
     folded: int
     waiting: int
     refused: int
-    lost: int  # told accepted, but not in the store
+    lost: int  # answered "accepted", but not in the store
     doubled: int
     replay: Replay
     worker_kills: int
     server_kills: int
 
+    @property
+    def sound(self) -> bool:
+        """Whether every accepted update counts exactly once, and the replay is equal."""
+        return not self.lost and not self.doubled and self.replay.equal
 
-def run_live(folder: Path, *, seconds: float, tell: Tell, watch: Watch) -> Ending:
+
+def run_live(folder: Path, *, seconds: float, tell: Tell, watch: Watch) -> LiveResult:
     """Train for ``seconds``, kill workers and the server on the way, and count everything."""
     _prepare(folder)
-    stage = _Stage(folder, tell)
+    processes = _Processes(folder, tell)
     try:
-        first_accuracy = stage.play(seconds, watch)
+        first_accuracy = processes.run(seconds, watch)
     finally:
-        stage.clear()
-    return stage.ending(first_accuracy)
+        processes.stop()
+    return processes.result(first_accuracy)
 
 
-def show_live(folder: Path, seconds: float) -> None:
-    """``anarchic demo --live``: the demo with its words, its bar and its table."""
-    typer.echo(
-        f"A server (AFA-CS, a step every {M} updates) and {WORKERS} worker processes learn "
-        f"handwritten digits for {seconds:.0f} s.\nEach worker holds other classes, comes when it "
-        "likes and works as long as it likes."
-    )
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[found]}"))
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("starting", total=1.0, found="")
-
-        def watch(part: float, seen: dict[str, Any]) -> None:
-            found = f"version {seen['version']}  accuracy {seen['accuracy']:.3f}"
-            bar.update(task, completed=part, description="training", found=found)
-
-        ending = run_live(folder, seconds=seconds, tell=console.print, watch=watch)
-    print_facts(_facts(ending, folder), title="What came of it")
-    if ending.lost or ending.doubled or not ending.replay.equal:
-        raise RunError("Something accepted was lost or counted twice: see the logs.")
-
-
-def _facts(ending: Ending, folder: Path) -> list[tuple[str, str]]:
-    equal = "equal" if ending.replay.equal else "DIFFERENT"
-    return [
-        ("accuracy", f"{percent(ending.first_accuracy)} at first, {percent(ending.accuracy)} now"),
-        ("versions", number(ending.version)),
-        ("killed", f"{ending.worker_kills} workers, {ending.server_kills} server, all restarted"),
-        ("updates stored", number(ending.folded + ending.waiting)),
-        ("  in a version", f"{ending.folded}; {ending.waiting} wait for the next step"),
-        ("  accepted", _heard(ending)),
-        ("  refused", number(ending.refused)),
-        ("  lost", number(ending.lost)),
-        ("  counted twice", number(ending.doubled)),
-        ("replay", f"{ending.replay.updates} updates folded again: {equal}, byte for byte"),
-        ("written to", str(folder)),
-    ]
-
-
-def _heard(ending: Ending) -> str:
-    """A kill, or the end, may come between an update's place on disk and its worker's hearing."""
-    cut_off = ending.folded + ending.waiting + ending.lost - ending.accepted
-    return f"{ending.accepted}, as the workers heard; {cut_off} answers were cut off"
-
-
-class _Stage:
-    """The processes of a demo."""
+class _Processes:
+    """A server and its workers, as processes of this machine."""
 
     def __init__(self, folder: Path, tell: Tell) -> None:
         self._folder, self._tell = folder, tell
@@ -141,12 +98,12 @@ class _Stage:
         self._killed: Counter[str] = Counter()
         self._test = load_digits()
 
-    def play(self, seconds: float, watch: Watch) -> float:
-        """All of it; gives the accuracy at first."""
+    def run(self, seconds: float, watch: Watch) -> float:
+        """Start, kill and restart processes for ``seconds``; the accuracy of the first version."""
         self._start_server()
         self._workers = [self._start_worker(index) for index in range(WORKERS)]
         first_accuracy = self._await_first_version()
-        acts = [
+        events = [
             (KILL_WORKERS, self._kill_workers),
             (RESTART_WORKERS, self._restart_workers),
             (KILL_SERVER, self._kill_server),
@@ -154,19 +111,19 @@ class _Stage:
         ]
         start = time.monotonic()
         while (passed := time.monotonic() - start) < seconds:
-            if acts and passed >= acts[0][0] * seconds:
-                acts.pop(0)[1]()
-            seen = self._look()
+            if events and passed >= events[0][0] * seconds:
+                events.pop(0)[1]()
+            seen = self._status()
             if seen is not None:
                 watch(passed / seconds, seen)
             time.sleep(0.2)
         return first_accuracy
 
     def _await_first_version(self) -> float:
-        """Starting nine processes takes a while on a busy machine; the time counts from then."""
+        """Wait for all processes to start, which takes a while on a busy machine; its accuracy."""
         until = time.monotonic() + START_S
         while time.monotonic() < until:
-            seen = self._look()
+            seen = self._status()
             if seen is not None and seen["version"] > 0:
                 accuracy: float = seen["accuracy"]
                 return accuracy
@@ -176,8 +133,8 @@ class _Stage:
             "if the machine is busy, try again."
         )
 
-    def clear(self) -> None:
-        """End the workers first: what they have in hand they send, or spool."""
+    def stop(self) -> None:
+        """End the workers first, so that they send or spool their last updates."""
         for process in self._workers:
             process.terminate()
         for process in self._workers:
@@ -188,9 +145,9 @@ class _Stage:
         for log in self._logs:
             log.close()
 
-    def ending(self, first_accuracy: float) -> Ending:
+    def result(self, first_accuracy: float) -> LiveResult:
         pushes = list(_pushes(self._folder))
-        told = Counter(
+        accepted = Counter(
             (p["worker"], p["id"]) for p in pushes if p["status"] in ("accepted", "duplicate")
         )
         store = open_store(self._folder / "run.db", keep_payloads=True)
@@ -199,21 +156,21 @@ class _Stage:
             run = store.run()
             body = store.model(run.version) if run is not None else None
             if run is None or body is None:
-                raise RunError("The server left no run behind.")
+                raise RunError("The server stored no run.")
             again = replay(store)
         finally:
             store.close()
         stored = Counter((row.worker, row.id) for row in trace)
         orders = Counter(row.order for row in trace if row.order is not None)
-        return Ending(
+        return LiveResult(
             accuracy=self._accuracy(wire.decode_snapshot(body)[1]),
             first_accuracy=first_accuracy,
             version=run.version,
-            accepted=len(told),
+            accepted=len(accepted),
             folded=orders.total(),
             waiting=len(trace) - orders.total(),
             refused=sum(p["status"] not in ("accepted", "duplicate", "spooled") for p in pushes),
-            lost=sum(1 for key in told if stored[key] == 0),
+            lost=sum(1 for key in accepted if stored[key] == 0),
             doubled=sum(n - 1 for n in (*stored.values(), *orders.values()) if n > 1),
             replay=again,
             worker_kills=self._killed["worker"],
@@ -227,13 +184,13 @@ class _Stage:
             "--server-lr", str(SERVER_LR), "--port", str(self._port), "--keep-payloads",
         )  # fmt: skip
         until = time.monotonic() + START_S
-        while self._look() is None:
+        while self._status() is None:
             if self._server.poll() is not None or time.monotonic() > until:
                 raise RunError(f"The server did not start; see {self._folder / 'server.log'}.")
             time.sleep(0.05)
 
     def _start_worker(self, index: int) -> subprocess.Popen[bytes]:
-        policy, steps, rate = HABITS[index]
+        policy, steps, rate = WORKER_OPTIONS[index]
         name = f"worker-{index + 1}"
         return self._start(
             name, "work", "--server", self._url, "--task", f"digits:{index + 1}/{WORKERS}",
@@ -245,7 +202,7 @@ class _Stage:
         return str(self._folder / name)
 
     def _start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
-        log = open(self._folder / f"{name}.log", "ab")  # noqa: SIM115  # closed in clear()
+        log = open(self._folder / f"{name}.log", "ab")  # noqa: SIM115  # closed in stop()
         self._logs.append(log)
         return subprocess.Popen(
             [sys.executable, "-m", "anarchic", *command],
@@ -255,14 +212,14 @@ class _Stage:
         )
 
     def _kill_workers(self) -> None:
-        for index in VICTIMS:
+        for index in KILLED_WORKERS:
             _kill(self._workers[index])
-        self._killed["worker"] += len(VICTIMS)
-        names = " and ".join(str(index + 1) for index in VICTIMS)
-        self._tell(f"Killed workers {names} (SIGKILL); the others do not notice.")
+        self._killed["worker"] += len(KILLED_WORKERS)
+        names = " and ".join(str(index + 1) for index in KILLED_WORKERS)
+        self._tell(f"Killed workers {names} (SIGKILL); the others go on.")
 
     def _restart_workers(self) -> None:
-        for index in VICTIMS:
+        for index in KILLED_WORKERS:
             self._workers[index] = self._start_worker(index)
         self._tell("Started them again; what they had finished waits in their spools.")
 
@@ -276,8 +233,8 @@ class _Stage:
         self._start_server()
         self._tell("Started it again on the same store; it goes on where it was.")
 
-    def _look(self) -> dict[str, Any] | None:
-        """Status and accuracy of the newest version; None while nobody answers."""
+    def _status(self) -> dict[str, Any] | None:
+        """The server's status, and the accuracy of its model; None while it does not answer."""
         token = (self._folder / "worker-1.token").read_text(encoding="utf-8").strip()
         proof = {"authorization": f"Bearer {token}"}
         try:
@@ -289,7 +246,7 @@ class _Stage:
         return {**status, "accuracy": self._accuracy(snapshot)}
 
     def _accuracy(self, snapshot: Snapshot) -> float:
-        """Of softmax regression on the test digits; the bias comes before the weight."""
+        """On the test digits, by softmax regression; the bias comes before the weight."""
         x = self._test.x_test.reshape(len(self._test.x_test), -1)
         classes = self._test.classes
         weight = snapshot.params[classes:].reshape(classes, -1)
@@ -300,8 +257,6 @@ class _Stage:
 def _prepare(folder: Path) -> None:
     """A fresh directory with a first model, and a token for every worker in the store."""
     demo_directory(folder, OWN)
-    from anarchic.worker.digits import digits_task
-
     task = digits_task(f"digits:1/{WORKERS}")
     first = np.zeros(task.layout.dim, np.float32)
     wire.save_model(folder / "model.safetensors", task.layout, first)
@@ -318,7 +273,7 @@ def _prepare(folder: Path) -> None:
 
 
 def _pushes(folder: Path) -> Iterator[dict[str, Any]]:
-    """What the workers logged of their pushes; a line that a kill cut short is passed over."""
+    """The pushes that workers logged; a line that a kill cut short is left out."""
     for path in sorted(folder.glob("worker-*.log")):
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             with suppress(ValueError):
