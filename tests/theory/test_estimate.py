@@ -113,6 +113,7 @@ def test_estimates_repeat():
 
 def test_softmax_regression_in_single_precision():
     from anarchic import Settings, build
+    from anarchic.data import load
 
     experiment = build(Settings(labels_per_worker=1, rounds=1))
     task, x = experiment.task, experiment.task.init()
