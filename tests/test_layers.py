@@ -23,7 +23,7 @@ ALLOWED = {
     "data": {"core", "errors"},
     "models": {"core", "data", "errors", "kernels"},
     "train": {"core", "data", "errors", "kernels", "models", "participation"},
-    "sim": {"core", "kernels", "data", "errors", "models", "participation", "train", "wire"},
+    "sim": {"core", "data", "errors", "models", "participation", "train", "wire"},
     "server": {"core", "errors", "participation", "wire"},
     "worker": {"core", "data", "errors", "models", "participation", "train", "wire"},
     "theory": {"core", "data", "errors", "participation", "sim", "train"},

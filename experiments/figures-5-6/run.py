@@ -112,7 +112,7 @@ def train_divided_by_c(job: Job) -> Experiment:
     """AFA-CS by the cell's settings, with ``DividedByC`` around it."""
     asked = dict(job.cell.settings)
     c = asked.pop("divided_by")
-    made = build(job.settings_of(asked))
+    made = build(job.settings_of(asked), job.compute)
     return replace(made, rule=DividedByC(made.rule, c), about={**made.about, "divided_by": c})
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from anarchic import AfaCd, AfaCs, Experiment, LocalWork
 from anarchic.participation.timetable import Timetable, running_numbers
 from anarchic.report.figure import COLOURS, new_figure, style
-from anarchic.sim.engine import Walk
+from anarchic.sim.engine import Engine
 from anarchic.study import Cell, Claim, Findings, Job, Outcome, Picture, Study, main
 from anarchic.study.draw import legend_below
 from anarchic.study.tables import markdown
@@ -44,11 +44,11 @@ def timetable(share: float | str, rounds: int, seed: int) -> Timetable:
 def squared_gradients(rule, sigma: float, table: Timetable):
     """||grad f(x_t)||^2 for t = 0 .. T of a run; shape (T + 1,)."""
     task = QuadraticTask(lower_bound.worst_case(sigma), np.array([START]))
-    walk = Walk(Experiment(task, rule, table, LocalWork(lr=ETA_L)))
+    engine = Engine(Experiment(task, rule, table, LocalWork(lr=ETA_L)))
     seen = [START]
-    while walk.version < table.rounds:
-        walk.next_version()
-        seen.append(float(walk.state.params[0]))
+    while engine.version < table.rounds:
+        engine.next_version()
+        seen.append(float(engine.state.params[0]))
     return lower_bound.squared_gradient(np.array(seen))
 
 

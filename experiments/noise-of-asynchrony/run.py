@@ -67,7 +67,7 @@ def train_fedasync(job: Job) -> Experiment:
     settings = job.settings_of(asked)
     table = one_by_one(make_table(settings, N))
     return replace(
-        build(settings),
+        build(settings, job.compute),
         timetable=table,
         rule=FedAsync(mixing, history=int(table.staleness.max()) + 1),
         eval_every=M,

@@ -10,7 +10,7 @@ from anarchic import AfaCd, AfaCs, Experiment, LocalWork
 from anarchic.data.quadratics import Quadratics
 from anarchic.participation import ConstantSteps, Sampler, Timetable
 from anarchic.report.figure import COLOURS, new_figure, style
-from anarchic.sim.engine import Walk
+from anarchic.sim.engine import Engine
 from anarchic.study import Cell, Claim, Findings, Job, Outcome, Picture, Study, main
 from anarchic.study.tables import markdown
 from anarchic.theory import (
@@ -72,12 +72,12 @@ def problem(copies: int, workers: int, curvatures=CURVATURES) -> Quadratics:
 
 def squared_gradients(experiment: Experiment, copies: int) -> np.ndarray:
     """Mean of ||grad f(x_t)||^2 over t = 0 .. T-1 for every copy; shape (copies,)."""
-    walk, total = Walk(experiment), np.zeros(copies)
+    engine, total = Engine(experiment), np.zeros(copies)
     curvatures, rounds = experiment.task.functions.hessians[0], experiment.timetable.rounds
     for _ in range(rounds):
-        gradient = (curvatures * walk.state.params).reshape(copies, -1)
+        gradient = (curvatures * engine.state.params).reshape(copies, -1)
         total += np.einsum("ij,ij->i", gradient, gradient)
-        walk.next_version()
+        engine.next_version()
     return total / rounds
 
 

@@ -106,7 +106,7 @@ def train(job: Job) -> Experiment:
     asked = job.cell.settings
     settings = replace(COMMON, rule=asked["rule"], server_lr=asked["server_lr"])
     settings = job.settings_of(settings)
-    made = build(settings)
+    made = build(settings, job.compute)
     table = timetable(asked["habits"], asked["who"], job.seed, settings.rounds)
     return replace(made, timetable=table, about={**made.about, **asked})
 

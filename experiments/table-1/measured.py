@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from anarchic.core.wrappers import Reweighted
-from anarchic.sim.engine import Walk
-from anarchic.sim.settings import build, dealt
+from anarchic.sim.engine import Engine
+from anarchic.sim.settings import build, partition
 from anarchic.study import Cell, Findings, Job
 from anarchic.study.tables import markdown
 
@@ -67,11 +67,12 @@ def norms(settings: Mapping[str, Any]) -> Cell:
 
 
 def measure_norms(job: Job) -> dict:
-    experiment = build(job.settings_of(job.cell.settings))
+    experiment = build(job.settings_of(job.cell.settings), job.compute)
     rule = Lengths(experiment.rule)
-    walk = Walk(replace(experiment, rule=rule))
-    while walk.version < experiment.timetable.rounds:
-        walk.next_version()
+    engine = Engine(replace(experiment, rule=rule))
+    with experiment.computing():
+        while engine.version < experiment.timetable.rounds:
+            engine.next_version()
     late = np.array(rule.seen[-LAST * rule.m :])
     names = ("least", "quartile", "median", "upper_quartile", "most")
     return dict(zip(names, np.quantile(late, (0, 0.25, 0.5, 0.75, 1)), strict=True))
@@ -93,7 +94,7 @@ def data_cells(ways: Iterable[tuple[str, int | None, int]]) -> list[Cell]:
 
 
 def measure_data(job: Job) -> dict:
-    data, parts = dealt(job.settings_of(job.cell.settings))
+    data, parts = partition(job.settings_of(job.cell.settings))
     return {"classes": data.classes, **samples(len(data.y_train), len(data.y_test), parts)}
 
 

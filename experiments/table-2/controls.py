@@ -7,8 +7,8 @@ import numpy as np
 from anarchic.core.arrays import norms
 from anarchic.errors import Diverged
 from anarchic.models import make
-from anarchic.sim.engine import Walk
-from anarchic.sim.settings import build, dealt
+from anarchic.sim.engine import Engine
+from anarchic.sim.settings import build, partition
 from anarchic.study import Cell, Job
 
 
@@ -45,19 +45,20 @@ def alone(short: list[Cell]) -> Cell:
 
 def measure_controls(job: Job) -> dict:
     """How many rounds a run lasts, and the norms of the controls that its visits return."""
-    experiment = build(job.settings_of(job.cell.settings))
-    walk, found = Walk(experiment), []
-    while walk.version < experiment.timetable.rounds:
-        lanes = walk.wanted()
-        if lanes is not None:
-            computed = experiment.backend.compute(experiment.task, lanes)
-            found.append(norms(computed.kept["own_control"]))
-            walk.take(computed)
-        try:
-            walk.advance()
-        except Diverged:
-            break
-    return {"rounds": walk.version, **summary(np.concatenate(found))}
+    experiment = build(job.settings_of(job.cell.settings), job.compute)
+    engine, found = Engine(experiment), []
+    with experiment.computing():
+        while engine.version < experiment.timetable.rounds:
+            lanes = engine.wanted()
+            if lanes is not None:
+                computed = experiment.backend.compute(experiment.task, lanes)
+                found.append(norms(computed.kept["own_control"]))
+                engine.take(computed)
+            try:
+                engine.advance()
+            except Diverged:
+                break
+    return {"rounds": engine.version, **summary(np.concatenate(found))}
 
 
 def measure_plain(job: Job) -> dict:
@@ -71,7 +72,7 @@ def measure_plain(job: Job) -> dict:
     from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
     settings = job.settings_of(job.cell.settings)
-    data, parts = dealt(settings)
+    data, parts = partition(settings)
     rng, net = np.random.default_rng(job.seed), make(settings.model, data, seed=job.seed)
     M, m, K, lr = len(parts), settings.m, settings.local_steps, settings.local_lr
 

@@ -21,10 +21,11 @@ from anarchic.participation import (
     make_timetable,
 )
 from anarchic.sim.experiment import Experiment
-from anarchic.sim.many import simulate_many
-from anarchic.sim.run import Progress, Run, simulate
+from anarchic.sim.run import Progress, Run
 from anarchic.sim.settings import Settings, build
+from anarchic.sim.simulate import simulate, simulate_many
 from anarchic.train.batched import Batched
+from anarchic.train.compute import Compute
 from anarchic.train.loop import Loop
 from anarchic.train.task import LocalWork, Task
 
@@ -41,6 +42,7 @@ __all__ = [
     "Batched",
     "SharedVectors",
     "Clip",
+    "Compute",
     "ConstantSteps",
     "Experiment",
     "Exponential",

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 from anarchic.core.rules import AfaCs
 from anarchic.core.types import Update, Updates
 from anarchic.participation import ConstantSteps, Sampler
-from anarchic.sim.settings import Settings, dealt
+from anarchic.sim.settings import Settings, partition
 from anarchic.study.findings import Findings, Outcome
 from tests.experiments.run_files import names_of, rows_of
 from tests.study.make import result
@@ -56,7 +56,7 @@ SELDOM = (8, 9)  # as the probabilities have it
 
 def holders(p, seed):
     """Who holds each label; the deal depends on the number of classes, not on the images."""
-    data, parts = dealt(Settings(data="digits", workers=10, labels_per_worker=p, seed=seed))
+    data, parts = partition(Settings(data="digits", workers=10, labels_per_worker=p, seed=seed))
     held = [set(data.y_train[part]) for part in parts]
     return [{worker for worker in range(10) if label in held[worker]} for label in range(10)]
 

@@ -8,6 +8,7 @@ import pytest
 from anarchic.errors import ConfigError
 from anarchic.sim.settings import Settings
 from anarchic.study import Cell, Job
+from anarchic.train.compute import Compute
 from tests.study.make import cell
 
 
@@ -20,7 +21,7 @@ def recorded(cell):
 
 
 def test_a_result_counts_whatever_it_was_computed_on():
-    there = trained(data="mnist", device="cuda", seed=3, threads=2)
+    there = trained(data="mnist", data_dir="there", seed=3)
     assert trained(data="mnist").answered_by(recorded(there))
 
 
@@ -54,9 +55,11 @@ def test_a_smoke_run_cannot_be_taken_for_the_cell():
         assert full.smoke().answered_by(recorded(full.smoke()))
 
 
-def test_a_job_puts_seed_and_device_into_the_settings():
-    settings = Job(trained(rounds=7), seed=4, device="cuda").settings
-    assert (settings.rounds, settings.seed, settings.device) == (7, 4, "cuda")
+def test_a_job_has_settings_with_its_seed_and_a_compute_record_with_its_device():
+    job = Job(trained(rounds=7), seed=4, device="cuda", precision="bf16", graphs=False)
+    assert (job.settings.rounds, job.settings.seed) == (7, 4)
+    there = {"device": "cuda", "precision": "bf16", "graphs": False}
+    assert job.compute == Compute(**there, compiled=True)
 
 
 def test_a_job_makes_settings_of_a_mapping_and_tiny_ones_in_a_smoke_run():

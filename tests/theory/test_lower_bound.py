@@ -3,7 +3,7 @@ import pytest
 
 from anarchic import AfaCd, AfaCs, Experiment, LocalWork
 from anarchic.errors import ConfigError
-from anarchic.sim.engine import Walk
+from anarchic.sim.engine import Engine
 from anarchic.theory import (
     Arrivals,
     Problem,
@@ -23,11 +23,11 @@ RATES = Rates(server_lr=2.0, local_lr=0.05)
 def models(rule, table, *, start=2.0, noise=0.0, rates=RATES):
     """x_0 .. x_T of a run on the two functions of Theorem 1."""
     task = QuadraticTask(lower_bound.worst_case(SIGMA, noise), np.array([start]))
-    walk = Walk(Experiment(task, rule, table, LocalWork(lr=rates.local_lr)))
+    engine = Engine(Experiment(task, rule, table, LocalWork(lr=rates.local_lr)))
     seen = [float(task.init()[0])]
-    while walk.version < table.rounds:
-        walk.next_version()
-        seen.append(float(task.get(walk.state.params)[0]))
+    while engine.version < table.rounds:
+        engine.next_version()
+        seen.append(float(task.get(engine.state.params)[0]))
     return np.array(seen)
 
 

@@ -57,9 +57,9 @@ def show_partition(
 ) -> None:
     """Show the samples per worker and class, partitioned as `anarchic simulate` does it."""
     from anarchic.report.partition_plot import partition_table, plot_partition
-    from anarchic.sim.settings import dealt
+    from anarchic.sim.settings import partition
 
-    data, parts = dealt(settings_from(given))
+    data, parts = partition(settings_from(given))
     table = partition_table(parts, data.y_train, data.classes)
     held, classes = table.sum(axis=1), (table > 0).sum(axis=1)
     print_facts(

@@ -1,4 +1,4 @@
-"""``anarchic timetable``: what participation settings lead to, without training."""
+"""``anarchic timetable``: who reports when under participation settings, without training."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def timetable(
     given: Given,
     out: Annotated[
         Path | None,
-        option("Draw it: .png, .svg or .pdf.", "nothing is drawn", metavar="FILE"),
+        option("Draw it to a .png, .svg or .pdf file.", "not drawn", metavar="FILE"),
     ] = None,
 ) -> None:
-    """Show who turns up when, how late and for how long; nothing is trained.
+    """Show who reports when, how late and after how many local steps; nothing is trained.
 
     It is the timetable of `anarchic simulate` with the same options and seed.
     """
@@ -57,13 +57,13 @@ def timetable(
         ("local steps", f"{number(found.steps_mean)} on average"),
         *_bars(found.steps, found.updates),
         (
-            "updates a worker",
+            "updates per worker",
             f"{percent(found.share_min)} to {percent(found.share_max)} of all; equal shares would "
             f"be {percent(1 / found.workers)}; {number(found.silent)} never sent one",
         ),
     ]
     if found.virtual_s is not None:
-        took = f"{number(found.virtual_s, 's')}, {number(found.round_s, 's')} a round"
+        took = f"{number(found.virtual_s, 's')}, {number(found.round_s, 's')} per round"
         facts.insert(2, ("virtual time", took))
     print_facts(facts, title="Timetable")
     if out is not None:

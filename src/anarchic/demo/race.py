@@ -12,9 +12,10 @@ import numpy as np
 from anarchic.demo.folder import demo_directory
 from anarchic.report.curves import Curve, plot_race
 from anarchic.report.runs import first_at
-from anarchic.sim.record import Metrics
-from anarchic.sim.run import Run, Watcher, simulate
+from anarchic.sim.record import MetricsRow
+from anarchic.sim.run import Run, Watcher
 from anarchic.sim.settings import Settings, make_table
+from anarchic.sim.simulate import simulate
 
 WORKERS = 20
 TARGET = 0.9
@@ -46,7 +47,7 @@ class Entry:
     label: str
     settings: Settings
     run: Run
-    reached: Metrics | None
+    reached: MetricsRow | None
 
     @property
     def seconds(self) -> float | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from anarchic.report.figure import check_format, line_style, new_figure, save, style
 from anarchic.report.runs import RecordedRun, first_at
-from anarchic.sim.record import Metrics
+from anarchic.sim.record import MetricsRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +24,7 @@ class Curve:
     """One line of a plot: its name and the metrics of the run."""
 
     label: str
-    metrics: Sequence[Metrics]
+    metrics: Sequence[MetricsRow]
 
 
 def plot_runs(runs: Sequence[RecordedRun], path: str | os.PathLike[str]) -> Path:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from anarchic.sim.record import Metrics, RunDirectory
+from anarchic.sim.record import MetricsRow, RunDirectory
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class RecordedRun:
 
     name: str
     settings: dict[str, Any]
-    metrics: list[Metrics]
+    metrics: list[MetricsRow]
     summary: dict[str, Any] | None
 
     @property
@@ -47,6 +47,6 @@ def read_runs(paths: Iterable[str | os.PathLike[str]]) -> list[RecordedRun]:
     ]
 
 
-def first_at(metrics: Iterable[Metrics], accuracy: float) -> Metrics | None:
+def first_at(metrics: Iterable[MetricsRow], accuracy: float) -> MetricsRow | None:
     """The first evaluation with at least that accuracy."""
     return next((row for row in metrics if (row.get("accuracy") or 0.0) >= accuracy), None)

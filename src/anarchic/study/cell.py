@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from anarchic.errors import ConfigError
 from anarchic.sim.settings import Settings
+from anarchic.train.compute import Compute
 
 if TYPE_CHECKING:
     from anarchic.sim.experiment import Experiment
     from anarchic.sim.run import Run
 
-# Settings that say where and how a run is computed, not what is learnt. Of these only the precision
-# must be the same for all results of a cell.
-WHERE = (
-    *("data_dir", "device", "precision", "graphs", "compiled"),
-    *("threads", "backend", "lookahead", "seed"),
-)
+# Settings that a result of a cell may have chosen otherwise, as anything of ``Compute``, of which
+# only the precision must be the same for all results of a cell.
+WHERE = ("data_dir", "seed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,22 +98,22 @@ class Job:
 
     @property
     def settings(self) -> Settings:
-        """The cell's settings for this seed and device."""
+        """The cell's settings for this seed."""
         if not isinstance(self.cell.settings, Settings):
             raise ConfigError(f"Cell {self.cell.name!r} has no Settings; see job.cell.settings.")
         return self.settings_of(self.cell.settings)
 
+    @property
+    def compute(self) -> Compute:
+        """How the job is computed; compiled, as a run is short, but one of many."""
+        where: dict[str, Any] = {"device": self.device, "precision": self.precision}
+        return Compute(**where, graphs=self.graphs, compiled=True)
+
     def settings_of(self, asked: Settings | Mapping[str, Any]) -> Settings:
-        """These settings with this job's seed and device; tiny in a smoke run."""
+        """These settings with this job's seed; tiny in a smoke run."""
         if not isinstance(asked, Settings):
             asked = Settings.from_record({n: v for n, v in asked.items() if n != "smoke"})
-        where: dict[str, Any] = {
-            "device": self.device,
-            "precision": self.precision,
-            "graphs": self.graphs,
-            "compiled": True,  # a run is short, but it is one of many
-        }
-        return replace(tiny(asked) if self.smoke else asked, seed=self.seed, **where)
+        return replace(tiny(asked) if self.smoke else asked, seed=self.seed)
 
 
 def tiny(settings: Settings) -> Settings:

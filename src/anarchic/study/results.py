@@ -29,7 +29,7 @@ except ImportError:  # Windows, where only one process may write
     fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
-    from anarchic.sim.record import Metrics
+    from anarchic.sim.record import MetricsRow
     from anarchic.sim.run import Run
 
 Curve = Mapping[str, Sequence[float | None]]
@@ -158,7 +158,7 @@ def accuracies(run: Run) -> dict[str, Any]:
     }
 
 
-def curve_of(metrics: Sequence[Metrics]) -> dict[str, list[float | None]]:
+def curve_of(metrics: Sequence[MetricsRow]) -> dict[str, list[float | None]]:
     """Accuracy and loss by round, and by virtual time where there is a clock."""
     names = ("round", "virtual_s", "accuracy", "loss")
     kept = [n for n in names if any(row.get(n) is not None for row in metrics)]

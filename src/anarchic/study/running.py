@@ -10,9 +10,9 @@ from itertools import groupby
 
 from anarchic.errors import ConfigError, RunError
 from anarchic.sim.experiment import Experiment
-from anarchic.sim.many import simulate_many
 from anarchic.sim.run import Run
 from anarchic.sim.settings import Settings
+from anarchic.sim.simulate import simulate_many
 from anarchic.study.cell import Cell, Job
 from anarchic.study.flags import Flags, Paths
 from anarchic.study.results import (
@@ -105,6 +105,7 @@ class _Runner:
         try:
             return simulate_many(
                 {job.name: _what(job) for job in batch},
+                compute=batch[0].compute,  # a batch is of one task, and so of one precision
                 out=out,
                 resume=self.flags.resume and out is not None,
                 stop_after_s=left,

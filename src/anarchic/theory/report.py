@@ -17,7 +17,7 @@ from anarchic.errors import ConfigError, RunError
 from anarchic.participation.timetable import Timetable
 from anarchic.sim.experiment import Experiment
 from anarchic.sim.record import RunDirectory
-from anarchic.sim.settings import Settings, build, dealt
+from anarchic.sim.settings import Settings, build, partition
 from anarchic.theory.balance import Balance, balance_of
 from anarchic.theory.calculate import Calculation, calculate
 from anarchic.theory.estimate import estimate_constants
@@ -27,6 +27,7 @@ from anarchic.theory.observed import Steps, arrivals_of, memory_of, steps_of
 from anarchic.theory.start import model_at, training_loss
 from anarchic.theory.verdict import Verdict, judge_general, judge_memory, judge_uniform
 from anarchic.theory.warnings import arrival_warnings, coverage_warnings, verdict_warnings
+from anarchic.train.compute import Compute
 
 POINTS = 3  # models at which constants are estimated
 REPEATS = 16  # batches per worker and model
@@ -139,13 +140,13 @@ def judge_run(
     if points < 1:
         raise ConfigError(f"The constants are estimated at points >= 1 models, got {points}.")
     record = RunDirectory(Path(path))
-    settings = _at_hand(record)
-    experiment = replace(build(settings), timetable=_so_far(record))
+    settings, compute = _at_hand(record)
+    experiment = replace(build(settings, compute), timetable=_so_far(record))
     first = experiment.task.init()
     last = record.model(experiment.task.layout) if record.finished else first
     shares = np.linspace(0, 1, points if record.finished else 1)
     line = [(first + share * (last - first)).astype(first.dtype) for share in shares]
-    loss = partial(training_loss, experiment.task, *dealt(settings))
+    loss = partial(training_loss, experiment.task, *partition(settings))
     report = judge_experiment(experiment, line, known=known, repeats=repeats, loss=loss)
     if record.finished:
         return report
@@ -169,14 +170,15 @@ def as_dict(value: Any) -> Any:
     return None if isinstance(value, float) and not isfinite(value) else value
 
 
-def _at_hand(record: RunDirectory) -> Settings:
+def _at_hand(record: RunDirectory) -> tuple[Settings, Compute]:
     """The run's settings, with the CPU and full precision in place of what computed it.
 
     Curvature is a difference of gradients, for which a low precision is not enough.
     """
     found = {name: value for name, value in record.settings().items() if name != "trace"}
-    settings = Settings.from_record(found)
-    return replace(settings, device="cpu", precision="ieee", graphs=None, backend="batched")
+    compute = Compute.from_record(found)
+    here = replace(compute, device="cpu", precision="ieee", graphs=None, backend="batched")
+    return Settings.from_record(found), here
 
 
 def _so_far(record: RunDirectory) -> Timetable:

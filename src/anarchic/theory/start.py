@@ -9,7 +9,7 @@ import numpy as np
 from anarchic.core.arrays import on_host
 from anarchic.core.types import Vector
 from anarchic.data import Dataset, Parts
-from anarchic.sim.engine import Walk
+from anarchic.sim.engine import Engine
 from anarchic.sim.experiment import Experiment
 from anarchic.train.task import DataTask, Task
 
@@ -20,10 +20,11 @@ def model_at(experiment: Experiment, version: int) -> Vector:
     Theorem 4 begins when every worker has a row. If all are about equally likely, that takes about
     K ln M gradients per worker, less than the estimates take.
     """
-    walk = Walk(experiment)
-    while walk.version < version:
-        walk.next_version()
-    return on_host(walk.state.params)
+    engine = Engine(experiment)
+    with experiment.computing():
+        while engine.version < version:
+            engine.next_version()
+    return on_host(engine.state.params)
 
 
 def training_loss(task: Task, data: Dataset, parts: Parts, params: Vector) -> float:
