@@ -9,10 +9,9 @@ import typer
 
 from anarchic.cli.help import examples, option
 from anarchic.cli.show import number
+from anarchic.core import registry
 from anarchic.core.types import Layout, Vector
-from anarchic.data import DATASETS
 from anarchic.errors import ConfigError
-from anarchic.models import MODELS
 
 EPILOG = examples(
     "anarchic init --task my_tasks:task --out model.safetensors",
@@ -24,11 +23,20 @@ def init(
     out: Annotated[Path, option("File to write; it must not exist.", metavar="FILE")],
     model: Annotated[
         str | None,
-        option(f"A model of the package: {', '.join(MODELS)}.", "that of --task", metavar="NAME"),
+        option(
+            f"The model: {', '.join(registry.names('models'))}, or MODULE:NAME.",
+            "that of --task",
+            metavar="NAME",
+        ),
     ] = None,
     data: Annotated[
         str,
-        option(f"The data that the model is for: {', '.join(DATASETS)}.", "digits", metavar="NAME"),
+        option(
+            f"The data that the model is for: {', '.join(registry.names('datasets'))}, or "
+            "MODULE:NAME.",
+            "digits",
+            metavar="NAME",
+        ),
     ] = "digits",
     task: Annotated[
         str | None,

@@ -14,7 +14,9 @@ import typer
 
 from anarchic.cli.help import examples, option
 from anarchic.cli.values import parse_options
-from anarchic.core.local import LOCAL_RULES, LocalRule
+from anarchic.core import registry
+from anarchic.core.factory import make_local_rule
+from anarchic.core.local import LocalRule
 from anarchic.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -162,7 +164,7 @@ def work(
     local_rule: Annotated[
         str,
         option(
-            f"What a local step does: {', '.join(LOCAL_RULES)}.",
+            f"What a local step does: {', '.join(registry.names('local_rules'))}.",
             "sgd",
             metavar="NAME",
             rich_help_panel=_HABITS,
@@ -231,13 +233,12 @@ def work(
 def parse_policy(text: str) -> Policy:
     """``every:10`` and its like."""
     from anarchic.worker import Always, Every, Hours, Randomly, When
-    from anarchic.worker.task import named
 
     kind, _, value = text.partition(":")
     if text == "always":
         return Always()
     if kind == "when" and value:
-        return When(named(value))
+        return When(registry.load(value))
     try:
         if kind == "every":
             return Every(float(value))
@@ -270,14 +271,8 @@ def parse_steps(text: str | None, time_budget_s: float | None) -> StepCount:
 
 def parse_rule(name: str, options: list[str]) -> LocalRule:
     """A local rule with its settings."""
-    if name not in LOCAL_RULES:
-        raise ConfigError(f"There is no local rule {name!r}; there are {', '.join(LOCAL_RULES)}.")
-    kind = LOCAL_RULES[name]
-    try:
-        rule: LocalRule = kind(**parse_options("--local-option", options, kind))
-    except TypeError as error:
-        raise ConfigError(f"The local rule {name} has no such option: {error}.") from error
-    return rule
+    kind = registry.find("local_rules", name)
+    return make_local_rule(name, parse_options("--local-option", options, kind))
 
 
 def default_spool(server: str, worker: str) -> Path:

@@ -13,12 +13,10 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from anarchic.core.local import LOCAL_RULES, LocalRule
+from anarchic.core import factory, registry
+from anarchic.core.local import LocalRule
 from anarchic.core.rule import Rule
-from anarchic.core.rules import RULES
-from anarchic.core.steps import STEPS, Step
-from anarchic.core.validation import check_kind, did_you_mean
-from anarchic.core.wrappers import Clip, SharedVectors, StalenessDiscount
+from anarchic.core.validation import check_choice, check_kind
 from anarchic.data import Dataset, Parts, by_role, dirichlet, iid, labels, load
 from anarchic.data.catalogue import check_options
 from anarchic.errors import ConfigError, RunError
@@ -45,6 +43,7 @@ from anarchic.participation import (
     make_timetable,
     read_availability,
 )
+from anarchic.participation.other import make_process, timetable_of
 from anarchic.sim.experiment import Experiment, check_schedule
 from anarchic.train.batched import Batched
 from anarchic.train.loop import Loop
@@ -58,7 +57,7 @@ def _on_ray() -> Backend:
 
 
 BACKENDS: dict[str, Callable[[], Backend]] = {"loop": Loop, "batched": Batched, "ray": _on_ray}
-HABITS = ("sampler", "exponential", "lognormal", "diurnal")
+HABITS = registry.KINDS["participation"].built_in
 TIME_DISTRIBUTIONS: dict[str, Callable[[], Any]] = {
     "constant": NoSpread,
     "exponential": ExponentialSpread,
@@ -143,14 +142,14 @@ class Settings:
             raise ConfigError(f"threads must be at least 1, got {self.threads}.")
         if self.seed < 0:
             raise ConfigError(f"The seed must not be negative, got {self.seed}.")
-        one_of("rule", self.rule, RULES)
-        one_of("local rule", self.local_rule, LOCAL_RULES)
-        one_of("server optimiser", self.server_opt or "sgd", STEPS)
-        one_of("backend", self.backend, BACKENDS)
-        one_of("participation", self.participation, HABITS)
-        one_of("time distribution", self.time_distribution, TIME_DISTRIBUTIONS)
-        one_of("dtype", self.dtype, ("float32", "float64"))
-        one_of("precision", self.precision, ("ieee", "tf32", "bf16"))
+        registry.check_name("rules", self.rule)
+        registry.check_name("local_rules", self.local_rule)
+        registry.check_name("server_steps", self.server_opt or "sgd")
+        registry.check_name("participation", self.participation)
+        check_choice("backend", self.backend, BACKENDS)
+        check_choice("time distribution", self.time_distribution, TIME_DISTRIBUTIONS)
+        check_choice("dtype", self.dtype, ("float32", "float64"))
+        check_choice("precision", self.precision, ("ieee", "tf32", "bf16"))
         if self.precision != "ieee" and (self.device == "cpu" or self.dtype == "float64"):
             raise ConfigError(
                 f"precision={self.precision!r} is for float32 on a GPU, got device={self.device!r} "
@@ -191,9 +190,9 @@ class Settings:
     def _refuse_unused(self) -> None:
         sampled = self.participation == "sampler"
         others = " or ".join(habit for habit in HABITS if (habit == "sampler") != sampled)
+        strange = () if self.participation not in HABITS else CLOCKED if sampled else CLOCKLESS
         unused = dict.fromkeys(
-            CLOCKED if sampled else CLOCKLESS,
-            (f"Participation {self.participation!r}", f"participation {others}"),
+            strange, (f"Participation {self.participation!r}", f"participation {others}")
         )
         if not sampled and self.slow_share == 0:
             unused["slow_factor"] = "A run without slow workers", "a slow_share above 0"
@@ -261,29 +260,15 @@ def _loaded(name: str, data_dir: str | None, options: Mapping[str, Any]) -> Data
 
 
 def make_rule(settings: Settings, workers: int, *, staleness: int = 0) -> Rule[Any]:
-    """The rule by name, with what settings put around it, for updates up to so many versions late.
+    """The rule by name, for updates that are at most ``staleness`` versions late.
 
     What a server would have to guess, the simulator knows: AFA-CS divides by the number of
     workers, as printed, and FedAsync remembers as many versions as anybody starts from.
     """
-    local = _local_rule(settings)
-    kind = RULES[settings.rule]
-    has = {f.name for f in fields(kind)}
-    given = {
-        "m": (5 if settings.m is None else settings.m) if "m" in has else settings.m,
-        "server_lr": settings.server_lr,
-        "step": _step(settings),
-        "population": workers if "population" in has else None,
-        "history": staleness + 1 if "history" in has else None,
-    }
-    rule: Rule[Any] = _make(kind, given, settings.rule_options)
-    if settings.staleness_power is not None:
-        rule = StalenessDiscount(rule, settings.staleness_power)
-    if settings.clip is not None:
-        rule = Clip(rule, settings.clip)
-    if local.shares:
-        rule = SharedVectors(rule, names=local.shares, population=workers)
-    return rule
+    names = (f.name for f in fields(factory.RuleSettings))
+    given = {name: getattr(settings, name) for name in names if hasattr(settings, name)}
+    chosen = factory.RuleSettings(**given | {"workers": workers})
+    return factory.make_rule(chosen, {"population": workers, "history": staleness + 1})
 
 
 def make_table(settings: Settings, workers: int) -> Timetable:
@@ -313,6 +298,11 @@ def make_table(settings: Settings, workers: int) -> Timetable:
         ),
         TIME_DISTRIBUTIONS[settings.time_distribution](),
     )
+    if settings.participation not in HABITS:
+        given = {**vars(settings), "workers": workers, "m": m, "steps": steps, "work": work}
+        chosen = [n for n in (*CLOCKED, *CLOCKLESS) if given[n] != getattr(Settings, n)]
+        process = make_process(settings.participation, given, chosen)
+        return timetable_of(process, workers=workers, m=m, rounds=settings.rounds, rng=rng)
     if settings.rule == "fedavg":
         synchronous = Synchronous(workers, m, work, settings.lost_share, settings.timeout_s)
         return synchronous.timetable(rng, settings.rounds)
@@ -325,14 +315,6 @@ def make_table(settings: Settings, workers: int) -> Timetable:
     return make_timetable(habits, workers=workers, m=m, rounds=settings.rounds, rng=rng)
 
 
-def one_of(what: str, name: str, known: Any) -> None:
-    """Refuse a name that nobody knows."""
-    if name not in known:
-        close = did_you_mean(name, known)
-        others = f".{close} There are" if close else "; there are"
-        raise ConfigError(f"There is no {what} {name!r}{others} {', '.join(known)}.")
-
-
 def _by_role(settings: Settings, data: Dataset) -> Parts:
     if settings.workers not in (None, len(data.roles)):
         raise ConfigError(
@@ -342,17 +324,9 @@ def _by_role(settings: Settings, data: Dataset) -> Parts:
     return by_role(data)
 
 
-def _step(settings: Settings) -> Step | None:
-    if settings.server_opt is None and not settings.server_options:
-        return None
-    step: Step = _make(STEPS[settings.server_opt or "sgd"], {}, settings.server_options)
-    return step
-
-
 def _local_rule(settings: Settings) -> LocalRule:
-    kind = LOCAL_RULES[settings.local_rule]
-    local: LocalRule = _make(kind, {"mu": settings.mu}, settings.local_options)
-    return local
+    mu = {} if settings.mu is None else {"mu": settings.mu}
+    return factory.make_local_rule(settings.local_rule, {**mu, **settings.local_options})
 
 
 def _task(settings: Settings, data: Dataset, parts: Parts, local_steps: int) -> Task:
@@ -380,18 +354,6 @@ def _task(settings: Settings, data: Dataset, parts: Parts, local_steps: int) -> 
     torch.set_num_threads(settings.threads or task.fitting_threads)
     use_threads(settings.threads)
     return task
-
-
-def _make(kind: Callable[..., Any], given: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
-    """Build a part from the settings that were given; one that it does not have is refused."""
-    has = [f.name for f in fields(kind)]  # type: ignore[arg-type]  # parts are dataclasses
-    chosen = {name: value for name, value in given.items() if value is not None} | dict(options)
-    for name in chosen:
-        if name not in has:
-            raise ConfigError(
-                f"{kind.__name__} has no setting {name!r}; it has {', '.join(has) or 'none'}."
-            )
-    return kind(**chosen)
 
 
 def make_idle(settings: Settings) -> Idle:

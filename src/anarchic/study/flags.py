@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from anarchic.core.validation import check_choice
 from anarchic.errors import AnarchicError, ConfigError
-from anarchic.sim.settings import one_of
 from anarchic.study.find import is_installed
 from anarchic.study.study import Study
 
@@ -48,7 +48,7 @@ class Flags:
 
     def __post_init__(self) -> None:
         if self.precision is not None:
-            one_of("precision", self.precision, PRECISIONS)
+            check_choice("precision", self.precision, PRECISIONS)
         for name in ("seeds", "at_once"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ConfigError(f"{flag(name)} must be at least 1, got {value}.")
