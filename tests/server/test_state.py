@@ -6,7 +6,8 @@ import pytest
 from anarchic import AdamStep, AfaCd, AfaCs, Clip, SharedVectors, Snapshot
 from anarchic.core.saving import pack
 from anarchic.errors import StoreCorrupt
-from anarchic.server.state import changed_rows, decode_state, encode_state
+from anarchic.server.state import changed_rows, decode_state, encode_state, mark_stored
+from tests.core.rules.decaying import Decaying
 from tests.server.make import first_params, update
 
 RULES = [
@@ -16,6 +17,8 @@ RULES = [
     AfaCs(1, cap=3, expire_after=3),
     Clip(AfaCs(3), 0.5),
     SharedVectors(AfaCs(3), ("control",), 4),
+    Decaying(3),  # which has rows of two kinds
+    SharedVectors(Decaying(1), ("control",), 4),
 ]
 
 
@@ -48,6 +51,17 @@ def test_what_the_model_holds_is_not_written_again():
     rule = AfaCd(3)
     big = rule.init(np.ones(100_000, np.float32))
     assert len(encode_state(rule, big)) < 1_000
+
+
+def test_the_store_is_given_the_rows_that_changed():
+    rule = Decaying(3)
+    state = stepped(rule, 3)
+    mark_stored(rule, state)
+    state = rule.receive(state, update("w1", seed=9))
+    assert rule.forget(state, "w2")
+    changed, removed = changed_rows(rule, state)
+    assert sorted(changed) == ["means:w1", "visits:w1"]
+    assert sorted(removed) == ["means:w2", "visits:w2"]
 
 
 @pytest.mark.parametrize("fault", ["state", "row", "size", "version"])

@@ -37,7 +37,7 @@ class Rule(Protocol[S]):
     A call consumes the state that it is given (buffers are reused) and returns the next one. It
     never writes to an update, nor to parameters that were published: a step makes new ones.
     ``receive`` checks before it changes anything, so a refused update leaves the state usable.
-    ``SteppingRule`` derives most of this from ``init``, ``fold`` and ``next_params``.
+    ``SteppingRule`` derives most of this from ``fold`` and ``next_params``.
     """
 
     @property
@@ -94,8 +94,8 @@ class SteppingRule(ABC, Generic[S]):
     """A rule that steps every ``m`` updates, from the least that a rule must say.
 
     A subclass is a frozen dataclass with ``m`` and says ``fold``, ``next_params`` and, where its
-    state is more than a ``RuleState``, ``init``. A state counts in ``count`` the updates since the
-    last step. Fields of a state that are ``WorkerRows`` are stored row by row, and forgotten.
+    state is more than a ``RuleState``, ``begin``. A state counts in ``count`` the updates since
+    the last step. Its fields that are ``WorkerRows`` are stored row by row and forgotten by worker.
     """
 
     __slots__ = ()
@@ -114,8 +114,12 @@ class SteppingRule(ABC, Generic[S]):
     def next_params(self, state: Any) -> Vector:
         """New parameters from what was folded since the last step, which is then cleared."""
 
+    def begin(self, params: Vector) -> Any:
+        """The state at version 0; ``params`` are the rule's own."""
+        return RuleState(params)
+
     def init(self, params: Vector) -> Any:
-        return RuleState(start(params))
+        return self.begin(start(params))
 
     def oldest(self, version: Any) -> Any:
         """The oldest base version that is taken at ``version``, a number or an array of them."""

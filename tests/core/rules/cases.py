@@ -27,6 +27,8 @@ from anarchic import (
 )
 from anarchic.core import registry
 
+from .decaying import Decaying
+
 WORKERS = ("ann", "bob", "cleo", "dan")
 DIM = 5
 SGD = Sgd()
@@ -61,6 +63,9 @@ RULES = [
     Case("afa_cs momentum", AfaCs(m=3, server_lr=0.3, step=MomentumStep(0.8))),
     Case("afa_cs adam", AfaCs(m=3, server_lr=0.1, step=ADAM)),
     Case("afa_cs yogi", AfaCs(m=3, server_lr=0.1, step=YOGI)),
+    Case("decaying", Decaying(m=4), shared_optimum=True),
+    Case("clip decaying", Clip(Decaying(m=4), max_norm=1.0), shared_optimum=True),
+    Case("discount decaying", StalenessDiscount(Decaying(m=3)), shared_optimum=True),
     Case("fedavg", FedAvg(m=4), fresh=True),
     Case("fedavg by samples", FedAvg(m=4, by_samples=True), fresh=True),
     Case("fedavg momentum", FedAvg(m=4, server_lr=0.3, step=MomentumStep(0.8)), fresh=True),
@@ -91,6 +96,13 @@ RULES = [
         "carry fedavg",
         SharedVectors(FedAvg(m=4), ("control",), population=4),
         fresh=True,
+        **CONTROL,
+    ),
+    Case(
+        "carry decaying",
+        SharedVectors(Decaying(m=4), ("control",), population=4),
+        fresh=True,
+        shared_optimum=True,
         **CONTROL,
     ),
     Case(

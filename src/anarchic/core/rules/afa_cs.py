@@ -9,7 +9,7 @@ from typing import final
 from anarchic.core.arrays import zeros
 from anarchic.core.checking import check
 from anarchic.core.rows import WorkerRows
-from anarchic.core.rule import SteppingRule, start, versions_met
+from anarchic.core.rule import SteppingRule, versions_met
 from anarchic.core.rules.buffer import check_settings
 from anarchic.core.rules.exchange import Exchange, exchange, take_away
 from anarchic.core.steps import SgdStep, Step, stepped
@@ -71,8 +71,7 @@ class AfaCs(SteppingRule[AfaCsState]):
     def remembers(self) -> int | None:
         return self.cap
 
-    def init(self, params: Vector) -> AfaCsState:
-        params = start(params)
+    def begin(self, params: Vector) -> AfaCsState:
         return AfaCsState(
             params,
             version=0,

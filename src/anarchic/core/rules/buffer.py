@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from anarchic.core.arrays import add_scaled, zeros
 from anarchic.core.checking import check
-from anarchic.core.rule import SteppingRule, start, versions_met
+from anarchic.core.rule import SteppingRule, versions_met
 from anarchic.core.steps import SgdStep, Step, stepped
 from anarchic.core.types import EMPTY, Integers, Matrix, Update, Updates, Vector
 from anarchic.errors import ConfigError
@@ -64,8 +64,7 @@ class BufferedRule(SteppingRule[BufferState]):
         """How much an update weighs in the mean."""
         return 1.0
 
-    def init(self, params: Vector) -> BufferState:
-        params = start(params)
+    def begin(self, params: Vector) -> BufferState:
         return BufferState(params, 0, zeros(params), 0.0, 0, self.step.init(params))
 
     def fold(self, state: BufferState, update: Update) -> None:

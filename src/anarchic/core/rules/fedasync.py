@@ -9,7 +9,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from anarchic.core.arrays import times
-from anarchic.core.rule import SteppingRule, start
+from anarchic.core.rule import SteppingRule
 from anarchic.core.types import EMPTY, Update, Vector
 from anarchic.errors import ConfigError
 
@@ -52,8 +52,7 @@ class FedAsync(SteppingRule[FedAsyncState]):
         if self.history < 1:
             raise ConfigError(f"FedAsync needs history >= 1 versions, got {self.history}.")
 
-    def init(self, params: Vector) -> FedAsyncState:
-        params = start(params)
+    def begin(self, params: Vector) -> FedAsyncState:
         return FedAsyncState(params, 0, {"0": params})
 
     def oldest(self, version: Any) -> Any:
