@@ -1,7 +1,7 @@
 """Every vector is read once before it is folded, however many rules are around the rule."""
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pytest
@@ -128,3 +128,10 @@ def test_nothing_that_is_not_finite_passes(where, bad, measured):
     names = frozenset({"control"})
     with pytest.raises(NotFinite, match=where):
         check(one, params=vector(0.0, 0.0), version=0, extras=names, measured=measured)
+
+
+def test_what_was_checked_is_the_same_update():
+    one = update([3.0, 4.0], "ann", samples=7, id="x", extras={"control": vector(1.0, 2.0)})
+    seen = check(one, params=vector(0.0, 0.0), version=0, extras=frozenset({"control"}))
+    for each in fields(one):
+        assert getattr(seen, each.name) is getattr(one, each.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, TypeGuard, final, overload
 
 import numpy as np
@@ -25,9 +25,6 @@ class CheckedUpdate(Update):
 
     longest: float = np.inf  # none of its vectors has a greater norm
     norm: float | None = None  # of its direction, where that was measured
-
-
-_FIELDS = tuple(each.name for each in fields(Update))
 
 
 @overload
@@ -73,8 +70,18 @@ def check(
         return update
     norm = float(norms(update.direction[None])[0]) if measured else None
     longest = _longest(update, params, norm)
-    values = {name: getattr(update, name) for name in _FIELDS}
-    return CheckedUpdate(**values, longest=longest, norm=norm)
+    return CheckedUpdate(
+        update.worker,
+        update.base_version,
+        update.local_steps,
+        update.local_lr,
+        update.direction,
+        update.samples,
+        update.extras,
+        update.id,
+        longest,
+        norm,
+    )
 
 
 def _check_block(
