@@ -28,6 +28,18 @@ class Turns:
         return Timetable(self.workers, self.m, *table)
 
 @dataclass(frozen=True)
+class Punctual:
+    """Always the same idle time."""
+    idle_s: float
+    @property
+    def mean_s(self):
+        return self.idle_s
+    def traits(self, rng, workers):
+        return np.zeros(workers)
+    def pulls(self, rng, traits, free_s):
+        return free_s + self.idle_s
+
+@dataclass(frozen=True)
 class Last(SteppingRule):
     """Step along the last of m updates."""
     m: int = 2
@@ -114,9 +126,19 @@ def test_every_part_of_a_run_may_be_ones_own(anarchic, own):
 
 
 @pytest.mark.usefixtures("own")
+@pytest.mark.parametrize("rule", ["afa-cd", "fedavg"])
+def test_an_idle_time_of_ones_own_has_habits_around_it(anarchic, rule):
+    words = ("--participation", "own_parts:Punctual", "--idle-s", 7, "--slow-share", 0.5)
+    shown = anarchic("timetable", *words, "--rule", rule, "--rounds", 20)
+    assert shown.exit_code == 0, shown.output
+
+
+@pytest.mark.usefixtures("own")
 def test_what_an_own_participation_does_not_take_is_refused(refused):
     words = ("simulate", "--participation", "own_parts:Turns", "--rounds", 2)
     assert "has no use for idle_s=9.0" in refused(2, *words, "--idle-s", 9)
+    punctual = ("timetable", "--participation", "own_parts:Punctual", "--rounds", 2)
+    assert "has no use for max_staleness=3" in refused(2, *punctual, "--max-staleness", 3)
     not_one = ("simulate", "--participation", "own_parts:few", "--rounds", 2)
     assert "Dataset is no participation process" in refused(2, *not_one)
 

@@ -57,5 +57,13 @@ def test_a_part_that_needs_more_says_so():
 
 def test_local_rules_have_options_too():
     assert make_local_rule("prox", {"mu": 0.3}).mu == 0.3
-    with pytest.raises(ConfigError, match="Sgd has no setting 'mu'"):
+    with pytest.raises(ConfigError, match=r"Sgd has no setting 'mu'"):
         make_local_rule("sgd", {"mu": 0.3})
+
+
+def test_what_is_no_rule_is_refused():
+    nothing = {"m": None, "server_lr": None, "server_opt": None}
+    with pytest.raises(ConfigError, match=r"Sgd has no .*receive.* is no rule: derive it from"):
+        made(rule="anarchic:Sgd", **nothing)
+    with pytest.raises(ConfigError, match=r"anarchic:SgdStep has no .*finish, so it is no local"):
+        make_local_rule("anarchic:SgdStep", {})

@@ -49,6 +49,7 @@ def make_rule(settings: RuleSettings, known: Mapping[str, Any] | None = None) ->
     given["step"] = _step(settings)
     own |= {name: value for name, value in given.items() if value is not None}
     rule: Rule[Any] = make_part(kind, own, settings.rule_options)
+    _check_members(settings.rule, rule, Rule, "rule: derive it from SteppingRule")
     if settings.staleness_power is not None:
         rule = StalenessDiscount(rule, settings.staleness_power)
     if settings.clip is not None:
@@ -68,7 +69,16 @@ def _step(settings: RuleSettings) -> Any:
 def make_local_rule(name: str, options: Mapping[str, Any]) -> LocalRule:
     """A local rule with its settings."""
     local: LocalRule = make_part(registry.find("local_rules", name), {}, options)
+    _check_members(name, local, LocalRule, "local rule")
     return local
+
+
+def _check_members(name: str, made: object, protocol: type, what: str) -> None:
+    """Refuse what was named, and made, but is something else."""
+    needs = [member for member in vars(protocol) if not member.startswith("_")]
+    missing = [member for member in needs if not hasattr(made, member)]
+    if missing:
+        raise ConfigError(f"{name} has no {', '.join(missing)}, so it is no {what}.")
 
 
 def shared_names(local_rule: str) -> tuple[str, ...]:

@@ -298,16 +298,19 @@ def make_table(settings: Settings, workers: int) -> Timetable:
         ),
         TIME_DISTRIBUTIONS[settings.time_distribution](),
     )
-    if settings.participation not in HABITS:
+    if settings.participation in HABITS:
+        process: Any = make_idle(settings)
+    else:
         given = {**vars(settings), "workers": workers, "m": m, "steps": steps, "work": work}
         chosen = [n for n in (*CLOCKED, *CLOCKLESS) if given[n] != getattr(Settings, n)]
         process = make_process(settings.participation, given, chosen)
-        return timetable_of(process, workers=workers, m=m, rounds=settings.rounds, rng=rng)
+        if not hasattr(process, "pulls"):  # more than an idle time
+            return timetable_of(process, workers=workers, m=m, rounds=settings.rounds, rng=rng)
     if settings.rule == "fedavg":
         synchronous = Synchronous(workers, m, work, settings.lost_share, settings.timeout_s)
         return synchronous.timetable(rng, settings.rounds)
     habits = Habits(
-        make_idle(settings),
+        process,
         work,
         Dropout(settings.lost_share),
         availability=read_availability(settings.availability) if settings.availability else None,
