@@ -143,6 +143,7 @@ def test_what_an_own_participation_does_not_take_is_refused(refused):
     assert "Dataset is no participation process" in refused(2, *not_one)
 
 
+@pytest.mark.slow
 def test_a_server_and_a_worker_take_parts_of_ones_own(anarchic, process, own):
     first = ("--task", "own_parts:task", "--out", "model.safetensors")
     assert anarchic("init", *first).exit_code == 0

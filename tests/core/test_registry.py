@@ -21,9 +21,9 @@ def package(tmp_path, monkeypatch):
         (info / "entry_points.txt").write_text("\n".join(entries))
 
     monkeypatch.syspath_prepend(tmp_path)
-    registry._parts.cache_clear()
+    registry.refresh()
     yield install
-    registry._parts.cache_clear()
+    registry.refresh()
 
 
 @pytest.mark.parametrize(("kind", "name"), EVERY, ids=str)

@@ -25,6 +25,19 @@ def test_a_wrong_name_gets_the_nearest_and_all_others():
     assert "'MNSIT'. Did you mean 'mnist'? There are digits, mnist," in str(caught.value)
 
 
+def test_a_loader_of_ones_own_needs_no_hints_and_no_directory(tmp_path, monkeypatch):
+    lines = (
+        "from anarchic.data import load_digits",
+        "def mine(scale=1): return load_digits(), scale",
+    )
+    (tmp_path / "own_loader.py").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
+    data, scale = load("own_loader:mine", scale=3)
+    assert (data.name, scale) == ("digits", 3)
+    with pytest.raises(ConfigError, match="no option 'size'"):
+        load("own_loader:mine", size=3)
+
+
 def test_a_wrong_option_gets_the_nearest_and_all_others():
     with pytest.raises(ConfigError, match=r"no option 'alhpa'\. Did you mean 'alpha'"):
         load("synthetic", alhpa=1)

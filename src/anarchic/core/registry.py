@@ -136,7 +136,13 @@ def names(kind: str) -> tuple[str, ...]:
 
 
 def parts(kind: str) -> tuple[Part, ...]:
+    """All that is installed, with the packages that it comes from."""
     return tuple(_parts(kind).values())
+
+
+def refresh() -> None:
+    """Look again for what is installed, after a package was installed or removed."""
+    _parts.cache_clear()
 
 
 @cache
