@@ -218,12 +218,12 @@ class SharedVectors(Wrapper[S]):
     def receive_many(self, state: SharedVectorsState[S], block: Updates) -> SharedVectorsState[S]:
         versions = versions_met(self.rule, state.inner, block)
         check(block, params=state.params, version=versions, extras=frozenset(self.names))
-        due = self.rule.remaining(state.inner)
+        remaining = self.rule.remaining(state.inner)
         # The whole block at once: the rule inside may yet refuse it.
         state.inner = self.rule.receive_many(state.inner, replace(block, extras=EMPTY))
         for row in range(len(block)):
             self._add(state, {name: matrix[row] for name, matrix in block.extras.items()})
-            if row + 1 >= due and (row + 1 - due) % self.m == 0:
+            if row + 1 >= remaining and (row + 1 - remaining) % self.m == 0:
                 state = self._publish(state)
         return state
 

@@ -98,11 +98,11 @@ class AfaCs(SteppingRule[AfaCsState]):
         updates = list(zip(block.workers, block.local_lrs.tolist(), block.directions, strict=True))
         done = 0
         while done < len(updates):
-            due = self.remaining(state)
-            if self.cap is not None and len(state.rows) + due > self.cap:
-                due = 1  # each may take the place of another
+            remaining = self.remaining(state)
+            if self.cap is not None and len(state.rows) + remaining > self.cap:
+                remaining = 1  # each may take the place of another
                 self._make_room(state, updates[done][0])
-            some = updates[done : done + due]
+            some = updates[done : done + remaining]
             self._replace(state, some)
             state.count += len(some)
             done += len(some)
