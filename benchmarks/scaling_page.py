@@ -146,7 +146,6 @@ def rows_table(plans: dict[str, Plan]) -> str:
     devices = every[0].assumptions.devices
     cases = [
         (f"{devices:,.0f} workers, float32", 1.0),
-        (f"{devices:,.0f} workers, int8", 0.25),
         (f"{SILOS:,} workers, float32", SILOS / devices),
     ]
     rows = [[name, *(price(p, p.rows_memory(share)) for p in every)] for name, share in cases]

@@ -4,8 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 from anarchic import data
 from anarchic.core import local, rules
+from anarchic.core.checking import check
 from anarchic.core.local import *  # noqa: F403
-from anarchic.core.rule import Rule, State, check
+from anarchic.core.rows import WorkerRows
+from anarchic.core.rule import Rule, RuleState, State, SteppingRule
 from anarchic.core.rules import *  # noqa: F403
 from anarchic.core.steps import AdamStep, MomentumStep, SgdStep, Step, YogiStep
 from anarchic.core.types import Layout, Snapshot, Update, Updates
@@ -53,6 +55,7 @@ __all__ = [
     "MomentumStep",
     "Progress",
     "Rule",
+    "RuleState",
     "Run",
     "Sampler",
     "Settings",
@@ -61,6 +64,7 @@ __all__ = [
     "StalenessDiscount",
     "State",
     "Step",
+    "SteppingRule",
     "Task",
     "Timetable",
     "TorchTask",
@@ -69,6 +73,7 @@ __all__ = [
     "Updates",
     "Work",
     "Worker",
+    "WorkerRows",
     "YogiStep",
     "build",
     "check",

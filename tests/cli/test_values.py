@@ -3,6 +3,7 @@ import pytest
 from anarchic.cli.values import parse_options, parse_probabilities
 from anarchic.core.local import Scaffold
 from anarchic.core.rules import AfaCd, AfaCs, FedAsync, FedAvg
+from anarchic.data import load_shakespeare
 from anarchic.errors import ConfigError
 
 
@@ -24,7 +25,7 @@ def test_malformed_probabilities_are_refused(text):
         (FedAvg, "by_samples=TRUE", {"by_samples": True}),
         (FedAvg, "by-samples=false", {"by_samples": False}),
         (AfaCs, "expire-after=4", {"expire_after": 4}),
-        (AfaCs, "rows=int8", {"rows": "int8"}),
+        (load_shakespeare, "seed=7", {"seed": 7}),
         (AfaCs, "cap=None", {"cap": None}),
         (Scaffold, "option=1", {"option": 1}),
         (AfaCd, "unknown=1", {"unknown": 1.0}),

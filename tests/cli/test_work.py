@@ -123,7 +123,7 @@ def test_two_workers_on_one_spool_are_refused(process, here, listening):
         (["--name", "ann", "--policy", "every:soon"], "no policy 'every:soon'"),
         (["--name", "ann", "--policy", "every:0"], "minutes > 0"),
         (["--name", "ann", "--local-rule", "nope"], "no local rule 'nope'"),
-        (["--name", "ann", "--local-option", "mu=1"], "has no such option"),
+        (["--name", "ann", "--local-option", "mu=1"], "Sgd has no setting 'mu'"),
         (["--name", "ann", "--dtype", "F8"], "no dtype 'F8'"),
         (["--name", "ann", "--time-budget-s", "3"], "not both"),
         (["--name", "ann", "--updates", "0"], "at least 1 update"),

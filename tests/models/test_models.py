@@ -3,9 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from anarchic.core import registry
 from anarchic.data import Dataset, load
 from anarchic.errors import ConfigError
-from anarchic.models import MODELS, make
+from anarchic.models import make
 from anarchic.models.softmax import lane_gradients
 
 torch = pytest.importorskip("torch")
@@ -115,6 +116,6 @@ def test_a_model_that_does_not_fit_says_why(name, data, says):
 
 
 def test_every_model_is_listed_and_can_be_made():
-    for name in MODELS:
+    for name in registry.KINDS["models"].built_in:
         model = make(name, text() if name == "lstm" else images(3, 32))
         assert type(model).__name__.lower() == name

@@ -16,7 +16,7 @@ from anarchic.server.auth import new_token
 from anarchic.server.board import Board
 from anarchic.server.replay import replay
 from anarchic.server.service import begin
-from anarchic.server.settings import RuleSettings
+from anarchic.server.settings import RuleSettings, served_rule
 from anarchic.server.sql import open_store
 from anarchic.server.sql_store import SqlStore
 from tests.server.live import serving, until
@@ -60,7 +60,7 @@ def test_a_version_tells_the_mean_loss_of_its_updates_to_whoever_reads_the_store
     store = open_store(path)
     board = Board("run")
     rules = RuleSettings(m=3)
-    Aggregator(store, rules.build(), LAYOUT, board, lambda event, **facts: None)._catch_up()
+    Aggregator(store, served_rule(rules), LAYOUT, board, lambda event, **facts: None)._catch_up()
     assert (board.newest.version, board.newest.loss) == (4, 2.0)
     store.close()
 
@@ -226,7 +226,7 @@ def test_a_follower_makes_room_for_updates_before_it_shows_the_version_that_took
     rules = RuleSettings()
     begin(store, rules, LAYOUT, first_params())
     board = Board("run")
-    follower = Aggregator(store, rules.build(), LAYOUT, board, lambda event, **facts: None)
+    follower = Aggregator(store, served_rule(rules), LAYOUT, board, lambda event, **facts: None)
     shown = []
     follower.on_elsewhere = lambda waiting: shown.append(board.has_one)
     follower._catch_up()

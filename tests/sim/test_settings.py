@@ -17,7 +17,7 @@ from anarchic import (
     StalenessDiscount,
     simulate,
 )
-from anarchic.core.rules import RULES
+from anarchic.core import registry
 from anarchic.core.steps import AdamStep
 from anarchic.errors import ConfigError, RunError
 from anarchic.sim.settings import WORKERS, build, make_idle, make_table, partition
@@ -38,7 +38,7 @@ def test_wrappers_go_around_the_rule():
     assert rule == SharedVectors(Clip(StalenessDiscount(AfaCd(5), 0.5), 2.0), ("control",), 10)
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", registry.KINDS["rules"].built_in)
 def test_every_rule_can_be_built_by_its_name(rule):
     assert build(Settings(rule=rule, rounds=2)).rule.m >= 1
 

@@ -103,9 +103,9 @@ def test_what_the_theorems_do_not_cover_is_warned_of():
     assert found.rates.local_lr == 0.002
     assert any("rates differ" in w for w in found.warnings)
     assert not any("cover" in w for w in found.warnings)
-    forgetful = AfaCs(2, population=WORKERS, expire_after=9, rows="int8")
+    forgetful = AfaCs(2, population=WORKERS, expire_after=9)
     found = report(forgetful)
-    assert any("rows that are forgotten, rows kept as int8," in w for w in found.warnings)
+    assert any("rows that are forgotten, which" in w for w in found.warnings)
     assert not any("cover" in w for w in report(AfaCs(2, population=WORKERS)).warnings)
 
 

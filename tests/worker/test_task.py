@@ -25,7 +25,7 @@ def tasks(tmp_path, monkeypatch):
     name = f"tasks_{tmp_path.name}"
     (tmp_path / f"{name}.py").write_text(TASKS)
     (tmp_path / f"broken_{name}.py").write_text("import no_such_thing\n")
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     return name
 
 
@@ -37,7 +37,7 @@ def test_a_task_is_found_by_name(tasks, name):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("tasks", "Expected module:name"),
+        ("tasks", "no task 'tasks'; there are digits"),
         (":task", "Expected module:name"),
         ("no_such_module:task", "no module 'no_such_module'"),
         ("{}:missing", "has no 'missing'"),

@@ -17,6 +17,7 @@ from anarchic.cli import (
     init,
     replay,
     reproduce,
+    rules,
     serve,
     simulate,
     theory,
@@ -69,6 +70,7 @@ app.command(epilog=simulate.EPILOG)(simulate.simulate)
 app.command(epilog=compare.EPILOG)(compare.compare)
 app.command(epilog=timetable.EPILOG)(timetable.timetable)
 app.command(epilog=theory.EPILOG)(theory.theory)
+app.command(epilog=rules.EPILOG)(rules.rules)
 app.command(epilog=reproduce.EPILOG)(reproduce.reproduce)
 app.command(epilog=init.EPILOG)(init.init)
 app.command(epilog=serve.EPILOG)(serve.serve)
@@ -94,6 +96,8 @@ def anarchic(
     ] = False,
 ) -> None:
     """Anarchic federated learning: the workers decide when, how long and whether they train."""
+    if "" not in sys.path:  # a module of one's own lies where the command is called
+        sys.path.insert(0, "")
 
 
 def main() -> None:

@@ -9,8 +9,7 @@ import typer
 
 from anarchic.cli.help import examples, option
 from anarchic.cli.show import number
-from anarchic.data import DATASETS
-from anarchic.models import MODELS
+from anarchic.core import registry
 
 EPILOG = examples(
     "anarchic init --task my_tasks:task --out model.safetensors",
@@ -22,11 +21,20 @@ def init(
     out: Annotated[Path, option("File to write; it must not exist.", metavar="FILE")],
     model: Annotated[
         str | None,
-        option(f"A model of the package: {', '.join(MODELS)}.", "that of --task", metavar="NAME"),
+        option(
+            f"The model: {', '.join(registry.names('models'))}, or MODULE:NAME.",
+            "that of --task",
+            metavar="NAME",
+        ),
     ] = None,
     data: Annotated[
         str,
-        option(f"The data that the model is for: {', '.join(DATASETS)}.", "digits", metavar="NAME"),
+        option(
+            f"The data that the model is for: {', '.join(registry.names('datasets'))}, or "
+            "MODULE:NAME.",
+            "digits",
+            metavar="NAME",
+        ),
     ] = "digits",
     task: Annotated[
         str | None,

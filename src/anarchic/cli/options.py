@@ -15,12 +15,8 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from anarchic.cli.help import option
 from anarchic.cli.values import parse_options, parse_probabilities
-from anarchic.core.local import LOCAL_RULES
-from anarchic.core.rules import RULES
-from anarchic.core.steps import STEPS
-from anarchic.data import DATASETS
-from anarchic.models import MODELS
-from anarchic.sim.settings import PARTICIPATIONS, TIME_DISTRIBUTIONS, WORKERS, Settings
+from anarchic.core import registry
+from anarchic.sim.settings import TIME_DISTRIBUTIONS, WORKERS, Settings
 from anarchic.train.compute import BACKENDS, PRECISIONS, Compute
 
 Given = dict[str, Any]
@@ -43,12 +39,17 @@ def _one_of(group: str, help: str, known: Iterable[str], stands_for: str | None 
     return Option(group, f"{help}: {', '.join(known)}.", "NAME", stands_for)
 
 
+def _part(group: str, help: str, kind: str, stands_for: str | None = None) -> Option:
+    """A part by name, or one of your own."""
+    return _one_of(group, help, (*registry.names(kind), "or MODULE:NAME"), stands_for)
+
+
 _DATA, _SERVER, _WORKERS = "Data and model", "Server", "Workers"
 _PARTICIPATION, _TIME = "Participation", "Participation in continuous time"
 _RUN, _COMPUTE = "Run", "Compute"
 
 OPTIONS: Mapping[str, Option] = {
-    "data": _one_of(_DATA, "The data set", DATASETS),
+    "data": _part(_DATA, "The data set", "datasets"),
     "data_dir": Option(
         _DATA, "Directory to search first for data files.", "DIR", "ANARCHIC_DATA, then the cache"
     ),
@@ -59,7 +60,7 @@ OPTIONS: Mapping[str, Option] = {
         "the data set's own",
         flag="--data-option",
     ),
-    "model": _one_of(_DATA, "The model", MODELS),
+    "model": _part(_DATA, "The model", "models"),
     "workers": Option(_DATA, "Number of workers (M).", None, f"{WORKERS}, or one per role"),
     "labels_per_worker": Option(
         _DATA, "Each worker holds samples of N classes (p).", None, "all classes, at random"
@@ -73,7 +74,7 @@ OPTIONS: Mapping[str, Option] = {
     "augment": Option(
         _DATA, "Crop and mirror training images.", None, "as is usual for the data set"
     ),
-    "rule": _one_of(_SERVER, "How updates become steps", RULES),
+    "rule": _part(_SERVER, "How updates become steps", "rules"),
     "m": Option(_SERVER, "Updates per server step (m).", None, "5, for rules that have it"),
     "server_lr": Option(
         _SERVER,
@@ -81,7 +82,7 @@ OPTIONS: Mapping[str, Option] = {
         None,
         "1.0, for rules that have it",
     ),
-    "server_opt": _one_of(_SERVER, "How a mean becomes a step", STEPS, "sgd"),
+    "server_opt": _part(_SERVER, "How a mean becomes a step", "server_steps", "sgd"),
     "server_options": Option(
         _SERVER,
         "A setting of the server step, such as epsilon=1e-5 of adam; may be repeated.",
@@ -108,7 +109,7 @@ OPTIONS: Mapping[str, Option] = {
         "C",
         "no bound",
     ),
-    "local_rule": _one_of(_WORKERS, "What a local step does", LOCAL_RULES),
+    "local_rule": _part(_WORKERS, "What a local step does", "local_rules"),
     "mu": Option(_WORKERS, "Pull of prox towards the pulled model (mu).", None, "0.1, for prox"),
     "local_options": Option(
         _WORKERS,
@@ -121,11 +122,11 @@ OPTIONS: Mapping[str, Option] = {
     "dynamic_steps": Option(_WORKERS, "Draw K for each visit uniformly from 1 .. 2*local-steps."),
     "local_lr": Option(_WORKERS, "Local learning rate (eta_L)."),
     "batch": Option(_WORKERS, "Samples per local step."),
-    "participation": _one_of(
+    "participation": _part(
         _PARTICIPATION,
         "Who reports when: the paper's sampler, which has no clock, or continuous time, where "
         "fedavg runs in synchronous rounds that wait for the slowest worker",
-        PARTICIPATIONS,
+        "participation",
     ),
     "max_staleness": Option(
         _PARTICIPATION, "Sampler: updates start at most N versions back (tau); 0 is never late."
@@ -224,16 +225,16 @@ def settings_from(given: Given, base: Settings | None = None) -> Settings:
     values = {name: value for name, value in given.items() if name not in _COMPUTE_TYPES}
     if "arrival_probs" in given:
         values["arrival_probs"] = parse_probabilities(given["arrival_probs"])
-    choices: tuple[tuple[str, str, str, Mapping[str, Any]], ...] = (
-        ("data_options", "--data-option", "data", DATASETS),
-        ("server_options", "--server-option", "server_opt", STEPS),
-        ("rule_options", "--rule-option", "rule", RULES),
-        ("local_options", "--local-option", "local_rule", LOCAL_RULES),
+    choices = (
+        ("data_options", "--data-option", "data", "datasets"),
+        ("server_options", "--server-option", "server_opt", "server_steps"),
+        ("rule_options", "--rule-option", "rule", "rules"),
+        ("local_options", "--local-option", "local_rule", "local_rules"),
     )
-    for name, flag, chooser, kinds in choices:
+    for name, flag, chooser, kind in choices:
         if name in given:
-            kind = kinds.get(given.get(chooser, getattr(base, chooser)) or "")
-            values[name] = parse_options(flag, given[name], kind)
+            chosen = given.get(chooser, getattr(base, chooser)) or "sgd"  # of server_opt alone
+            values[name] = parse_options(flag, given[name], registry.find(kind, chosen))
     return replace(base, **values)
 
 

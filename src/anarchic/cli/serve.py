@@ -5,22 +5,20 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from anarchic.cli.help import examples, option
 from anarchic.cli.values import parse_options
-from anarchic.core.rules import RULES
-from anarchic.core.steps import STEPS
+from anarchic.core import registry
 from anarchic.errors import ConfigError, RunError
 from anarchic.server.settings import (
-    LIVE_RULES,
     Limits,
     RuleSettings,
     ServerSettings,
     check_memory,
+    served_names,
 )
 from anarchic.server.store import HISTORY
 
@@ -91,7 +89,7 @@ def serve(
     rule: Annotated[
         str | None,
         option(
-            f"How updates become steps: {', '.join(LIVE_RULES)}.",
+            f"How updates become steps: {', '.join(served_names())}, or MODULE:NAME.",
             RuleSettings.rule,
             metavar="NAME",
             rich_help_panel=_FIXED,
@@ -107,7 +105,7 @@ def serve(
     server_opt: Annotated[
         str | None,
         option(
-            f"How a mean becomes a step: {', '.join(STEPS)}.",
+            f"How a mean becomes a step: {', '.join(registry.names('server_steps'))}.",
             RuleSettings.server_opt,
             metavar="NAME",
             rich_help_panel=_FIXED,
@@ -312,10 +310,12 @@ def serve(
         "server_lr": server_lr,
         "server_opt": server_opt,
         "server_options": parse_options(
-            "--server-option", server_option or [], STEPS.get(server_opt or RuleSettings.server_opt)
+            "--server-option",
+            server_option or [],
+            registry.find("server_steps", server_opt or str(RuleSettings.server_opt)),
         ),
         "rule_options": parse_options(
-            "--rule-option", rule_option or [], RULES.get(rule or RuleSettings.rule)
+            "--rule-option", rule_option or [], registry.find("rules", rule or RuleSettings.rule)
         ),
         "staleness_power": staleness_power,
         "clip": clip,
@@ -353,8 +353,6 @@ def serve(
         _check_enrolment(opened, settings, given)
         _check_free(host, port)
         open_run(opened, given, init)
-        if evaluate is not None and "" not in sys.path:
-            sys.path.insert(0, "")  # a module of one's own lies where the server is started
         evaluator = Evaluator(evaluate, opened, log) if evaluate is not None else None
         service = Service(opened, settings, log, evaluator)
         log("listening", host=host, port=port, tls=tls_cert is not None)

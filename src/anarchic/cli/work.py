@@ -11,7 +11,7 @@ import typer
 from anarchic.cli.help import examples
 from anarchic.cli.records import Given, Option, takes
 from anarchic.cli.values import parse_options
-from anarchic.core.local import LOCAL_RULES
+from anarchic.core import registry
 from anarchic.worker.settings import TOKEN_VARIABLE, WorkSettings
 
 EPILOG = examples(
@@ -87,7 +87,11 @@ OPTIONS: Mapping[str, Option] = {
         "--local-steps counts",
     ),
     "local_lr": Option(_WORK, "Local learning rate (eta_L)."),
-    "local_rule": Option(_WORK, f"What a local step does: {', '.join(LOCAL_RULES)}.", "NAME"),
+    "local_rule": Option(
+        _WORK,
+        f"What a local step does: {', '.join(registry.names('local_rules'))}, or MODULE:NAME.",
+        "NAME",
+    ),
     "local_options": Option(
         _WORK,
         "A setting of the local rule, such as mu=0.1 of prox; may be repeated.",
@@ -110,7 +114,7 @@ def work(given: Given) -> None:
     from anarchic import worker
 
     options = given.pop("local_options", [])
-    kind = LOCAL_RULES.get(given.get("local_rule", "sgd"))
+    kind = registry.find("local_rules", given.get("local_rule", "sgd"))
     settings = WorkSettings(**given, local_options=parse_options("--local-option", options, kind))
     _log_to_stderr()
     summary = worker.run(settings)

@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from anarchic.data import DATASETS, load, locate
+from anarchic.core import registry
+from anarchic.data import load, locate
 from anarchic.data.mirrors import SOURCES
 from anarchic.errors import DataError
 
@@ -26,7 +27,7 @@ def list_datasets(
     data_dir: str | os.PathLike[str] | None = None, *, check: bool = False
 ) -> Iterator[DatasetStatus]:
     """All data sets, without downloading any; with ``check`` those that are there are loaded."""
-    for name in DATASETS:
+    for name in registry.names("datasets"):
         place = _where(name, data_dir)
         if place is None:
             yield DatasetStatus(name, "not here; fetched on first use")

@@ -22,7 +22,13 @@ from anarchic.core.types import Layout
 from anarchic.errors import Deposed, StoreCorrupt, StoreError, UpdateRefused
 from anarchic.server.board import Board
 from anarchic.server.log import Log
-from anarchic.server.remember import encode, forget, recall, remember, tracked_rows
+from anarchic.server.state import (
+    changed_rows,
+    decode_state,
+    encode_model,
+    encode_state,
+    mark_stored,
+)
 from anarchic.server.store import Publication, Store
 from anarchic.wire import Decoded
 
@@ -198,7 +204,7 @@ class Aggregator:
         if run is None or body is None:
             raise StoreCorrupt("The store has no model of its newest version: restore it.")
         _, snapshot, _ = wire.decode_snapshot(body)
-        self._state = recall(self._rule, snapshot, *self._store.state())
+        self._state = decode_state(self._rule, snapshot, *self._store.state())
         with self._wake:
             self._queue.clear()
             self._taken.clear()
@@ -289,7 +295,9 @@ class Aggregator:
         with self._wake:
             suspects, self._suspects = self._suspects, set()
         version = self._state.version
-        self._dropped += [(version, w) for w in sorted(suspects) if forget(self._state, w)]
+        self._dropped += [
+            (version, w) for w in sorted(suspects) if self._rule.forget(self._state, w)
+        ]
 
     def _in_a_hurry(self) -> bool:
         """Whether the next step is waiting already, and the last publication was just now."""
@@ -312,23 +320,21 @@ class Aggregator:
     def _publish(self) -> None:
         """Durable first, visible then. While the store is out of order, it is tried again."""
         assert self._epoch is not None
-        body = encode(self._layout, self._state, self._board.run, _mean(self._losses))
-        rows = tracked_rows(self._state)
-        changed, removed = rows.changes() if rows is not None else ({}, [])
+        body = encode_model(self._layout, self._state, self._board.run, _mean(self._losses))
+        changed, removed = changed_rows(self._rule, self._state)
         publication = Publication(
             epoch=self._epoch,
             previous=self._board.newest.version,
             version=self._state.version,
             folded=[(seq, version) for seq, version, _ in self._folded],
             model=body,
-            state=remember(self._state),
+            state=encode_state(self._rule, self._state),
             rows=changed,
             forgotten=removed,
             revoked=[*self._dropped],
         )
         self._insist(lambda: self._store.publish(publication))
-        if rows is not None:
-            rows.seen()
+        mark_stored(self._rule, self._state)
         self._taken.difference_update(seq for seq, _, _ in self._folded)
         folded = Counter(worker for _, _, worker in self._folded)
         self._folded.clear()

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from anarchic import wire
-from anarchic.core.rule import Vetted, vetted
+from anarchic.core.checking import CheckedUpdate, check
 from anarchic.core.types import Layout, Vector
 from anarchic.errors import NotFinite, StaleUpdate, StoreError
 from anarchic.server.aggregate import Aggregator
@@ -158,7 +158,7 @@ class Collector:
                 "The update starts from a version of another run.",
                 "Pull the model and train from what you get.",
             )
-        seen = vetted(
+        seen = check(
             update,
             params=self._like,
             version=max(newest, update.base_version),
@@ -181,7 +181,7 @@ class Collector:
         )
         return Checked(new, replace(decoded, update=seen))
 
-    def _check_length(self, seen: Vetted) -> None:
+    def _check_length(self, seen: CheckedUpdate) -> None:
         most, longest = self._limits.max_norm, seen.norm or 0.0
         if seen.extras:  # what a local rule shares is as long as a direction, and stays
             longest = max(longest, seen.longest)

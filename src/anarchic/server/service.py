@@ -23,8 +23,8 @@ from anarchic.server.evaluate import Evaluator, shown
 from anarchic.server.limits import Places, Pulls
 from anarchic.server.log import JsonLog, Log
 from anarchic.server.metrics import Metrics
-from anarchic.server.remember import first_snapshot
-from anarchic.server.settings import RuleSettings, ServerSettings, check_memory
+from anarchic.server.settings import RuleSettings, ServerSettings, check_memory, served_rule
+from anarchic.server.state import first_snapshot
 from anarchic.server.store import Account, Receipt, Run, Store
 
 ACCOUNTS_S = 1.0  # how soon a new or revoked token is noticed
@@ -77,7 +77,7 @@ def check_alone(store: Store, patience_s: float = 3.0) -> None:
 
 def begin(store: Store, rules: RuleSettings, layout: Layout, params: Vector) -> Run:
     """Start a run in an empty store."""
-    snapshot, state = first_snapshot(rules.build(), params)
+    snapshot, state = first_snapshot(served_rule(rules), params)
     settings = {
         **asdict(rules),
         "run": secrets.token_hex(8),
@@ -134,7 +134,7 @@ class Service:
         self.pulls = Pulls(limits.open_pulls if self.settings.open_pull else limits.pulls)
         self.aggregator = Aggregator(
             store,
-            self.rules.build(),
+            served_rule(self.rules),
             self.layout,
             self.board,
             self.log,
@@ -242,7 +242,7 @@ class Service:
             "version": newest.version,
             "loss": newest.loss,
             "rule": self.rules.rule,
-            "m": self.rules.m,
+            "m": self.aggregator.m,
             "parameters": self.layout.dim,
             "buffered": self.collector.shares.total(),
             "leads": self.aggregator.leads,

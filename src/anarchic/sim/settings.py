@@ -12,12 +12,10 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from anarchic.core.local import LOCAL_RULES, LocalRule
+from anarchic.core import factory, registry
+from anarchic.core.local import LocalRule
 from anarchic.core.rule import Rule
-from anarchic.core.rules import RULES
-from anarchic.core.steps import STEPS, Step
 from anarchic.core.validation import check_choice, check_kind
-from anarchic.core.wrappers import Clip, SharedVectors, StalenessDiscount
 from anarchic.data import Dataset, Parts, by_role, dirichlet, iid, labels, load
 from anarchic.data.catalogue import check_options
 from anarchic.errors import ConfigError, RunError
@@ -42,12 +40,13 @@ from anarchic.participation import (
     make_timetable,
     read_availability,
 )
+from anarchic.participation.other import make_process, timetable_of
 from anarchic.sim.experiment import Experiment, check_schedule
 from anarchic.train.compute import BACKENDS, Compute
 from anarchic.train.task import LocalWork, Task
 from anarchic.train.tasks import make_task
 
-PARTICIPATIONS = ("sampler", "exponential", "lognormal", "diurnal")
+PARTICIPATIONS = registry.KINDS["participation"].built_in
 TIME_DISTRIBUTIONS: dict[str, Callable[[], Any]] = {
     "constant": ConstantTime,
     "exponential": ExponentialTime,
@@ -124,10 +123,10 @@ class Settings:
             raise ConfigError(f"A run needs at least one round, got rounds={self.rounds}.")
         if self.seed < 0:
             raise ConfigError(f"The seed must not be negative, got {self.seed}.")
-        check_choice("rule", self.rule, RULES)
-        check_choice("local rule", self.local_rule, LOCAL_RULES)
-        check_choice("server optimiser", self.server_opt or "sgd", STEPS)
-        check_choice("participation", self.participation, PARTICIPATIONS)
+        registry.check_name("rules", self.rule)
+        registry.check_name("local_rules", self.local_rule)
+        registry.check_name("server_steps", self.server_opt or "sgd")
+        registry.check_name("participation", self.participation)
         check_choice("time distribution", self.time_distribution, TIME_DISTRIBUTIONS)
         check_choice("dtype", self.dtype, ("float32", "float64"))
         check_schedule(self.eval_every, self.target_accuracy)
@@ -164,9 +163,11 @@ class Settings:
     def _refuse_unused(self) -> None:
         sampled = self.participation == "sampler"
         others = " or ".join(name for name in PARTICIPATIONS if (name == "sampler") != sampled)
+        foreign: tuple[str, ...] = CLOCK_ONLY if sampled else SAMPLER_ONLY
+        if self.participation not in PARTICIPATIONS:
+            foreign = ()
         unused = dict.fromkeys(
-            CLOCK_ONLY if sampled else SAMPLER_ONLY,
-            (f"Participation {self.participation!r}", f"participation {others}"),
+            foreign, (f"Participation {self.participation!r}", f"participation {others}")
         )
         if not sampled and self.slow_share == 0:
             unused["slow_factor"] = "A run without slow workers", "a slow_share above 0"
@@ -241,29 +242,15 @@ def _loaded(name: str, data_dir: str | None, options: Mapping[str, Any]) -> Data
 
 
 def make_rule(settings: Settings, workers: int, *, staleness: int = 0) -> Rule[Any]:
-    """The rule by name, in the wrappers that settings ask for; ``staleness`` is the largest.
+    """The rule by name, for updates that are at most ``staleness`` versions late.
 
     What a server would have to guess, the simulator knows: AFA-CS divides by the number of
     workers, as printed, and FedAsync remembers as many versions as anybody starts from.
     """
-    local = _local_rule(settings)
-    kind = RULES[settings.rule]
-    has = {f.name for f in fields(kind)}
-    given = {
-        "m": (5 if settings.m is None else settings.m) if "m" in has else settings.m,
-        "server_lr": settings.server_lr,
-        "step": _step(settings),
-        "population": workers if "population" in has else None,
-        "history": staleness + 1 if "history" in has else None,
-    }
-    rule: Rule[Any] = _make(kind, given, settings.rule_options)
-    if settings.staleness_power is not None:
-        rule = StalenessDiscount(rule, settings.staleness_power)
-    if settings.clip is not None:
-        rule = Clip(rule, settings.clip)
-    if local.shares:
-        rule = SharedVectors(rule, names=local.shares, population=workers)
-    return rule
+    names = (f.name for f in fields(factory.RuleSettings))
+    given = {name: getattr(settings, name) for name in names if hasattr(settings, name)}
+    chosen = factory.RuleSettings(**given | {"workers": workers})
+    return factory.make_rule(chosen, {"population": workers, "history": staleness + 1})
 
 
 def make_table(settings: Settings, workers: int) -> Timetable:
@@ -293,16 +280,24 @@ def make_table(settings: Settings, workers: int) -> Timetable:
         ),
         TIME_DISTRIBUTIONS[settings.time_distribution](),
     )
+    if settings.participation in PARTICIPATIONS:
+        process: Any = make_idle(settings)
+    else:
+        given = {**vars(settings), "workers": workers, "m": m, "steps": steps, "work": work}
+        chosen = [n for n in (*CLOCK_ONLY, *SAMPLER_ONLY) if given[n] != getattr(Settings, n)]
+        process = make_process(settings.participation, given, chosen)
+        if not hasattr(process, "pulls"):  # more than an idle time
+            return timetable_of(process, workers=workers, m=m, rounds=settings.rounds, rng=rng)
     if settings.rule == "fedavg":
         synchronous = Synchronous(workers, m, work, settings.lost_share, settings.timeout_s)
         return synchronous.timetable(rng, settings.rounds)
-    process = ContinuousTime(
-        make_idle(settings),
+    continuous = ContinuousTime(
+        process,
         work,
         Dropout(settings.lost_share),
         availability=read_availability(settings.availability) if settings.availability else None,
     )
-    return make_timetable(process, workers=workers, m=m, rounds=settings.rounds, rng=rng)
+    return make_timetable(continuous, workers=workers, m=m, rounds=settings.rounds, rng=rng)
 
 
 def _by_role(settings: Settings, data: Dataset) -> Parts:
@@ -314,17 +309,9 @@ def _by_role(settings: Settings, data: Dataset) -> Parts:
     return by_role(data)
 
 
-def _step(settings: Settings) -> Step | None:
-    if settings.server_opt is None and not settings.server_options:
-        return None
-    step: Step = _make(STEPS[settings.server_opt or "sgd"], {}, settings.server_options)
-    return step
-
-
 def _local_rule(settings: Settings) -> LocalRule:
-    kind = LOCAL_RULES[settings.local_rule]
-    local: LocalRule = _make(kind, {"mu": settings.mu}, settings.local_options)
-    return local
+    mu = {} if settings.mu is None else {"mu": settings.mu}
+    return factory.make_local_rule(settings.local_rule, {**mu, **settings.local_options})
 
 
 def _task(
@@ -342,18 +329,6 @@ def _task(
         precision=compute.precision,
         graphs=compute.graphs,
     )
-
-
-def _make(kind: Callable[..., Any], given: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
-    """Build a part from the settings that were given; one that it does not have is refused."""
-    has = [f.name for f in fields(kind)]  # type: ignore[arg-type]  # parts are dataclasses
-    chosen = {name: value for name, value in given.items() if value is not None} | dict(options)
-    for name in chosen:
-        if name not in has:
-            raise ConfigError(
-                f"{kind.__name__} has no setting {name!r}; it has {', '.join(has) or 'none'}."
-            )
-    return kind(**chosen)
 
 
 def make_idle(settings: Settings) -> Idle:

@@ -14,7 +14,6 @@ from anarchic.theory.balance import Balance
 from anarchic.theory.numbers import Memory, Problem
 from anarchic.theory.verdict import Verdict
 
-CODED = ("float16", "int8")  # rows that are rounded when they are kept
 LEFT_OUT = {
     3: "the variance of drawing workers at random",
     4: "that a row adds the same noise to every step along it",
@@ -33,7 +32,6 @@ def coverage_warnings(experiment: Experiment) -> list[str]:
         found.append(type(step).__name__)
     if isinstance(rule, AfaCs):
         found += ["rows that are forgotten"] if rule.expire_after or rule.cap else []
-        found += [f"rows kept as {rule.rows}"] if rule.rows in CODED else []
     found += sorted(
         {type(w.rule).__name__ for w in experiment.works if not isinstance(w.rule, Sgd)}
     )

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any, final
 from urllib.parse import quote
 
-from anarchic.core.local import LOCAL_RULES, LocalRule
+from anarchic.core import registry
+from anarchic.core.factory import make_local_rule
 from anarchic.core.names import token_owner
 from anarchic.errors import ConfigError
 from anarchic.participation.idle import Exponential
 from anarchic.participation.steps import ConstantSteps, UniformSteps
 from anarchic.worker.connection import Connection
 from anarchic.worker.policy import Always, Every, Hours, Policy, StepCount, TimeBudget, When
-from anarchic.worker.task import load_task, named
+from anarchic.worker.task import load_task
 from anarchic.worker.visit_loop import Summary, WorkPlan
 from anarchic.worker.worker import Worker, read_token
 
@@ -57,7 +58,7 @@ class WorkSettings:
             policy=parse_policy(self.policy),
             steps=parse_steps(self.local_steps, self.time_budget_s),
             local_lr=self.local_lr,
-            local_rule=_local_rule(self.local_rule, self.local_options),
+            local_rule=make_local_rule(self.local_rule, self.local_options),
             updates=self.updates,
         )
 
@@ -109,7 +110,7 @@ def parse_policy(text: str) -> Policy:
     if text == "always":
         return Always()
     if kind == "when" and value:
-        return When(named(value))
+        return When(registry.load(value))
     try:
         if kind == "every":
             return Every(float(value))
@@ -143,13 +144,3 @@ def default_spool(server: str, worker: str) -> Path:
     """A directory for this worker at this server, the same at every start."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "anarchic" / "spool" / quote(server, safe="") / quote(worker, safe="@")
-
-
-def _local_rule(name: str, options: Mapping[str, Any]) -> LocalRule:
-    if name not in LOCAL_RULES:
-        raise ConfigError(f"There is no local rule {name!r}; there are {', '.join(LOCAL_RULES)}.")
-    try:
-        rule: LocalRule = LOCAL_RULES[name](**options)
-    except TypeError as error:
-        raise ConfigError(f"The local rule {name} has no such option: {error}.") from error
-    return rule

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import secrets
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, Protocol, final
 
 import numpy as np
 
+from anarchic.core import registry
 from anarchic.core.types import Layout, Vector
 from anarchic.errors import ConfigError
 from anarchic.train.draws import Draws
@@ -90,7 +89,7 @@ def load_task(spec: str) -> LiveTask:
     """The task that ``module:name`` names, or ``digits:3/8``, worker 3 of 8 of the digits.
 
     The name may be that of a task, or of anything that returns one when it is called without
-    arguments. Modules are looked for in the current directory too.
+    arguments. Tasks that other packages offer are known by name.
     """
     if is_digits(spec):
         return digits_task(spec)
@@ -100,7 +99,7 @@ def load_task(spec: str) -> LiveTask:
 
 def made_task(spec: str, *needs: str) -> Any:  # Any: it comes out of a user's module
     """What ``module:name`` names, called if it has to be, with these attributes."""
-    found = named(spec)
+    found = registry.find("tasks", spec)
     if isinstance(found, type) or (callable(found) and not _has(found, needs)):
         found = found()
     missing = [name for name in needs if not _has(found, (name,))]
@@ -109,26 +108,6 @@ def made_task(spec: str, *needs: str) -> Any:  # Any: it comes out of a user's m
             f"{spec} is a {type(found).__name__} without {' and '.join(missing)}: a task has "
             f"{' and '.join(needs)}."
         )
-    return found
-
-
-def named(spec: str) -> Any:  # Any: it comes out of a user's module
-    """The object that ``module:name`` names."""
-    module, colon, name = spec.partition(":")
-    if not (module and colon and name):
-        raise ConfigError(f"Expected module:name, such as my_tasks:task, got {spec!r}.")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        found: Any = import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # the module is there; what it imports is not
-        raise ConfigError(f"There is no module {module!r} here, which {spec} names.") from error
-    for part in name.split("."):
-        if not hasattr(found, part):
-            raise ConfigError(f"Module {module!r} has no {name!r}.")
-        found = getattr(found, part)
     return found
 
 

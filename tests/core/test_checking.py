@@ -1,14 +1,14 @@
 """Every vector is read once before it is folded, however many rules are around the rule."""
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pytest
 
 from anarchic import AfaCd, AfaCs, Clip, FedAsync, SharedVectors, StalenessDiscount
-from anarchic.core import rule as rule_module
-from anarchic.core.rule import check, vet, vetted
+from anarchic.core import checking
+from anarchic.core.checking import check
 from anarchic.core.wrappers import Reweighted
 from anarchic.errors import MalformedUpdate, NotFinite, StaleUpdate
 
@@ -30,7 +30,7 @@ def reads(monkeypatch):
         return read
 
     for name in ("norms", "norm_at_most"):
-        monkeypatch.setattr(rule_module, name, counted(getattr(rule_module, name)))
+        monkeypatch.setattr(checking, name, counted(getattr(checking, name)))
     return found
 
 
@@ -64,7 +64,8 @@ def test_what_is_carried_is_read_once(reads):
 
 
 def test_a_check_measures_as_it_reads(reads):
-    assert check(update([3.0, 4.0]), params=vector(0.0, 0.0), version=0) == 5.0
+    seen = check(update([3.0, 4.0]), params=vector(0.0, 0.0), version=0, measured=True)
+    assert seen.norm == 5.0
     assert reads == {3.0: 1}
 
 
@@ -81,7 +82,7 @@ def test_the_same_update_is_read_again_when_it_comes_again(reads):
 
 
 def test_what_was_read_once_is_not_read_by_a_rule(reads):
-    seen = vetted(update([3.0, 4.0], local_lr=0.5), params=vector(0.0, 0.0), version=0)
+    seen = check(update([3.0, 4.0], local_lr=0.5), params=vector(0.0, 0.0), version=0)
     state = AfaCd(m=1).receive(AfaCd(m=1).init(vector(0.0, 0.0)), seen)
     assert reads == {3.0: 1}
     assert state.params.tolist() == [-1.5, -2.0]
@@ -99,9 +100,9 @@ def test_what_was_read_once_is_not_read_by_a_rule(reads):
     ids=str,
 )
 def test_all_else_is_checked_again(claims, refusal):
-    seen = vetted(update([3.0, 4.0]), params=vector(0.0, 0.0), version=0)
+    seen = check(update([3.0, 4.0]), params=vector(0.0, 0.0), version=0)
     with pytest.raises(refusal):
-        vet(replace(seen, **claims), params=vector(0.0, 0.0), version=0)
+        check(replace(seen, **claims), params=vector(0.0, 0.0), version=0)
 
 
 def test_no_factor_lifts_an_update_over_the_bound():
@@ -120,10 +121,17 @@ def test_no_factor_lifts_an_update_over_the_bound():
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("where", ["direction", "control"])
 @pytest.mark.parametrize("measured", [False, True])
-def test_nothing_that_is_not_finite_is_vetted(where, bad, measured):
+def test_nothing_that_is_not_finite_passes(where, bad, measured):
     vectors = {"direction": vector(1.0, 1.0), "control": vector(1.0, 1.0)}
     vectors[where][1] = bad
     one = update(vectors["direction"], extras={"control": vectors["control"]})
     names = frozenset({"control"})
     with pytest.raises(NotFinite, match=where):
-        vetted(one, params=vector(0.0, 0.0), version=0, extras=names, measured=measured)
+        check(one, params=vector(0.0, 0.0), version=0, extras=names, measured=measured)
+
+
+def test_what_was_checked_is_the_same_update():
+    one = update([3.0, 4.0], "ann", samples=7, id="x", extras={"control": vector(1.0, 2.0)})
+    seen = check(one, params=vector(0.0, 0.0), version=0, extras=frozenset({"control"}))
+    for each in fields(one):
+        assert getattr(seen, each.name) is getattr(one, each.name)
