@@ -148,7 +148,7 @@ def test_without_out_nothing_is_written(anarchic, tmp_path, monkeypatch):
         ("--slow-share 0.3", "'sampler' has no use for slow_share=0.3"),
         ("--workers 4 --m 5", "Cannot draw m=5 of 4 workers"),
         ("--workers 7 --labels-per-worker 3", "cannot hold each class equally often"),
-        ("--arrival-probs 0.1,x", "numbers with commas"),
+        ("--arrival-probs 0.1,x", "numbers separated by commas"),
         ("--arrival-probs 0.5,0.5", "one probability for each of 10 workers"),
         ("--rule-option power", "NAME=VALUE"),
         ("--rule-option power=1", "AfaCd has no setting 'power'"),
