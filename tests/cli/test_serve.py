@@ -12,7 +12,7 @@ import pytest
 from anarchic import Layout, wire
 from anarchic.cli import serve
 from anarchic.server.evaluate import find
-from anarchic.server.service import begin
+from anarchic.server.runs import begin
 from anarchic.server.settings import RuleSettings
 from anarchic.server.sql import open_store
 from anarchic.server.store import NewUpdate, Publication

@@ -11,12 +11,12 @@ import pytest
 from anarchic import AfaCd, AfaCs, Settings, Update, build, wire
 from anarchic.errors import RunError
 from anarchic.server.replay import replay, timetable_of
-from anarchic.server.service import begin
+from anarchic.server.runs import begin
 from anarchic.server.settings import RuleSettings
 from anarchic.server.sql import open_store
 from anarchic.sim.engine import Walk
 from anarchic.train.loop import Loop
-from tests.server.live import serving, until
+from tests.server.live import newest_snapshot, serving, until
 from tests.server.make import begun, body
 
 pytest.importorskip("torch")
@@ -79,8 +79,8 @@ def test_a_simulated_run_through_the_server_gives_the_same_bytes(tmp_path, name,
                 answer = await client.post("/v1/updates", content=made)
                 assert answer.status_code == 202, answer.text
                 if (row + 1) % M == 0:
-                    await until(lambda r=row: service.board.newest.version == (r + 1) // M)
-            return service.board.newest.snapshot.params
+                    await until(lambda r=row: service.published.newest.version == (r + 1) // M)
+            return newest_snapshot(service).params
 
     found = asyncio.run(scenario())
     assert found.dtype == expected.dtype
@@ -101,7 +101,7 @@ def pushed(path, count, first=0, **settings):
             for number in range(first, first + count):
                 await client.post("/v1/updates", content=body(f"w{number}", seed=number))
             await asyncio.sleep(0.3)
-            return service.board.newest.version
+            return service.published.newest.version
 
     return asyncio.run(scenario())
 

@@ -20,7 +20,7 @@ from anarchic.server.replay import replay
 from anarchic.server.sql import open_store
 from anarchic.worker import Fixed, FunctionTask, Retry, Worker
 from anarchic.worker.answers import VERDICTS
-from tests.server.live import serving
+from tests.server.live import newest_snapshot, serving
 from tests.server.make import DIM, LAYOUT, first_params
 from tests.server.test_protocol_page import refused_with
 from tests.waiting import until
@@ -83,9 +83,9 @@ def test_two_workers_train_by_hand(tmp_path):
             with worker(transport, name, spool=tmp_path / name) as one:
                 summary = one.run(HALFWAY, steps=Fixed(1), local_lr=0.5, updates=1)
             assert (summary.accepted, summary.local_steps) == (1, 1)
-            until(lambda visit=visit: service.board.newest.version == visit)
+            until(lambda visit=visit: service.published.newest.version == visit)
         expected = 1 - (1 - first_params()) / 8
-        np.testing.assert_allclose(service.board.newest.snapshot.params, expected, rtol=1e-6)
+        np.testing.assert_allclose(newest_snapshot(service).params, expected, rtol=1e-6)
         trace = [(row.worker, row.base_version, row.samples) for row in service._store.trace()]
     assert trace == [("ann", 0, 3), ("bob", 1, 3), ("ann", 2, 3)]
 
@@ -104,8 +104,8 @@ def test_scaffold_by_hand_through_a_server_that_is_started_again(tmp_path):
     for visit, name in enumerate(("ann", "bob", "ann"), start=1):
         with served(tmp_path / "run.db", rules=rules) as (service, transport):
             found = scaffold(transport, name, tmp_path)
-            until(lambda visit=visit: service.board.newest.version == visit)
-            snapshot = service.board.newest.snapshot
+            until(lambda visit=visit: service.published.newest.version == visit)
+            snapshot = newest_snapshot(service)
         control = (kept["ann"] + kept["bob"]) / 2
         direction = (x - 1) - kept[name] + control
         kept[name] = kept[name] - control + direction  # option II
@@ -124,8 +124,8 @@ def test_a_worker_with_another_local_rule_may_take_part(tmp_path):
     with served(tmp_path / "run.db", rules=rules) as (service, transport):
         with worker(transport, "bob") as one:
             one.run(HALFWAY, steps=Fixed(1), local_lr=0.5, updates=1)
-        until(lambda: service.board.newest.version == 1)
-        assert not service.board.newest.snapshot.extras["control"].any()
+        until(lambda: service.published.newest.version == 1)
+        assert not newest_snapshot(service).extras["control"].any()
 
 
 def test_a_control_that_reaches_too_far_is_refused_like_a_direction(tmp_path):
@@ -152,7 +152,7 @@ def test_what_the_server_refuses_is_told_in_its_own_words(tmp_path):
         for version in (1, 2):
             one.pull()
             one.push(ones, local_lr=0.1)
-            until(lambda version=version: service.board.newest.version == version)
+            until(lambda version=version: service.published.newest.version == version)
         for code, given in {
             "stale": {"base_version": 0, "local_lr": 0.1},
             "unknown_version": {"base_version": 9, "local_lr": 0.1},

@@ -303,7 +303,8 @@ def serve(
     from anarchic.server.evaluate import Evaluator
     from anarchic.server.listen import Address
     from anarchic.server.log import JsonLog
-    from anarchic.server.service import Service, check_alone, open_run
+    from anarchic.server.runs import check_alone, open_run
+    from anarchic.server.service import Service
     from anarchic.server.sql import open_store
 
     rules = {

@@ -17,8 +17,8 @@ from typing import Any
 from anarchic import wire
 from anarchic.core.types import Snapshot
 from anarchic.errors import ConfigError, StoreError
-from anarchic.server.board import Posted
 from anarchic.server.log import Log
+from anarchic.server.published import PublishedModel
 from anarchic.server.store import Store
 
 Evaluate = Callable[[Snapshot], Mapping[str, float]]
@@ -49,7 +49,7 @@ class Evaluator:
     def __init__(self, name: str, store: Store, log: Log) -> None:
         find(name)  # a wrong name is said at once, not after the first version
         self._name, self._store, self._log = name, store, log
-        self._next: Posted | None = None
+        self._next: PublishedModel | None = None
         self._wake = threading.Condition()
         self._stopping = False
         before = [shown(*evaluation) for evaluation in store.evaluations(limit=1)]
@@ -57,9 +57,9 @@ class Evaluator:
         self._thread = threading.Thread(target=self._run, name="evaluate", daemon=True)
         self._thread.start()
 
-    def offer(self, posted: Posted) -> None:
+    def offer(self, model: PublishedModel) -> None:
         with self._wake:
-            self._next = posted
+            self._next = model
             self._wake.notify()
 
     def stop(self) -> None:
@@ -88,27 +88,27 @@ class Evaluator:
                 self._wake.wait_for(lambda: self._stopping, 1.0)
 
     def _feed(self, pipe: Connection) -> None:
-        while (posted := self._take()) is not None:
-            pipe.send_bytes(posted.body)
+        while (model := self._take()) is not None:
+            pipe.send_bytes(model.body)
             while not pipe.poll(0.2):
                 if self._stopping:
                     return
             answer = json.loads(pipe.recv_bytes())
             if "failed" in answer:
-                self._log("evaluation_failed", version=posted.version, reason=answer["failed"])
+                self._log("evaluation_failed", version=model.version, reason=answer["failed"])
                 continue
             found = answer["found"]
-            self.latest = shown(posted.version, found)
+            self.latest = shown(model.version, found)
             try:
-                self._store.add_evaluation(posted.version, found)
+                self._store.add_evaluation(model.version, found)
             except StoreError as error:
                 self._log("store_error", reason=str(error))
 
-    def _take(self) -> Posted | None:
+    def _take(self) -> PublishedModel | None:
         with self._wake:
             self._wake.wait_for(lambda: self._stopping or self._next is not None)
-            posted, self._next = self._next, None
-            return None if self._stopping else posted
+            model, self._next = self._next, None
+            return None if self._stopping else model
 
 
 def _serve(name: str, pipe: Connection) -> None:

@@ -22,7 +22,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from anarchic.errors import StoreCorrupt, StoreError, StoreFull, StoreUnavailable
 from anarchic.server import sql_tables as t
-from anarchic.server.sql_bell import Bell
+from anarchic.server.changes import ChangeSignal
 
 PATIENCE_S = 30  # for a connection from the pool, or for a lock
 LEASE_S = 10  # after which the database ends the session of a leader that hangs
@@ -83,7 +83,7 @@ class Postgres:
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
         self._writer = self._engine.execution_options(isolation_level="READ COMMITTED")
-        self._bell = Bell()
+        self._changes = ChangeSignal()
         self._closing = threading.Event()
         self._listener: threading.Thread | None = None
         self._lead: psycopg.Connection[Any] | None = None
@@ -121,17 +121,17 @@ class Postgres:
                     target=self._listen, name="anarchic-listen", daemon=True
                 )
                 self._listener.start()
-        self._bell.wait(timeout_s)
+        self._changes.wait(timeout_s)
 
     def _listen(self) -> None:
         while not self._closing.is_set():
             with suppress(StoreError, psycopg.Error), self._session() as connection:
                 connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
-                self._bell.ring()  # for what was missed before we listened
+                self._changes.notify()  # for what was missed before we listened
                 while not self._closing.is_set():
                     for _ in connection.notifies(timeout=0.5, stop_after=1):
-                        self._bell.ring()
-            self._bell.ring()  # whoever waits should look for itself
+                        self._changes.notify()
+            self._changes.notify()  # whoever waits should look for itself
             self._closing.wait(1.0)
 
     @contextmanager

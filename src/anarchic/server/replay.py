@@ -14,7 +14,7 @@ from anarchic.core.rule import Rule
 from anarchic.errors import RunError, UpdateRefused
 from anarchic.participation.timetable import Timetable, running_numbers
 from anarchic.server.remember import forget
-from anarchic.server.service import stored_layout, stored_rules
+from anarchic.server.runs import stored_layout, stored_rules
 from anarchic.server.store import Folded, Store
 
 

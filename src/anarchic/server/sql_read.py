@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Select
 
 from anarchic.errors import StoreCorrupt
 from anarchic.server import sql_tables as t
-from anarchic.server.store import Buffer, Folded, Run
+from anarchic.server.store import Buffer, Folded, StoredRun
 
 _TRACE = [t.updates.c[column.name] for column in fields(Folded)]
 
@@ -34,11 +34,11 @@ def rows_of(connection: Connection, query: Select[Any]) -> Sequence[Any]:
     return found
 
 
-def read_run(row: Any) -> Run:  # a database row
+def read_run(row: Any) -> StoredRun:  # a database row
     """The run, if its settings are those that were sealed."""
     t.unseal(f"run {row.id}", row.settings.encode(), row.seal)
     settings = read_json(row.settings, "settings of the run")
-    return Run(row.id, settings, row.version, row.epoch, row.folded)
+    return StoredRun(row.id, settings, row.version, row.epoch, row.folded)
 
 
 def read_body(row: Any) -> Buffer:  # a database row

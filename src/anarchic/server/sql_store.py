@@ -21,7 +21,15 @@ from sqlalchemy import Connection, bindparam, delete, func, select, tuple_, upda
 from anarchic.errors import ConfigError, Deposed, StoreCorrupt, StoreError
 from anarchic.server import sql_tables as t
 from anarchic.server.sql_read import read_body, read_folded, read_json, read_run, rows_of
-from anarchic.server.store import Account, Buffer, Folded, NewUpdate, Publication, Receipt, Run
+from anarchic.server.store import (
+    Account,
+    Buffer,
+    Folded,
+    NewUpdate,
+    Publication,
+    Receipt,
+    StoredRun,
+)
 
 LONGEST_NAME = 1000  # bytes; PostgreSQL's index holds two of them
 MARK = ""  # nobody's name: in this row of workers stands another number after every change
@@ -74,14 +82,14 @@ class SqlStore:
     def shared(self) -> bool:
         return self._database.shared
 
-    def create(self, settings: Mapping[str, Any], model: bytes, state: bytes) -> Run:
+    def create(self, settings: Mapping[str, Any], model: bytes, state: bytes) -> StoredRun:
         for name, body in {"model": model, "state of the rule": state}.items():
             if len(body) > self._database.largest:
                 raise ConfigError(
                     f"The {name} has {len(body)} bytes, but the database holds at most "
                     f"{self._database.largest} in one value. Train a smaller model."
                 )
-        new = Run(uuid.uuid4().hex, dict(settings), version=0, epoch=0, folded=0)
+        new = StoredRun(uuid.uuid4().hex, dict(settings), version=0, epoch=0, folded=0)
         text = json.dumps(new.settings)
         row = {
             "one": 1,
@@ -103,7 +111,7 @@ class SqlStore:
             self._database.announce(connection)
         return new
 
-    def run(self) -> Run | None:
+    def run(self) -> StoredRun | None:
         with self._database.reading() as connection:
             return self._run(connection)
 
@@ -202,7 +210,7 @@ class SqlStore:
                 connection.execute(self._insert(t.revoked), dropped)
             self._database.announce(connection)
 
-    def _step(self, connection: Connection, p: Publication) -> Run:
+    def _step(self, connection: Connection, p: Publication) -> StoredRun:
         """Move the run on, if it stands where the publication supposes, led by whom it says."""
         r = t.run.c
         step = (
@@ -250,7 +258,7 @@ class SqlStore:
         row = {"version": version, "seal": mark, "body": model}
         connection.execute(self._insert(t.models), row)
 
-    def _put_state(self, connection: Connection, run: Run, state: bytes) -> None:
+    def _put_state(self, connection: Connection, run: StoredRun, state: bytes) -> None:
         row = {"one": 1, "seal": t.seal(_state_of(run), state), "body": state}
         self._upsert(connection, t.state, "one", [row])
 
@@ -397,7 +405,7 @@ class SqlStore:
     def close(self) -> None:
         self._database.close()
 
-    def _run(self, connection: Connection) -> Run | None:
+    def _run(self, connection: Connection) -> StoredRun | None:
         """Where the run stands, and whether the trace agrees."""
         found = rows_of(connection, select(t.run))
         if not found:
@@ -443,7 +451,7 @@ def _facts(new: NewUpdate, seq: int) -> dict[str, Any]:
     return facts
 
 
-def _state_of(run: Run) -> str:
+def _state_of(run: StoredRun) -> str:
     """The place of a state: sealed with it, so that it is never paired with another version."""
     return f"state at version {run.version} after {run.folded} updates of run {run.id}"
 

@@ -26,7 +26,7 @@ from sqlalchemy.pool import NullPool
 
 from anarchic.errors import StoreCorrupt, StoreError, StoreFull, StoreUnavailable
 from anarchic.server import sql_tables as t
-from anarchic.server.sql_bell import Bell
+from anarchic.server.changes import ChangeSignal
 
 PATIENCE_S = 30.0  # for another process that writes to the file
 POLL_S = 0.1  # how often a waiting server looks whether another process wrote
@@ -67,7 +67,7 @@ class Sqlite:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._turn = _Turn()
-        self._bell = Bell(self._stamp, POLL_S)
+        self._changes = ChangeSignal(self._stamp, POLL_S)
         self._connection: Connection | None = None
         self._lead: sqlite3.Connection | None = None
         self._closed = False
@@ -98,7 +98,7 @@ class Sqlite:
     def writing(self) -> Iterator[Connection]:
         with self._transaction("BEGIN IMMEDIATE") as connection:
             yield connection
-        self._bell.ring()
+        self._changes.notify()
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[Connection]:
@@ -145,7 +145,7 @@ class Sqlite:
         """Nothing: ``writing`` rings, and other processes see that the file has changed."""
 
     def wait(self, timeout_s: float) -> None:
-        self._bell.wait(timeout_s)
+        self._changes.wait(timeout_s)
 
     def _stamp(self) -> tuple[int, int]:
         try:

@@ -81,7 +81,7 @@ class Publication:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class StoredRun:
     """What a store knows of its run: its settings, and where it stands."""
 
     id: str
@@ -111,10 +111,10 @@ class Store(Protocol):
     def shared(self) -> bool:
         """Whether other processes may append to the same run."""
 
-    def create(self, settings: Mapping[str, Any], model: bytes, state: bytes) -> Run:
+    def create(self, settings: Mapping[str, Any], model: bytes, state: bytes) -> StoredRun:
         """Start a run at version 0; refused where one exists."""
 
-    def run(self) -> Run | None:
+    def run(self) -> StoredRun | None:
         """Where the run stands, or None where there is none."""
 
     def append(self, updates: Sequence[NewUpdate]) -> list[Receipt]:
