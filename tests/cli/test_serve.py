@@ -52,7 +52,7 @@ def test_files_that_are_no_certificate_are_named(anarchic, first, tmp_path):
         "--port", free_port(),
     )  # fmt: skip
     assert shown.exit_code == 2
-    assert f"Error: TLS cannot be had with {papers}, {papers}: " in shown.stderr
+    assert f"Error: TLS cannot be set up with {papers}, {papers}: " in shown.stderr
 
 
 def test_who_may_push_is_settled_before_a_run_is_begun(refused, first, tmp_path):
