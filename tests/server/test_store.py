@@ -13,7 +13,7 @@ from sqlalchemy import text
 from anarchic.errors import ConfigError, Deposed, StoreCorrupt, StoreError
 from anarchic.server.sql import open_store
 from anarchic.server.sql_store import SqlStore
-from anarchic.server.store import Account, Run, Store
+from anarchic.server.store import Account, Store, StoredRun
 from tests.server.conftest import Opener
 from tests.server.stored import new, next_version, queued
 
@@ -41,7 +41,9 @@ def test_a_fresh_store_holds_nothing(opened: Opener) -> None:
 def test_a_run_is_created_once_and_is_there_after_reopening(opened: Opener) -> None:
     first = opened()
     run = first.create({"rule": "afa-cd", "m": 4}, b"m", b"s")
-    assert run == Run(run.id, {"rule": "afa-cd", "m": 4}, version=0, epoch=0, folded=0)
+    assert run == StoredRun(
+        run.id, {"rule": "afa-cd", "m": 4}, 0, epoch=0, folded=0, keep_payloads=False
+    )
     with pytest.raises(ConfigError, match="already holds a run"):
         first.create({}, b"other", b"other")
     first.close()
@@ -160,6 +162,50 @@ def test_bodies_stay_where_they_are_to_be_kept(opened: Opener) -> None:
     store.publish(next_version(store, led(store), [1]))
     assert store.body(1) == b"body"
     assert queued(store, 9) == []
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_run_records_whether_it_keeps_payloads(opened: Opener, keep: bool) -> None:
+    """From its first moment on, and until a server is told otherwise and publishes."""
+
+    def published(worker: str, **how: bool) -> tuple[bool, bool]:
+        store = opened(**how)
+        (receipt,) = store.append([new(worker, "1")])
+        store.publish(next_version(store, led(store), [receipt.seq]))
+        store.resign()
+        run = store.run()
+        assert run is not None
+        return run.keep_payloads, store.body(receipt.seq) is not None
+
+    first = opened(keep_payloads=keep).create({}, b"model 0", b"state 0")
+    assert first.keep_payloads is keep
+    again = opened().run()
+    assert again is not None
+    assert again.keep_payloads is keep
+    assert published("a") == (keep, keep)
+    assert published("b", keep_payloads=not keep) == (not keep, not keep)
+    assert published("c") == (not keep, not keep)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_store_of_schema_2_is_brought_up_to_date(opened: Opener, place: str, keep: bool) -> None:
+    """It did not record whether payloads are kept: that is found out once, and recorded."""
+    store = opened(keep_payloads=keep)
+    assert isinstance(store, SqlStore)
+    store.create({}, b"model 0", b"state 0")
+    outcomes(store, new("a", "1"), new("a", "2"))
+    store.publish(next_version(store, led(store), [1]))
+    with store._database.writing() as connection:
+        connection.execute(text("ALTER TABLE run DROP COLUMN keep_payloads"))
+        connection.execute(text("UPDATE store_schema SET number = 2"))
+    store.close()
+    for _ in range(2):
+        later = opened()
+        run = later.run()
+        assert run is not None
+        assert (run.version, run.folded, run.keep_payloads) == (1, 1, keep)
+    later.publish(next_version(later, led(later), [2]))
+    assert (later.body(2) is not None) is keep
 
 
 def test_whose_rows_were_dropped_is_told_by_version_and_name(store: Store) -> None:

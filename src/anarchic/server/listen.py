@@ -96,7 +96,8 @@ def serve(service: Service, address: Address) -> None:
         proxy_headers=False,
         date_header=False,
         backlog=2048,
-        limit_concurrency=limits.connections + OTHER_FILES // 2,  # where no connection could be closed
+        # Reached only where ``BoundedProtocol`` found no connection that it could close.
+        limit_concurrency=limits.connections + OTHER_FILES // 2,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=20,
         ssl_certfile=address.tls_cert,

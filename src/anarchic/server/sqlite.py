@@ -27,8 +27,9 @@ from sqlalchemy.pool import NullPool
 from anarchic.errors import StoreCorrupt, StoreError, StoreFull, StoreUnavailable
 from anarchic.server import sql_tables as t
 from anarchic.server.changes import ChangeSignal
+from anarchic.server.migrate import migrate
 
-PATIENCE_S = 30.0  # for another process that writes to the file
+BUSY_S = 30.0  # how long to wait for another process that writes to the file
 POLL_S = 0.1  # how often a waiting server looks whether another process wrote
 APPLICATION = 0x616E6172  # "anar", in the header of every file of ours
 
@@ -88,6 +89,10 @@ class Sqlite:
                 )
         with self.reading() as connection:
             _check_identity(connection, path)
+            number = connection.execute(select(t.schema.c.number)).scalar()
+        if number != t.SCHEMA:
+            with self.writing() as connection:
+                migrate(connection)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -109,10 +114,10 @@ class Sqlite:
                 if self._connection is None:
                     self._connection = self._engine.connect()
                 run = self._connection.exec_driver_sql
-                _patiently(run, begin)
-                _patiently(run, "PRAGMA schema_version")  # a plain BEGIN does not lock yet
+                _when_free(run, begin)
+                _when_free(run, "PRAGMA schema_version")  # a plain BEGIN does not lock yet
                 yield self._connection
-                _patiently(run, "COMMIT")
+                _when_free(run, "COMMIT")
             except BaseException:
                 self._roll_back()
                 raise
@@ -133,8 +138,12 @@ class Sqlite:
             isolation_level=None,
             check_same_thread=False,
         )
-        for pragma in PRAGMAS:
-            _patiently(connection.execute, f"PRAGMA {pragma}")
+        try:
+            for pragma in PRAGMAS:
+                _when_free(connection.execute, f"PRAGMA {pragma}")
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def next_seqs(self, connection: Connection, count: int) -> Sequence[int]:
@@ -142,7 +151,7 @@ class Sqlite:
         return range(last + 1, last + 1 + count)
 
     def announce(self, connection: Connection) -> None:
-        """Nothing: ``writing`` rings, and other processes see that the file has changed."""
+        """Nothing: ``writing`` notifies, and other processes see that the file has changed."""
 
     def wait(self, timeout_s: float) -> None:
         self._changes.wait(timeout_s)
@@ -168,7 +177,7 @@ class Sqlite:
             )
             try:
                 lock.execute("BEGIN EXCLUSIVE")
-            except sqlite3.OperationalError as error:
+            except sqlite3.Error as error:
                 lock.close()
                 if _code(error) == sqlite3.SQLITE_BUSY:
                     return False
@@ -224,13 +233,13 @@ class _Turn:
                 self._taken = False
 
 
-def _patiently(execute: Callable[[str], object], statement: str) -> None:
+def _when_free(execute: Callable[[str], object], statement: str) -> None:
     """Execute what takes a lock, waiting for other processes.
 
     SQLite's own waiting sleeps up to 0.1 s between attempts and then rarely meets the gap between
     two commits of a busy server; looking every millisecond does.
     """
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + BUSY_S
     while True:
         try:
             execute(statement)
@@ -282,7 +291,6 @@ def _check_identity(connection: Connection, path: Path) -> None:
         raise StoreCorrupt(
             f"{path} was cut off: {found} of {expected} bytes are left. Restore it from a backup."
         )
-    t.check_schema(connection.execute(select(t.schema.c.number)).scalar())
 
 
 def _quoted(path: Path) -> str:
@@ -336,7 +344,7 @@ def _fault(path: Path, error: BaseException | None) -> StoreError:
 
 def _remedy(code: int) -> str:
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return f"Another process has held it for {PATIENCE_S:.0f} s; find and stop that one."
+        return f"Another process has held it for {BUSY_S:.0f} s; find and stop that one."
     if code == sqlite3.SQLITE_READONLY:
         return "Make the file, its directory and its disk writable."
     if code == sqlite3.SQLITE_IOERR:
