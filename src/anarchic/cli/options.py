@@ -6,14 +6,12 @@ not passed on, so that the defaults, or the settings of a run that is resumed, h
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
-from functools import wraps
-from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from dataclasses import replace
+from typing import Any
 
-from anarchic.cli.help import option
+from anarchic.cli import records
+from anarchic.cli.records import Given, Option
 from anarchic.cli.values import parse_options, parse_probabilities
 from anarchic.core.local import LOCAL_RULES
 from anarchic.core.rules import RULES
@@ -21,20 +19,6 @@ from anarchic.core.steps import STEPS
 from anarchic.data import DATASETS
 from anarchic.models import MODELS
 from anarchic.sim.settings import BACKENDS, HABITS, TIME_DISTRIBUTIONS, WORKERS, Settings
-
-Given = dict[str, Any]
-"""The settings that were given on the command line, by the name of their field, still as typed."""
-
-
-@dataclass(frozen=True)
-class Option:
-    """One option: what it says of itself, and in which group it is listed."""
-
-    group: str
-    help: str
-    metavar: str | None = None
-    stands_for: str | None = None  # what happens where neither the user nor Settings chooses
-    flag: str | None = None  # where it is not the field's name
 
 
 def _one_of(group: str, help: str, known: Iterable[str], stands_for: str | None = None) -> Option:
@@ -179,30 +163,13 @@ OPTIONS: Mapping[str, Option] = {
     "lookahead": Option(_RUN, "Updates that may be computed ahead, with those that are due."),
 }
 
+__all__ = ["ALL", "OPTIONS", "Given", "Option", "settings_from", "takes"]
 ALL = tuple(OPTIONS)
 
 
 def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of these settings; it gets the given ones as ``given``."""
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = [
-            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for parameter in inspect.signature(command, eval_str=True).parameters.values()
-            if parameter.name != "given"
-        ]
-
-        @wraps(command)
-        def with_options(**arguments: Any) -> None:
-            given = {name: arguments.pop(name) for name in names}
-            command(given={n: v for n, v in given.items() if v not in (None, [])}, **arguments)
-
-        parameters = [*(_parameter(name) for name in names), *own]
-        with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # read by Typer
-        with_options.__annotations__ = {p.name: p.annotation for p in parameters}
-        return with_options
-
-    return decorate
+    return records.takes({name: OPTIONS[name] for name in names}, Settings)
 
 
 def settings_from(given: Given, base: Settings | None = None) -> Settings:
@@ -222,35 +189,3 @@ def settings_from(given: Given, base: Settings | None = None) -> Settings:
             kind = kinds.get(given.get(chooser, getattr(base, chooser)) or "")
             values[name] = parse_options(flag, given[name], kind)
     return replace(base, **values)
-
-
-_TYPES = get_type_hints(Settings)
-_DEFAULTS = {f.name: f.default for f in fields(Settings)}
-
-
-def _parameter(name: str) -> inspect.Parameter:
-    known, default = OPTIONS[name], _DEFAULTS[name]
-    flag = known.flag or "--" + name.replace("_", "-")
-    kind = _typed(_TYPES[name])
-    shown = default if isinstance(default, str | int | float) else known.stands_for
-    if default is False:  # giving it is all that it takes
-        shown = None
-    elif kind is bool:
-        flag = f"{flag}/--no-{flag[2:]}"
-    metavar = "" if kind is bool else known.metavar
-    info = option(known.help, shown, flag=flag, metavar=metavar, rich_help_panel=known.group)
-    return inspect.Parameter(
-        name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=None,
-        annotation=Annotated[kind | None, info],
-    )
-
-
-def _typed(hint: Any) -> Any:
-    """What the command line reads for a field: a mapping as pairs, a tuple as one text."""
-    if get_origin(hint) in (Union, UnionType):
-        hint = next(part for part in get_args(hint) if part is not type(None))
-    if get_origin(hint) is Mapping:
-        return list[str]
-    return hint if hint in (int, float, bool, str) else str

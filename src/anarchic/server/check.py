@@ -21,8 +21,8 @@ from anarchic.wire import Decoded
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedUpdate:
-    """An update that may be accepted."""
+class SubmittedUpdate:
+    """An update that was checked and may be stored and folded."""
 
     new: NewUpdate
     decoded: Decoded
@@ -45,7 +45,7 @@ class UpdateCheck:
         """The size of the largest body that can be an update of this run."""
         return wire.most_body_bytes(self._layout, self._published.newest.extras)
 
-    def check(self, body: bytearray, worker: str | None) -> CheckedUpdate:
+    def check(self, body: bytearray, worker: str | None) -> SubmittedUpdate:
         """The update in a body, or a refusal. Without ``worker`` the update names its sender."""
         newest = self._published.newest
         decoded = wire.decode_update(body, self._layout, extras=newest.extras, worker=worker)
@@ -78,7 +78,7 @@ class UpdateCheck:
             received_s=time.time(),
             body=body,
         )
-        return CheckedUpdate(new, replace(decoded, update=seen))
+        return SubmittedUpdate(new, replace(decoded, update=seen))
 
     def _check_length(self, seen: Vetted) -> None:
         most, longest = self._limits.max_norm, seen.norm or 0.0

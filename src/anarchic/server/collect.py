@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from anarchic.errors import StaleUpdate, StoreError
 from anarchic.server.access import Access
-from anarchic.server.check import CheckedUpdate, UpdateCheck
+from anarchic.server.check import SubmittedUpdate, UpdateCheck
 from anarchic.server.pending import Pending
 from anarchic.server.published import PublishedModels
 from anarchic.server.refusals import Refusal
@@ -27,7 +27,7 @@ INLINE_BYTES = 1 << 18  # larger bodies are checked outside the event loop
 class _Writing:
     """An update that waits to be written, and whom to tell."""
 
-    checked: CheckedUpdate
+    checked: SubmittedUpdate
     done: Callable[[Receipt | StoreError], None]
 
 
@@ -119,7 +119,7 @@ class Collector:
                 "Pull the model and train from what you get.",
             )
 
-    async def _durable(self, checked: CheckedUpdate) -> Receipt:
+    async def _durable(self, checked: SubmittedUpdate) -> Receipt:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Receipt] = loop.create_future()
 
