@@ -32,6 +32,11 @@ def replay(store: Store, progress: Callable[[int], None] = lambda count: None) -
     run = store.run()
     first = store.model(0) if run is not None else None
     newest = store.model(run.version) if run is not None else None
+    if run is not None and run.version and first is None:
+        raise RunError(
+            "The store has dropped its first model and updates: only a run whose server had "
+            "--keep-payloads from the beginning can be replayed."
+        )
     if run is None or first is None or newest is None:
         raise RunError("The store has no run that could be replayed, or not its first model.")
     layout, rule = stored_layout(run), stored_rules(run).build()
