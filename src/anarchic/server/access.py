@@ -55,7 +55,7 @@ class Access:
             await asyncio.sleep(ACCOUNTS_S)
             try:
                 await asyncio.to_thread(self.read)
-            except Exception as error:  # whatever it was: revoking must go on
+            except Exception as error:  # of any kind: revoking must go on
                 self._log("store_error", reason=str(error) or repr(error))
 
     def read(self) -> None:

@@ -34,9 +34,9 @@ Send = Callable[[Any], Awaitable[None]]
 
 SAFETENSORS = "application/octet-stream"
 HEARTBEAT_S = 15.0
-EVALUATIONS = 100  # that are shown, if not said otherwise
-MOST_STREAMS = 256  # of events, at a time
-PIECE = 1 << 18  # bytes of a model that are handed to a reader at a time
+EVALUATIONS = 100  # shown by default
+MOST_STREAMS = 256  # streams of events at a time
+PIECE = 1 << 18  # bytes of a model that are sent at a time
 
 
 def make_app(service: Service) -> Starlette:
@@ -63,14 +63,14 @@ def make_app(service: Service) -> Starlette:
     ]
     next(r for r in routes if r.path == "/v1/events").methods = {"GET"}  # HEAD would never end
     app = Starlette(routes=routes, lifespan=lifespan)
-    app.router.redirect_slashes = False  # to where the Host header says: a stranger's word
+    app.router.redirect_slashes = False  # they would go to the request's own Host header
     app.add_exception_handler(404, _no_such_page)
     app.add_exception_handler(405, _no_such_method)
     return app
 
 
 class _Answering:
-    """An endpoint whose refusals become JSON. Bodies are read by the endpoint, never gathered."""
+    """An endpoint whose refusals become JSON; the endpoint itself reads the request's body."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class _ModelResponse(Response):
         super().__init__(memoryview(model.body), 200, headers, SAFETENSORS)
         pulls.take(puller)
         self._end = partial(pulls.end, puller)
-        self._model = model  # held, so that whoever else pulls it is sent the same bytes
+        self._model = model  # keeps it in the cache of old versions until it is sent
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = {"type": "http.response.start", "status": self.status_code}
@@ -227,7 +227,7 @@ async def health(service: Service, request: Request) -> Response:
 
 async def events(service: Service, request: Request) -> Response:
     """Server-sent events: the status whenever a version is published."""
-    if service.streams >= MOST_STREAMS:  # each holds a connection for as long as it likes
+    if service.streams >= MOST_STREAMS:  # each holds a connection for any length of time
         raise busy(30.0, "Too many are listening to events.")
 
     async def stream() -> AsyncIterator[bytes]:

@@ -35,10 +35,7 @@ def find(name: str) -> Evaluate:
 
 
 def shown(version: int, metrics: Mapping[str, float]) -> dict[str, Any]:
-    """An evaluation for those who ask.
-
-    JSON knows no NaN, and a loss that diverged must not take the status page with it.
-    """
+    """An evaluation as JSON: numbers that are not finite become null."""
     numbers = {name: value if isfinite(value) else None for name, value in metrics.items()}
     return {**numbers, "version": version}
 
@@ -47,7 +44,7 @@ class Evaluator:
     """Hands the newest version to the process, one at a time."""
 
     def __init__(self, name: str, store: Store, log: Log) -> None:
-        find(name)  # a wrong name is said at once, not after the first version
+        find(name)  # a wrong name fails now, not after the first version
         self._name, self._store, self._log = name, store, log
         self._next: PublishedModel | None = None
         self._wake = threading.Condition()
@@ -84,7 +81,7 @@ class Evaluator:
                 ours.close()
                 process.terminate()
                 process.join(5)
-            with self._wake:  # not in a circle at full speed, should it die at once every time
+            with self._wake:  # a process that dies at once is not restarted at full speed
                 self._wake.wait_for(lambda: self._stopping, 1.0)
 
     def _feed(self, pipe: Connection) -> None:

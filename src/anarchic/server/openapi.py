@@ -1,4 +1,4 @@
-"""The description of the routes for machines, in the words of docs/protocol.md."""
+"""The description of the routes for machines, as in docs/protocol.md."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class Postgres:
                 while not self._closing.is_set():
                     for _ in connection.notifies(timeout=0.5, stop_after=1):
                         self._changes.notify()
-            self._changes.notify()  # whoever waits should look for itself
+            self._changes.notify()  # a notice may be lost with the connection
             self._closing.wait(1.0)
 
     @contextmanager
@@ -209,7 +209,7 @@ class Postgres:
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
-        """Say in our words what PostgreSQL says in its own."""
+        """Translate errors of PostgreSQL into ours."""
         try:
             yield
         except DBAPIError as error:

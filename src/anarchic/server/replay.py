@@ -20,11 +20,11 @@ from anarchic.server.store import Folded, Store
 
 @dataclass(frozen=True)
 class Replay:
-    """What folding everything again gave."""
+    """The result of folding everything again."""
 
     version: int
     updates: int
-    equal: bool  # to the published parameters and extras, byte for byte
+    equal: bool  # parameters and extras equal the published ones, byte for byte
 
 
 def replay(store: Store, progress: Callable[[int], None] = lambda count: None) -> Replay:

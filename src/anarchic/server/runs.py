@@ -20,7 +20,7 @@ from anarchic.server.store import Store, StoredRun
 def open_run(store: Store, rules: Mapping[str, Any], init: Path | None) -> StoredRun:
     """Go on with the store's run, or begin one with a first model.
 
-    ``rules`` are the settings that were given; those of a run that goes on must agree with it.
+    ``rules`` are the settings that were given; a run that goes on must have been begun with them.
     """
     run = store.run()
     if run is None:
@@ -30,7 +30,7 @@ def open_run(store: Store, rules: Mapping[str, Any], init: Path | None) -> Store
         try:
             return begin(store, RuleSettings(**rules), layout, params)
         except ConfigError:
-            run = store.run()  # another replica may have begun it in this moment
+            run = store.run()  # another server may have begun it at the same moment
             if run is None:
                 raise
     differing = [
@@ -47,8 +47,8 @@ def open_run(store: Store, rules: Mapping[str, Any], init: Path | None) -> Store
 
 
 def check_alone(store: Store, wait_s: float = 3.0) -> None:
-    """Refuse to be the second server on a store that cannot be shared."""
-    if store.shared or store.run() is None:  # a store without a run has nobody who serves it
+    """Refuse to be the second server of a store that cannot be shared."""
+    if store.shared or store.run() is None:  # nobody serves a store without a run
         return
     until = time.monotonic() + wait_s
     while store.lead() is None:

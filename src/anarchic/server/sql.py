@@ -23,7 +23,7 @@ def open_store(
     """The store at a path (or ``sqlite:///path``) or at a ``postgresql://`` address.
 
     It is created where there is none, unless a file must be there (``create=False``, for those who
-    only read: a mistyped path leaves nothing behind). ``history`` is how many versions of the model
+    only read: a mistyped path creates nothing). ``history`` is how many versions of the model
     are kept. With ``keep_payloads`` the bodies of updates stay after they were folded, and the
     first model stays too, for a replay; by default a run goes on as it has done, and a new one
     does not keep them. The run records what it does.

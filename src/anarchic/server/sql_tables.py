@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SCHEMA = 3  # raised when tables, or the bytes in them, change; see migrate.py
 
 tables = MetaData()
-# SQLite gives a row number for nothing only to a primary key declared INTEGER.
+# In SQLite only a primary key declared INTEGER is the row number, which needs no second index.
 Number = BigInteger().with_variant(Integer(), "sqlite")
 
 seqs = Sequence("updates_seq", metadata=tables)  # where replicas draw numbers at the same time

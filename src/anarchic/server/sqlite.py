@@ -1,8 +1,8 @@
-"""SQLite: one file, one writer, and what it takes to be durable on it.
+"""SQLite: one file, one writer, and the settings that make it durable.
 
 One connection serves the whole process, in turns. A second one for reading would gain nothing:
 without a write-ahead log a reader is locked out while a commit is written anyhow, and would have
-to poll for the end of it instead of standing in the queue.
+to poll for the end of it instead of waiting in the queue.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BUSY_S = 30.0  # how long to wait for another process that writes to the file
 POLL_S = 0.1  # how often a waiting server looks whether another process wrote
 APPLICATION = 0x616E6172  # "anar", in the header of every file of ours
 
-# Chosen by measurement (benchmarks/store.py, variants in turns on the same disk; updates a second
+# Chosen by measurement (benchmarks/store.py, variants in turns on the same disk; updates per second
 # with bodies dropped at every publication, 4 MB in groups of 8 and 40 KB in groups of 64):
 #
 #   pages  journal         4 MB   40 KB        on a busy disk   4 MB   40 KB
@@ -123,7 +123,7 @@ class Sqlite:
                 raise
 
     def _roll_back(self) -> None:
-        """Begin anew with a fresh connection, which also rolls back what a failed disk left."""
+        """Close the connection: a new one also rolls back what a failed disk left."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(DBAPIError):
@@ -132,7 +132,7 @@ class Sqlite:
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            f"file:{_quoted(self.path)}?mode=rw",  # never made in passing: see _make
+            f"file:{_quoted(self.path)}?mode=rw",  # never creates the file: see _make
             uri=True,
             timeout=0.0,
             isolation_level=None,
@@ -305,7 +305,7 @@ def _code(error: BaseException | None) -> int:
 
 @contextmanager
 def _faults(path: Path) -> Iterator[None]:
-    """Say in our words what SQLite or the system says in theirs."""
+    """Translate errors of SQLite and of the system into ours."""
     try:
         yield
     except DBAPIError as error:

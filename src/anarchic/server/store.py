@@ -1,4 +1,4 @@
-"""The seam between the server and its database: what is durable, and when.
+"""What the server needs of its database: what is durable, and when.
 
 The promise rests on three rules. An update counts as accepted once ``append`` has returned, and
 then it is on disk. The aggregator, not the insert, decides in which order updates are folded, and
@@ -44,10 +44,10 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """A row of the trace: who, from where, how hard, and what became of it.
+    """A row of the trace: one accepted update, and what became of it.
 
-    ``order`` and ``version`` are None until a version holds the update: the place in which it was
-    folded, counted from 0 over the whole run, and the version that it helped to make.
+    ``order`` is its place in the order of folding, counted from 0 over the whole run; ``version``
+    is the version that it helped to make. Both are None until a version holds the update.
     """
 
     seq: int
