@@ -118,7 +118,7 @@ def test_a_publication_of_afa_cs_writes_what_changed_however_many_workers(tmp_pa
 
 
 @pytest.mark.parametrize("rules", [{"staleness_power": 2.0}, {"clip": 5e-324}], ids=str)
-def test_an_update_that_weighs_next_to_nothing_is_not_lost(tmp_path, rules):
+def test_an_update_with_a_tiny_weight_is_not_lost(tmp_path, rules):
     """Multiplied by its factor its rate rounds to nothing, which a rule refuses."""
 
     async def scenario():
@@ -174,7 +174,7 @@ def revocable(tmp_path, monkeypatch):
     store.close()
 
 
-def test_a_revoked_worker_weighs_in_no_further_round(revocable):
+def test_a_revoked_worker_counts_in_no_further_round(revocable):
     store, revoke, pushing = revocable
     begun(store, rule="afa-cs", m=1, clip=1e6)
 
@@ -195,7 +195,7 @@ def test_a_revoked_worker_weighs_in_no_further_round(revocable):
     assert replay(store).equal
 
 
-def test_what_a_revoked_worker_had_sent_weighs_once_whenever_the_server_ends(revocable):
+def test_updates_sent_before_revocation_count_once_across_restarts(revocable):
     store, revoke, pushing = revocable
     begun(store, rule="afa-cs", m=2)
 

@@ -15,7 +15,7 @@ from tests.server.make import body
 FREE = {"per_worker": 1000, "burst": 1000}
 
 
-def test_what_was_stored_without_an_answer_is_folded_all_the_same(tmp_path, monkeypatch):
+def test_an_update_stored_without_an_answer_is_folded(tmp_path, monkeypatch):
     """The commit succeeded, its answer was lost: the update waits for no restart."""
     append = SqlStore.append
 
@@ -39,7 +39,7 @@ def test_what_was_stored_without_an_answer_is_folded_all_the_same(tmp_path, monk
     asyncio.run(run())
 
 
-def test_a_crowd_that_waits_in_the_store_is_read_in_pieces(tmp_path, monkeypatch):
+def test_many_waiting_updates_are_read_in_pieces(tmp_path, monkeypatch):
     """However many are folded for one step, looking for the next few costs the same."""
     asked = []
     waiting = SqlStore.waiting

@@ -88,9 +88,7 @@ NAN = np.full(DIM, np.nan, np.float32)
         (b"x" * 1_000_000, 413, "too_large"),
     ],
 )
-def test_what_cannot_be_taken_is_refused_with_code_sentence_and_remedy(
-    tmp_path, sent, status, code
-):
+def test_a_refusal_has_a_code_a_message_and_a_remedy(tmp_path, sent, status, code):
     async def scenario():
         async with serving(tmp_path / "run.db") as (service, client):
             answer = await client.post("/v1/updates", content=sent)
@@ -154,7 +152,7 @@ def test_one_worker_cannot_fill_the_buffer(tmp_path):
     run(scenario())
 
 
-def test_a_stranger_cannot_have_the_store_searched_at_any_pace(tmp_path, monkeypatch):
+def test_workers_without_tokens_cannot_query_the_store_at_any_rate(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(SqlStore, "seen", lambda *given: asked.append(given))
 
@@ -172,7 +170,7 @@ def test_a_stranger_cannot_have_the_store_searched_at_any_pace(tmp_path, monkeyp
     assert len(asked) == 3
 
 
-def test_norm_and_pace_have_their_limits(tmp_path):
+def test_norm_and_rate_are_limited(tmp_path):
     async def scenario():
         limits = {"max_norm": 1.0, "burst": 1, "updates_per_minute": 1.0}
         async with serving(tmp_path / "run.db", limits=limits) as (_, client):
@@ -186,7 +184,7 @@ def test_norm_and_pace_have_their_limits(tmp_path):
     run(scenario())
 
 
-def test_a_claim_of_many_steps_goes_no_further_than_the_bounds(tmp_path):
+def test_a_claim_of_many_steps_stays_within_the_bounds(tmp_path):
     """FedBuff steps by what a worker says it went: K * eta_L * G."""
     hostile = body("eve", local_steps=2**31 - 1, direction=np.full(DIM, 0.1, np.float32))
 
@@ -292,7 +290,7 @@ def test_a_run_goes_on_where_it_was(tmp_path):
 
 
 @pytest.mark.parametrize("host", ["[", "[::1", "a b", "x:y:z", "\u00ff"])
-def test_a_strange_host_is_no_reason_to_stumble(tmp_path, host):
+def test_an_unknown_host_header_is_answered(tmp_path, host):
     async def run():
         async with serving(tmp_path / "run.db") as (_, client):
             headers = {"host": host.encode("latin-1")}

@@ -93,7 +93,7 @@ def test_shares_count_what_is_being_sent_and_what_waits():
     assert shares.total() == 1
 
 
-def test_one_who_is_alone_may_fill_the_buffer():
+def test_a_lone_worker_may_fill_the_buffer():
     now = [0.0]
     shares = Shares(most=1, alone=3, clock=lambda: now[0])
 
@@ -116,7 +116,7 @@ def test_one_who_is_alone_may_fill_the_buffer():
     assert [sends("ann"), sends("ann"), sends("ann")] == [True, True, False]
 
 
-def test_one_who_only_sends_again_is_no_company():
+def test_duplicates_do_not_count_as_another_worker():
     """Or with duplicates alone it could keep the others from ever filling the buffer."""
     now = [0.0]
     shares = Shares(most=1, alone=2, clock=lambda: now[0])
@@ -166,12 +166,12 @@ def test_a_body_of_another_length_is_refused(parts, length):
         read(chunks(*parts), length)
 
 
-def test_one_who_hangs_up_gets_no_answer():
+def test_a_client_that_disconnects_gets_no_answer():
     with pytest.raises(Disconnected):
         read(chunks(), 5)
 
 
-def test_a_trickle_ends_in_the_first_piece():
+def test_a_slow_body_is_refused_in_its_first_piece():
     with pytest.raises(Refusal, match="too_slow"):
         read(chunks(*[b"x"] * 100, delay_s=0.02), 100, first_piece_s=0.1)
 
@@ -181,12 +181,12 @@ def test_a_lower_rate_gives_the_first_piece_more_time():
     assert len(read(chunks(*parts, delay_s=0.02), 20, first_piece_s=0.1, least_rate=10)) == 20
 
 
-def test_a_body_that_holds_a_place_keeps_the_least_rate():
+def test_a_body_in_a_slot_must_keep_the_least_rate():
     with pytest.raises(Refusal, match="too_slow"):
         read(chunks(*[b"x"] * 1000, delay_s=0.1), 1000, first_piece=1, least_rate=1000)
 
 
-def test_places_are_few_and_waiting_for_one_has_an_end():
+def test_slots_are_limited_and_waiting_for_one_times_out():
     async def run():
         slots = BodySlots(Limits(bodies=1, waiting_bodies=1, turn_s=0.05))
         async with slots.slot():
@@ -206,7 +206,7 @@ def test_places_are_few_and_waiting_for_one_has_an_end():
     asyncio.run(run())
 
 
-def test_so_many_models_are_sent_to_one_puller_at_a_time():
+def test_pulls_per_client_are_limited():
     pulls = Pulls(most=2)
     pulls.take("ann")
     pulls.take("ann")
@@ -235,7 +235,7 @@ def read_at(rate, contended):
     return asyncio.run(run())
 
 
-def test_one_who_is_waited_for_must_be_quicker():
+def test_a_body_must_be_faster_while_others_wait():
     assert len(read_at(20_000, contended=False)) >= 20_000
     began = time.monotonic()
     with pytest.raises(Refusal, match="too_slow"):
@@ -243,7 +243,7 @@ def test_one_who_is_waited_for_must_be_quicker():
     assert time.monotonic() - began < 2
 
 
-def test_a_server_that_could_not_read_does_not_blame_the_sender():
+def test_a_sender_is_not_blamed_while_the_server_is_busy():
     blocked = []
 
     async def receive():

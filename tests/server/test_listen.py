@@ -82,7 +82,7 @@ def trickled_s(line, piece):
     return time.monotonic() - began
 
 
-def test_a_head_that_never_ends_is_hung_up_on():
+def test_a_head_that_never_ends_is_refused():
     with served(header_s=0.3) as port, Line(port) as line:
         line.send(b"GET / HTTP/1.1\r\nHost: x\r\n")
         began = time.monotonic()
@@ -98,7 +98,7 @@ def test_a_trickled_head_gains_no_time():
         assert trickled_s(line, b"X: y\r\n") < 5
 
 
-def test_one_who_says_nothing_is_hung_up_on():
+def test_a_silent_connection_is_closed():
     with served(header_s=0.3) as port, Line(port) as line:
         line.send(b"")
         assert line.hung_up(5)
@@ -142,14 +142,14 @@ def test_a_body_of_unknown_length_is_refused_before_it_comes(path, coding):
         assert (answer.status, answer.json()["error"]) == (411, "length_required")
 
 
-def test_headers_behind_a_body_gain_neither_memory_nor_time(monkeypatch):
+def test_trailing_headers_are_dropped_and_timed_out(monkeypatch):
     monkeypatch.setattr(protocol, "REFUSED_BODY_S", 0.5)
     with served() as port, Line(port) as line:
         line.send(b"GET /early HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n")
         assert trickled_s(line, b"a: b\r\n" * 100) < 5
 
 
-def test_an_early_answer_reaches_one_who_is_still_sending():
+def test_an_early_answer_reaches_a_client_that_is_still_sending():
     """Closing at once would reset the connection, and the answer would be gone."""
     body = b"z" * 20_000_000
     with served() as port, Line(port) as line:
@@ -168,7 +168,7 @@ def test_a_body_that_goes_on_after_the_answer_is_cut(monkeypatch):
         assert trickled_s(line, b"z") < 5
 
 
-def test_one_who_does_not_read_is_hung_up_on_and_a_slow_reader_is_not(monkeypatch):
+def test_a_client_that_does_not_read_is_closed_and_a_slow_one_is_not(monkeypatch):
     monkeypatch.setattr(protocol, "READER_S", 0.4)
     with served(least_rate=1e6) as port, Line(port) as idle, Line(port) as slow:
         for line in (idle, slow):
@@ -191,7 +191,7 @@ def taken(line, wait_s=0.0):
     return count
 
 
-def test_one_who_reads_too_slowly_is_hung_up_on(monkeypatch):
+def test_a_client_that_reads_too_slowly_is_closed(monkeypatch):
     """It takes some of every piece in time; in the end it is late all the same."""
     monkeypatch.setattr(protocol, "READER_S", 1.0)
     with served(least_rate=100e6) as port, Line(port) as line:
@@ -200,7 +200,7 @@ def test_one_who_reads_too_slowly_is_hung_up_on(monkeypatch):
 
 
 @pytest.mark.parametrize("ask", [b"GET /large", b"GET /at-once"])
-def test_who_does_not_read_makes_room_for_newcomers(ask):
+def test_clients_that_do_not_read_are_closed_for_new_connections(ask):
     with served(connections=4) as port, ExitStack() as lines:
         deaf = [lines.enter_context(Line(port)) for _ in range(4)]
         for line in deaf:
@@ -213,7 +213,7 @@ def test_who_does_not_read_makes_room_for_newcomers(ask):
         assert newcomer.get("/").status == 200
 
 
-def test_who_holds_every_connection_makes_room_for_newcomers():
+def test_idle_connections_are_closed_for_new_ones():
     with served(connections=10) as port, ExitStack() as lines:
         idle = [lines.enter_context(Line(port)) for _ in range(4)]
         for line in idle:
@@ -246,7 +246,7 @@ def test_there_are_never_more_connections_than_descriptors():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_handshake_that_never_ends_is_hung_up_on(tmp_path):
+def test_a_handshake_that_never_ends_is_closed(tmp_path):
     """Until it has ended, nobody counts the connection."""
     certificate = trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem
     certificate.write_to_path(tmp_path / "server.pem")
@@ -267,7 +267,7 @@ def test_a_handshake_that_never_ends_is_hung_up_on(tmp_path):
     "nonsense",
     [b"\0\0\0\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n"],
 )
-def test_what_is_not_http_gets_a_refusal_in_json(nonsense):
+def test_input_that_is_not_http_gets_a_json_refusal(nonsense):
     with served() as port, Line(port) as line:
         line.send(nonsense)
         answer = line.answer()

@@ -95,7 +95,7 @@ def test_rows_come_back_in_the_order_in_which_their_workers_were_heard():
 
 
 @pytest.mark.parametrize("fault", ["state", "row", "size", "version"])
-def test_what_cannot_be_right_is_not_used(fault):
+def test_a_damaged_state_is_refused(fault):
     rule = AfaCs(3, rows=TrackedRows)
     state = stepped(rule)
     rows = tracked_rows(state).changes()[0]

@@ -132,7 +132,7 @@ def test_without_payloads_there_is_nothing_to_fold(tmp_path):
     store.close()
 
 
-def test_an_empty_store_is_said_to_be_empty(tmp_path):
+def test_an_empty_store_cannot_be_replayed(tmp_path):
     store = open_store(tmp_path / "run.db")
     for use in (replay, timetable_of):
         with pytest.raises(RunError, match=r"no run|no folded"):
@@ -143,7 +143,7 @@ def test_an_empty_store_is_said_to_be_empty(tmp_path):
     store.close()
 
 
-def test_the_first_model_outlasts_the_history(tmp_path):
+def test_the_first_model_is_kept_beyond_the_history(tmp_path):
     pushed(tmp_path / "run.db", 20, rules={"m": 1})
     store = open_store(tmp_path / "run.db", keep_payloads=True)
     found = replay(store)

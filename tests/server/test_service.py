@@ -47,7 +47,7 @@ def test_a_store_without_a_run_needs_a_first_model(tmp_path):
     store.close()
 
 
-def test_strangers_cannot_fill_the_memory_of_afa_cs(tmp_path):
+def test_workers_without_tokens_cannot_fill_the_memory_of_afa_cs(tmp_path):
     store = open_store(tmp_path / "run.db")
     begun(store, rule="afa-cs")
     Service(store, ServerSettings())
@@ -113,7 +113,7 @@ def test_accounts_are_read_when_one_has_changed_whatever_went_wrong_before(tmp_p
     store.close()
 
 
-def test_a_replica_that_begins_the_run_a_moment_too_late_goes_on_with_it(tmp_path, init):
+def test_a_replica_that_begins_the_run_too_late_goes_on_with_it(tmp_path, init):
     store = open_store(tmp_path / "run.db")
     late = open_store(tmp_path / "run.db")
     looks = [None]

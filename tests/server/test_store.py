@@ -52,7 +52,7 @@ def test_a_run_is_created_once_and_is_there_after_reopening(opened: Opener) -> N
     assert (again.model(0), again.state()) == (b"m", (b"s", {}))
 
 
-def test_of_the_same_id_one_counts_and_another_body_is_a_conflict(store: Store) -> None:
+def test_an_id_counts_once_and_another_body_is_a_conflict(store: Store) -> None:
     assert outcomes(store, new("a", "1")) == [("accepted", 1)]
     mixed = outcomes(store, new("a", "1"), new("b", "1"), new("a", "1", b"other"), new("b", "2"))
     assert [outcome for outcome, _ in mixed] == ["duplicate", "accepted", "conflict", "accepted"]
@@ -208,7 +208,7 @@ def test_a_store_of_schema_2_is_brought_up_to_date(opened: Opener, place: str, k
     assert (later.body(2) is not None) is keep
 
 
-def test_whose_rows_were_dropped_is_told_by_version_and_name(store: Store) -> None:
+def test_dropped_rows_are_listed_by_version_and_name(store: Store) -> None:
     epoch = led(store)
     assert store.revoked() == {}
     store.publish(next_version(store, epoch, [], revoked=[(0, "b"), (0, "B"), (0, "a")]))
@@ -247,7 +247,7 @@ def everything(store: Store) -> tuple[object, ...]:
         ({"folded": [(2, 2), (99, 2)]}, StoreCorrupt),
     ],
 )
-def test_what_must_not_be_published_changes_nothing(
+def test_a_refused_publication_changes_nothing(
     store: Store, changes: dict[str, object], error: type[Exception]
 ) -> None:
     outcomes(store, new("a", "1"), new("a", "2"))
@@ -272,7 +272,7 @@ def test_one_leads_and_the_next_has_a_higher_epoch(opened: Opener, store: Store)
     assert store.lead() == 3
 
 
-def test_a_deposed_leader_that_does_not_know_cannot_publish(opened: Opener, store: Store) -> None:
+def test_a_deposed_leader_cannot_publish(opened: Opener, store: Store) -> None:
     other = opened()
     outcomes(store, new("a", "1"))
     late = next_version(store, led(store), [1])
@@ -347,7 +347,7 @@ def test_evaluations_come_by_version(store: Store) -> None:
     assert store.evaluations(limit=1) == [(2, {"accuracy": 0.75})]
 
 
-def test_whoever_waits_is_woken_by_what_another_wrote(opened: Opener, store: Store) -> None:
+def test_a_waiting_thread_is_woken_by_another_writer(opened: Opener, store: Store) -> None:
     other = opened()
     store.wait(0)
     time.sleep(0.5)  # PostgreSQL's listener says hello
@@ -363,7 +363,7 @@ def test_whoever_waits_is_woken_by_what_another_wrote(opened: Opener, store: Sto
     timer.join()
 
 
-def test_news_between_looking_and_waiting_is_not_missed(opened: Opener, store: Store) -> None:
+def test_a_change_between_looking_and_waiting_is_not_missed(opened: Opener, store: Store) -> None:
     other = opened()
     store.wait(0)
     time.sleep(0.5)
@@ -411,7 +411,7 @@ def test_readers_take_turns_with_a_busy_writer(store: Store) -> None:
         {"id": "x" * 1001},
     ],
 )
-def test_what_a_database_would_change_or_choke_on_is_refused(
+def test_values_that_a_database_cannot_hold_are_refused(
     store: Store, changes: dict[str, object]
 ) -> None:
     with pytest.raises(StoreError, match="cannot be stored"):
@@ -509,6 +509,6 @@ def test_addresses_that_cannot_be_a_store_are_refused(where: str) -> None:
         open_store(where)
 
 
-def test_a_history_of_nothing_is_refused() -> None:
+def test_a_history_of_zero_is_refused() -> None:
     with pytest.raises(ConfigError, match="history=0"):
         open_store("never-made", history=0)
