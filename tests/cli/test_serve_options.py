@@ -114,6 +114,13 @@ def test_client_certificates_need_tls(refused, tmp_path):
     assert not (tmp_path / "run.db").exists()
 
 
+@pytest.mark.parametrize("port", [0, 65536])
+def test_a_port_that_does_not_exist_is_refused(refused, tmp_path, port):
+    asked = ("serve", "--store", tmp_path / "run.db", "--port", port)
+    assert "a number from 1 to 65535" in refused(2, *asked)
+    assert not (tmp_path / "run.db").exists()
+
+
 def test_no_option_is_left_out():
     flags = {flag for parameter in COMMANDS["serve"].params for flag in parameter.opts}
     tried = {*RULES, *LIMITS, *SETTINGS, *STORE, *ADDRESS, *TLS_FILES, *ELSEWHERE}

@@ -94,7 +94,6 @@ class Pending:
             self._queue.clear()
             self._taken.clear()
             self._read_later(0)
-            self._queueing = True
         self.recount()
 
     def pause(self) -> None:
@@ -121,6 +120,7 @@ class Pending:
     def next(self, wait_s: float) -> tuple[int, Decoded] | None:
         """The next update and its seq; None where there is none after waiting a little."""
         with self._wake:
+            self._queueing = True  # only now: what was accepted before is read back first
             if self._queue:
                 return self._queue.popleft()
             first, self._unread = self._unread, None
