@@ -15,11 +15,11 @@ import pytest
 from anarchic import Settings, Update, build, simulate, wire
 from anarchic.server.auth import new_token
 from anarchic.server.replay import replay
-from anarchic.server.service import begin
+from anarchic.server.runs import begin
 from anarchic.server.settings import RuleSettings
 from anarchic.server.sql import open_store
 from anarchic.train.loop import Loop
-from tests.server.live import serving, until
+from tests.server.live import newest_snapshot, serving, until
 
 pytest.importorskip("torch")
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -112,8 +112,8 @@ def test_a_simulated_run_is_served_and_replayed_to_the_same_bytes(
                 answer = await client.post("/v1/updates", content=body, headers=headers)
                 assert answer.status_code == 202, answer.text
                 if (row + 1) % M == 0:
-                    await until(lambda r=row: service.board.newest.version == (r + 1) // M)
-            return service.board.newest.snapshot.params.tobytes()
+                    await until(lambda r=row: service.published.newest.version == (r + 1) // M)
+            return newest_snapshot(service).params.tobytes()
 
     tokens, enrolment = tokens_of(path), {"open_enrolment": False}
     half = ROUNDS // 2 * M

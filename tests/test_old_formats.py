@@ -60,7 +60,7 @@ def test_a_store_is_replayed(store_path: Path) -> None:
 def test_a_store_is_served_on(store_path: Path) -> None:
     async def scenario() -> None:
         async with serving(store_path, open_enrolment=False) as (service, client):
-            assert service.board.newest.version == 4
+            assert service.published.newest.version == 4
             dim = service.layout.dim
             for number in range(2):  # two of the four that a step needs are waiting
                 direction = np.full(dim, 0.01, np.float32)
@@ -69,7 +69,7 @@ def test_a_store_is_served_on(store_path: Path) -> None:
                 headers = {"Authorization": f"Bearer {TOKEN}"}
                 answer = await client.post("/v1/updates", content=body, headers=headers)
                 assert answer.status_code == 202, answer.text
-            await until(lambda: service.board.newest.version == 5)
+            await until(lambda: service.published.newest.version == 5)
 
     asyncio.run(scenario())
     assert replayed(store_path) == (5, True)

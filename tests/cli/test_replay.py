@@ -27,7 +27,7 @@ def test_a_run_that_is_folded_to_the_same_bytes_is_equal(tmp_path, anarchic, mon
         async with serving(tmp_path / "run.db", rules={"m": 2}) as (service, client):
             for worker in ("ann", "bob", "cleo"):
                 await client.post("/v1/updates", content=body(worker))
-            await until(lambda: service.board.newest.version == 1)
+            await until(lambda: service.published.newest.version == 1)
 
     asyncio.run(scenario())
     shown = anarchic("replay", tmp_path / "run.db")

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from anarchic import Layout, wire
-from anarchic.cli import serve
 from anarchic.core.registry import load
-from anarchic.server.service import begin
+from anarchic.server import listen
+from anarchic.server.runs import begin
 from anarchic.server.settings import RuleSettings
 from anarchic.server.sql import open_store
 from anarchic.server.store import NewUpdate, Publication
@@ -46,13 +46,13 @@ def test_a_port_that_is_taken_is_refused_before_a_run_is_begun(refused, first, t
 
 
 def test_files_that_are_no_certificate_are_named(anarchic, first, tmp_path):
-    papers = tmp_path / "model.safetensors"
+    wrong = tmp_path / "model.safetensors"
     shown = anarchic(
-        "serve", *first, "--open-enrolment", "--tls-cert", papers, "--tls-key", papers,
+        "serve", *first, "--open-enrolment", "--tls-cert", wrong, "--tls-key", wrong,
         "--port", free_port(),
     )  # fmt: skip
     assert shown.exit_code == 2
-    assert f"Error: TLS cannot be had with {papers}, {papers}: " in shown.stderr
+    assert f"Error: TLS cannot be set up with {wrong}, {wrong}: " in shown.stderr
 
 
 def test_who_may_push_is_settled_before_a_run_is_begun(refused, first, tmp_path):
@@ -72,9 +72,12 @@ def test_a_run_that_was_not_kept_says_so_when_it_is_replayed(refused, tmp_path):
 def test_a_run_goes_on_keeping_payloads_as_it_did(anarchic, monkeypatch, tmp_path, kept):
     one_step(tmp_path / "run.db", keep_payloads=kept)
     found = []
-    monkeypatch.setattr(serve, "_listen", lambda service, _: found.append(service._store))
+    monkeypatch.setattr(listen, "serve", lambda service, _: found.append(service))
     anarchic("serve", "--store", tmp_path / "run.db", "--open-enrolment", "--port", free_port())
-    assert found[0]._keep_payloads is kept
+    assert len(found) == 1
+    store = open_store(tmp_path / "run.db")
+    assert store.run().keep_payloads is kept
+    store.close()
 
 
 def test_versions_are_evaluated_by_a_module_that_lies_here(anarchic, first, tmp_path, monkeypatch):
@@ -83,9 +86,9 @@ def test_versions_are_evaluated_by_a_module_that_lies_here(anarchic, first, tmp_
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place])  # as scripts have it
     found = []
     monkeypatch.setattr(
-        "anarchic.server.evaluate.Evaluator", lambda name, *_: found.append(load(name))
+        "anarchic.server.serve.Evaluator", lambda name, *_: found.append(load(name))
     )
-    monkeypatch.setattr(serve, "_listen", lambda *_: None)
+    monkeypatch.setattr(listen, "serve", lambda *_: None)
     words = ("--open-enrolment", "--evaluate", "own_judge:judge", "--port", free_port())
     assert anarchic("serve", *first, *words).exit_code == 0
     assert found[0](None) == {"loss": 0.5}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from anarchic import wire
-from anarchic.cli import serve
+from anarchic.server import listen
 from anarchic.server.sql import open_store
 from tests.cli.test_app import COMMANDS
 from tests.cli.test_serve import free_port
@@ -45,7 +45,7 @@ ADDRESS = {
     "--port": (str(PORT := free_port()), "port", PORT),
     "--insecure": (None, "insecure", True),
 }
-PAPERS = {"--tls-cert": "tls_cert", "--tls-key": "tls_key", "--client-ca": "client_ca"}
+TLS_FILES = {"--tls-cert": "tls_cert", "--tls-key": "tls_key", "--client-ca": "client_ca"}
 ELSEWHERE = {  # tried where they have their own tests
     *("--store", "--init", "--keep-payloads", "--evaluate", "--rule-option", "--help"),
 }
@@ -57,7 +57,7 @@ def served(anarchic, tmp_path, monkeypatch):
     init, store = tmp_path / "model.safetensors", tmp_path / "run.db"
     wire.save_model(init, LAYOUT, np.zeros(LAYOUT.dim, np.float32))
     met = []
-    monkeypatch.setattr(serve, "_listen", lambda *given: met.extend(given))
+    monkeypatch.setattr(listen, "serve", lambda *given: met.extend(given))
 
     def call(*words):
         shown = anarchic("serve", "--init", init, "--store", store, *words)
@@ -92,20 +92,20 @@ def test_every_option_ends_in_its_setting(served):
     assert has(address, ADDRESS)
 
 
-def test_papers_are_taken_to_the_door(served, tmp_path):
+def test_certificates_reach_the_address(served, tmp_path):
     authority = trustme.CA()
     own = authority.issue_cert("127.0.0.1")
     own.cert_chain_pems[0].write_to_path(tmp_path / "--tls-cert")
     own.private_key_pem.write_to_path(tmp_path / "--tls-key")
     authority.cert_pem.write_to_path(tmp_path / "--client-ca")
-    given = [word for flag in PAPERS for word in (flag, tmp_path / flag)]
+    given = [word for flag in TLS_FILES for word in (flag, tmp_path / flag)]
     _, address, _ = served("--open-enrolment", "--port", PORT, *given)
-    assert {flag: getattr(address, name) for flag, name in PAPERS.items()} == {
-        flag: tmp_path / flag for flag in PAPERS
+    assert {flag: getattr(address, name) for flag, name in TLS_FILES.items()} == {
+        flag: tmp_path / flag for flag in TLS_FILES
     }
 
 
-def test_a_client_s_papers_need_tls(refused, tmp_path):
+def test_client_certificates_need_tls(refused, tmp_path):
     (tmp_path / "ca").write_text("")
     asked = ("serve", "--store", tmp_path / "run.db", "--client-ca", tmp_path / "ca")
     assert "Client certificates need TLS" in refused(2, *asked)
@@ -114,7 +114,14 @@ def test_a_client_s_papers_need_tls(refused, tmp_path):
     assert not (tmp_path / "run.db").exists()
 
 
+@pytest.mark.parametrize("port", [0, 65536])
+def test_a_port_that_does_not_exist_is_refused(refused, tmp_path, port):
+    asked = ("serve", "--store", tmp_path / "run.db", "--port", port)
+    assert "a number from 1 to 65535" in refused(2, *asked)
+    assert not (tmp_path / "run.db").exists()
+
+
 def test_no_option_is_left_out():
     flags = {flag for parameter in COMMANDS["serve"].params for flag in parameter.opts}
-    tried = {*RULES, *LIMITS, *SETTINGS, *STORE, *ADDRESS, *PAPERS, *ELSEWHERE}
+    tried = {*RULES, *LIMITS, *SETTINGS, *STORE, *ADDRESS, *TLS_FILES, *ELSEWHERE}
     assert flags | {"--help"} == tried

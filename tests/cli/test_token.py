@@ -27,7 +27,7 @@ def test_a_mistyped_path_leaves_nothing_behind(refused, tmp_path, monkeypatch, w
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_timer_needs_time(refused, tmp_path):
+def test_a_timer_must_be_positive(refused, tmp_path):
     words = ("serve", "--store", tmp_path / "run.db", "--step-after-s", "0")
     assert "step_after_s must be positive, got 0.0" in refused(2, *words)
     assert list(tmp_path.iterdir()) == []

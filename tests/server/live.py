@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import httpx
 
+from anarchic import wire
 from anarchic.server.app import make_app
 from anarchic.server.service import Service
 from anarchic.server.settings import Limits, ServerSettings
@@ -33,6 +34,11 @@ async def serving(path, *, rules=None, limits=None, keep_payloads=True, **settin
                 await service.stop()
     finally:
         store.close()
+
+
+def newest_snapshot(service):
+    """The newest version, as a worker that pulls it reads it."""
+    return wire.decode_snapshot(service.published.newest.body)[1]
 
 
 async def until(condition, timeout_s=5.0):

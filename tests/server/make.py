@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from anarchic import Layout, Update, wire
-from anarchic.server.service import begin
+from anarchic.server.runs import begin
 from anarchic.server.settings import RuleSettings
 
 LAYOUT = Layout.of({"bias": ((2,), "F32"), "weight": ((2, 3), "F32")})

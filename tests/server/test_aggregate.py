@@ -10,16 +10,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from anarchic.server import service as service_module
-from anarchic.server.aggregate import Aggregator
+from anarchic.server import access
 from anarchic.server.auth import new_token
-from anarchic.server.board import Board
+from anarchic.server.fold import Folding
+from anarchic.server.limits import Shares
+from anarchic.server.published import PublishedModels
 from anarchic.server.replay import replay
-from anarchic.server.service import begin
-from anarchic.server.settings import RuleSettings, served_rule
+from anarchic.server.runs import begin
+from anarchic.server.service import Service
+from anarchic.server.settings import RuleSettings
 from anarchic.server.sql import open_store
 from anarchic.server.sql_store import SqlStore
-from tests.server.live import serving, until
+from tests.server.live import newest_snapshot, serving, until
 from tests.server.make import DIM, LAYOUT, begun, body, first_params
 
 FREE = {"per_worker": 1000, "burst": 1000}
@@ -35,7 +37,7 @@ def test_a_timer_counts_from_the_oldest_update_that_waits(tmp_path):
             for version in (1, 2):
                 sent = time.monotonic()
                 await client.post("/v1/updates", content=body("ann", str(version)))
-                await until(lambda version=version: service.board.newest.version == version)
+                await until(lambda version=version: service.published.newest.version == version)
                 assert time.monotonic() - sent >= WAIT_S
 
     asyncio.run(scenario())
@@ -51,46 +53,39 @@ def test_a_version_tells_the_mean_loss_of_its_updates_to_whoever_reads_the_store
                 for number, loss in enumerate(losses):
                     sent = body("ann", f"{version}-{number}", base_version=version, loss=loss)
                     assert (await client.post("/v1/updates", content=sent)).status_code == 202
-                await until(lambda version=version: service.board.newest.version == version + 1)
+                await until(lambda version=version: service.published.newest.version == version + 1)
                 told.append((await client.get("/v1/status")).json()["loss"])
             assert "anarchic_loss 2.0" in (await client.get("/metrics")).text
             return told
 
     assert asyncio.run(scenario()) == [1.0, None, None, 2.0]
     store = open_store(path)
-    board = Board("run")
-    rules = RuleSettings(m=3)
-    Aggregator(store, served_rule(rules), LAYOUT, board, lambda event, **facts: None)._catch_up()
-    assert (board.newest.version, board.newest.loss) == (4, 2.0)
+    service = Service(store, log=lambda event, **facts: None)
+    service.aggregator.catch_up()  # as a server does that follows
+    assert (service.published.newest.version, service.published.newest.loss) == (4, 2.0)
     store.close()
 
 
-class Slow:
-    """A rule that takes its time over every update."""
-
-    def __init__(self, rule):
-        self._rule = rule
-
-    def __getattr__(self, name):
-        return getattr(self._rule, name)
-
-    def receive(self, state, update):
-        time.sleep(0.03)
-        return self._rule.receive(state, update)
-
-
-def test_versions_are_shown_however_many_updates_wait(tmp_path):
+def test_versions_are_shown_however_many_updates_wait(tmp_path, monkeypatch):
     """Steps go unpublished while the next is waiting, but only for a quarter of a second."""
     shown = []
 
+    def slow_fold(self, seq, decoded, fold=Folding.fold):
+        time.sleep(0.03)
+        return fold(self, seq, decoded)
+
+    def noted_post(self, model, post=PublishedModels.post):
+        shown.append(model.version)
+        post(self, model)
+
     async def scenario():
         async with serving(tmp_path / "run.db", rules={"m": 1}, limits=FREE) as (service, client):
-            service.aggregator._rule = Slow(service.aggregator._rule)
-            service.board.listen(lambda: shown.append(service.board.newest.version))
+            monkeypatch.setattr(Folding, "fold", slow_fold)
+            monkeypatch.setattr(PublishedModels, "post", noted_post)
             pushes = (client.post("/v1/updates", content=body("ann", str(n))) for n in range(32))
             answers = await asyncio.gather(*pushes)
             assert {answer.status_code for answer in answers} == {202}
-            await until(lambda: service.board.newest.version == 32)
+            await until(lambda: service.published.newest.version == 32)
 
     asyncio.run(scenario())
     assert 4 <= len(shown) < 32  # 32 updates take a second
@@ -112,7 +107,7 @@ def test_a_publication_of_afa_cs_writes_what_changed_however_many_workers(tmp_pa
             for number in range(60):
                 sent = body(f"w{number:02}", base_version=number)
                 assert (await client.post("/v1/updates", content=sent)).status_code == 202
-                await until(lambda n=number: service.board.newest.version == n + 1)
+                await until(lambda n=number: service.published.newest.version == n + 1)
 
     asyncio.run(scenario())
     assert [list(p.rows) for p in publications] == [[f"w{number:02}"] for number in range(60)]
@@ -123,7 +118,7 @@ def test_a_publication_of_afa_cs_writes_what_changed_however_many_workers(tmp_pa
 
 
 @pytest.mark.parametrize("rules", [{"staleness_power": 2.0}, {"clip": 5e-324}], ids=str)
-def test_an_update_that_weighs_next_to_nothing_is_not_lost(tmp_path, rules):
+def test_an_update_with_a_tiny_weight_is_not_lost(tmp_path, rules):
     """Multiplied by its factor its rate rounds to nothing, which a rule refuses."""
 
     async def scenario():
@@ -131,7 +126,7 @@ def test_an_update_that_weighs_next_to_nothing_is_not_lost(tmp_path, rules):
             for number, local_lr in enumerate((0.1, 5e-324, 5e-324)):
                 sent = body("ann", str(number), local_lr=local_lr)
                 assert (await client.post("/v1/updates", content=sent)).status_code == 202
-                await until(lambda n=number: service.board.newest.version == n + 1)
+                await until(lambda n=number: service.published.newest.version == n + 1)
 
     asyncio.run(scenario())
 
@@ -139,7 +134,7 @@ def test_an_update_that_weighs_next_to_nothing_is_not_lost(tmp_path, rules):
 @pytest.fixture
 def revocable(tmp_path, monkeypatch):
     """A run of AFA-CS whose workers have tokens, and a store beside the server's."""
-    monkeypatch.setattr(service_module, "ACCOUNTS_S", 0.02)
+    monkeypatch.setattr(access, "ACCOUNTS_S", 0.02)
     path = tmp_path / "run.db"
     store = open_store(path, keep_payloads=True)
     tokens = {}
@@ -161,11 +156,11 @@ def revocable(tmp_path, monkeypatch):
                 answer = await client.post("/v1/updates", content=sent, headers=token)
                 assert answer.status_code == 202
                 if version is not None:
-                    await until(lambda: service.board.newest.version == version)
+                    await until(lambda: service.published.newest.version == version)
 
             def moved():
                 """How far the model has come from its first parameters."""
-                return (first_params() - service.board.newest.snapshot.params).tolist()
+                return (first_params() - newest_snapshot(service).params).tolist()
 
             async def noticed(worker):
                 token = {"authorization": f"Bearer {tokens[worker]}"}
@@ -179,7 +174,7 @@ def revocable(tmp_path, monkeypatch):
     store.close()
 
 
-def test_a_revoked_worker_weighs_in_no_further_round(revocable):
+def test_a_revoked_worker_counts_in_no_further_round(revocable):
     store, revoke, pushing = revocable
     begun(store, rule="afa-cs", m=1, clip=1e6)
 
@@ -200,7 +195,7 @@ def test_a_revoked_worker_weighs_in_no_further_round(revocable):
     assert replay(store).equal
 
 
-def test_what_a_revoked_worker_had_sent_weighs_once_whenever_the_server_ends(revocable):
+def test_updates_sent_before_revocation_count_once_across_restarts(revocable):
     store, revoke, pushing = revocable
     begun(store, rule="afa-cs", m=2)
 
@@ -221,14 +216,17 @@ def test_what_a_revoked_worker_had_sent_weighs_once_whenever_the_server_ends(rev
     assert replay(store).equal
 
 
-def test_a_follower_makes_room_for_updates_before_it_shows_the_version_that_took_them(tmp_path):
+def test_a_follower_makes_room_for_updates_before_it_shows_the_version_that_took_them(
+    tmp_path, monkeypatch
+):
     store = open_store(tmp_path / "run.db")
     rules = RuleSettings()
     begin(store, rules, LAYOUT, first_params())
-    board = Board("run")
-    follower = Aggregator(store, served_rule(rules), LAYOUT, board, lambda event, **facts: None)
+    service = Service(store, log=lambda event, **facts: None)
     shown = []
-    follower.on_elsewhere = lambda waiting: shown.append(board.has_one)
-    follower._catch_up()
-    assert (shown, board.has_one) == ([False], True)
+    monkeypatch.setattr(
+        Shares, "reset", lambda self, waiting: shown.append(service.published.has_one)
+    )
+    service.aggregator.catch_up()
+    assert (shown, service.published.has_one) == ([False], True)
     store.close()

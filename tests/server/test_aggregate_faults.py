@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from anarchic.errors import StoreUnavailable
-from anarchic.server.aggregate import READ_AT_ONCE
+from anarchic.server.fold import Folding
+from anarchic.server.pending import READ_AT_ONCE
 from anarchic.server.sql import open_store
 from anarchic.server.sql_store import SqlStore
 from tests.server.live import serving, until
@@ -16,7 +17,7 @@ from tests.server.make import body
 FREE = {"per_worker": 1000, "burst": 1000}
 
 
-def test_what_was_stored_without_an_answer_is_folded_all_the_same(tmp_path, monkeypatch):
+def test_an_update_stored_without_an_answer_is_folded(tmp_path, monkeypatch):
     """The commit succeeded, its answer was lost: the update waits for no restart."""
     append = SqlStore.append
 
@@ -35,13 +36,13 @@ def test_what_was_stored_without_an_answer_is_folded_all_the_same(tmp_path, monk
             for worker in ("bob", "cid", "dan"):
                 answer = await client.post("/v1/updates", content=body(worker, "1"))
                 assert answer.status_code == 202
-            await until(lambda: service.board.newest.version == 1)
+            await until(lambda: service.published.newest.version == 1)
 
     asyncio.run(run())
 
 
 @pytest.mark.slow
-def test_a_crowd_that_waits_in_the_store_is_read_in_pieces(tmp_path, monkeypatch):
+def test_many_waiting_updates_are_read_in_pieces(tmp_path, monkeypatch):
     """However many are folded for one step, looking for the next few costs the same."""
     asked = []
     waiting = SqlStore.waiting
@@ -59,7 +60,7 @@ def test_a_crowd_that_waits_in_the_store_is_read_in_pieces(tmp_path, monkeypatch
         monkeypatch.setattr(SqlStore, "waiting", noted)
         async with serving(tmp_path / "run.db", limits=FREE) as (service, client):
             await client.post("/v1/updates", content=body("ann", "400"))
-            await until(lambda: service.board.newest.version == 1)
+            await until(lambda: service.published.newest.version == 1)
             return [folded.order for folded in service._store.trace()]
 
     assert asyncio.run(run()) == list(range(401))
@@ -72,7 +73,7 @@ def test_a_crowd_that_waits_in_the_store_is_read_in_pieces(tmp_path, monkeypatch
 def test_an_aggregator_that_fails_lets_another_lead(tmp_path, monkeypatch):
     async def run():
         async with serving(tmp_path / "run.db", rules={"m": 1}) as (service, client):
-            monkeypatch.setattr(type(service.aggregator), "_fold", _bug)
+            monkeypatch.setattr(Folding, "fold", _bug)
             answer = await client.post("/v1/updates", content=body("ann", "1"))
             assert answer.status_code == 202
             await until(lambda: not service.aggregator.alive)
@@ -87,5 +88,5 @@ def test_an_aggregator_that_fails_lets_another_lead(tmp_path, monkeypatch):
     asyncio.run(run())
 
 
-def _bug(self, seq, update):
+def _bug(self, seq, decoded):
     raise ZeroDivisionError("a bug")

@@ -32,7 +32,7 @@ def test_the_scheme_matters_and_so_does_every_character():
             bearer(header, {"ann": account})
 
 
-def test_nobody_cannot_be_proved():
+def test_the_placeholder_account_is_never_accepted():
     with pytest.raises(Refusal):
         bearer("Bearer .", {})
 

@@ -40,7 +40,7 @@ def test_nothing_accepted_is_lost_or_counted_twice(tmp_path, plan):
     assert report.verdict.versions > plan.kills
 
 
-def test_a_ledger_says_what_was_promised(tmp_path):
+def test_a_ledger_records_what_was_acknowledged(tmp_path):
     ledger = Ledger(tmp_path / "one.ledger")
     for id in ("accepted", "again", "refused", "silent", "unsure", "late", "cut"):
         ledger.sends("ann", id, b"body", whole=id != "cut")
@@ -82,11 +82,11 @@ def _new(worker, id, sent):
     return NewUpdate(worker, id, digest, 0, 2, 0.1, 0, 1.0, 0.0, sent)
 
 
-def test_the_judge_lets_a_true_account_pass(judged):
+def test_the_check_passes_a_correct_ledger(judged):
     assert check(*judged, m=4).promised == 2
 
 
-def test_the_judge_finds_what_is_wrong(judged):
+def test_the_check_finds_errors_in_a_ledger(judged):
     store, told = judged
     first, second = told
     with pytest.raises(AssertionError, match="accepted updates are lost"):
@@ -101,7 +101,7 @@ def test_the_judge_finds_what_is_wrong(judged):
         check(store, told, m=2)
 
 
-def test_the_judge_folds_again(judged):
+def test_the_check_replays_the_run(judged):
     store, told = judged
     wrong = wire.encode_snapshot(LAYOUT, Snapshot(1, first_params()), "run")  # as if nothing came
     epoch, (state, _) = store.lead(), store.state()

@@ -23,7 +23,7 @@ class Shared:
         return self._store.run()
 
 
-def test_invented_versions_cost_the_event_loop_no_query(tmp_path):
+def test_unknown_base_versions_cost_the_event_loop_no_query(tmp_path):
     """Nor the store more of them than the sender's pace allows."""
 
     async def scenario():

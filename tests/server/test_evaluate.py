@@ -55,7 +55,7 @@ def _seen(server):
 
 
 @pytest.mark.slow
-def test_a_slow_one_delays_nothing_and_the_newest_version_wins(tmp_path, evaluated):
+def test_a_slow_evaluation_delays_nothing_and_the_newest_version_is_next(tmp_path, evaluated):
     server = evaluated("slow")
     until(lambda: _seen(server) == 0)  # its process is up
     began = time.monotonic()
@@ -71,7 +71,7 @@ def test_a_slow_one_delays_nothing_and_the_newest_version_wins(tmp_path, evaluat
     assert len(found) < 15  # most were overtaken
 
 
-def test_what_was_found_outlasts_the_server_and_can_be_read(tmp_path):
+def test_evaluations_are_kept_after_the_server_stops(tmp_path):
     store = open_store(tmp_path / "run.db")
     begun(store)
     for version in range(3):
@@ -100,7 +100,7 @@ def test_what_was_found_outlasts_the_server_and_can_be_read(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["crashing", "failing"])
-def test_one_that_dies_or_fails_goes_on_with_the_next(evaluated, name):
+def test_after_a_crash_or_failure_the_next_version_is_evaluated(evaluated, name):
     server = evaluated(name)
     _step(server, range(2))
     until(lambda: _seen(server) == 2)
@@ -110,7 +110,7 @@ def test_one_that_dies_or_fails_goes_on_with_the_next(evaluated, name):
 
 
 @pytest.mark.slow
-def test_what_is_not_a_number_does_not_break_the_status(evaluated):
+def test_nan_does_not_break_the_status(evaluated):
     """NaN is not JSON; nor is a metric called ``error`` a failure."""
     server = evaluated("diverged")
     until(lambda: server.status()["evaluation"] is not None)
@@ -118,7 +118,7 @@ def test_what_is_not_a_number_does_not_break_the_status(evaluated):
 
 
 @pytest.mark.slow
-def test_a_bare_number_is_told_with_what_is_wanted(evaluated):
+def test_a_bare_number_is_refused_with_the_expected_form(evaluated):
     server = evaluated("bare")
     until(lambda: "evaluation_failed" in server.text())
     assert "it returned 0.5, not a dict of numbers such as accuracy" in server.text()

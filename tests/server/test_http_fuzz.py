@@ -33,7 +33,7 @@ def server(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_nonsense_changes_nothing(server):
+def test_malformed_requests_change_nothing(server):
     with Line(server.port) as line:
         for number in range(5):
             assert line.push(encoded(LAYOUT, f"w{number % 2}", str(number))).status == 202

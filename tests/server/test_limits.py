@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from anarchic.server import limits
-from anarchic.server.limits import Body, Gone, Pace, Places, Pulls, Shares
+from anarchic.server.limits import Body, BodySlots, Disconnected, Pace, Pulls, Shares
 from anarchic.server.refusals import Refusal
 from anarchic.server.settings import Limits
 from tests.server.live import serving, until
@@ -43,8 +43,8 @@ def test_paces_of_many_busy_workers_are_looked_through_rarely(monkeypatch):
     """Each of them may still have to wait, so that nothing can be forgotten."""
     monkeypatch.setattr(limits, "FEW", 8)
     pace, looks = Pace(per_minute=1, burst=1, clock=lambda: 0.0), []
-    forget = pace._forget_the_full
-    pace._forget_the_full = lambda now: looks.append(len(pace._buckets)) or forget(now)
+    forget = pace._remove_full
+    pace._remove_full = lambda now: looks.append(len(pace._buckets)) or forget(now)
     for worker in range(100):
         pace.take(str(worker))
     assert looks == [9, 19, 39, 79]
@@ -93,7 +93,7 @@ def test_shares_count_what_is_being_sent_and_what_waits():
     assert shares.total() == 1
 
 
-def test_one_who_is_alone_may_fill_the_buffer():
+def test_a_lone_worker_may_fill_the_buffer():
     now = [0.0]
     shares = Shares(most=1, alone=3, clock=lambda: now[0])
 
@@ -116,7 +116,7 @@ def test_one_who_is_alone_may_fill_the_buffer():
     assert [sends("ann"), sends("ann"), sends("ann")] == [True, True, False]
 
 
-def test_one_who_only_sends_again_is_no_company():
+def test_duplicates_do_not_count_as_another_worker():
     """Or with duplicates alone it could keep the others from ever filling the buffer."""
     now = [0.0]
     shares = Shares(most=1, alone=2, clock=lambda: now[0])
@@ -166,12 +166,12 @@ def test_a_body_of_another_length_is_refused(parts, length):
         read(chunks(*parts), length)
 
 
-def test_one_who_hangs_up_gets_no_answer():
-    with pytest.raises(Gone):
+def test_a_client_that_disconnects_gets_no_answer():
+    with pytest.raises(Disconnected):
         read(chunks(), 5)
 
 
-def test_a_trickle_ends_in_the_first_piece():
+def test_a_slow_body_is_refused_in_its_first_piece():
     with pytest.raises(Refusal, match="too_slow"):
         read(chunks(*[b"x"] * 100, delay_s=0.02), 100, first_piece_s=0.1)
 
@@ -182,32 +182,32 @@ def test_a_lower_rate_gives_the_first_piece_more_time():
 
 
 @pytest.mark.slow
-def test_a_body_that_holds_a_place_keeps_the_least_rate():
+def test_a_body_in_a_slot_must_keep_the_least_rate():
     with pytest.raises(Refusal, match="too_slow"):
         read(chunks(*[b"x"] * 1000, delay_s=0.1), 1000, first_piece=1, least_rate=1000)
 
 
-def test_places_are_few_and_waiting_for_one_has_an_end():
+def test_slots_are_limited_and_waiting_for_one_times_out():
     async def run():
-        places = Places(Limits(bodies=1, waiting_bodies=1, turn_s=0.05))
-        async with places.place():
+        slots = BodySlots(Limits(bodies=1, waiting_bodies=1, turn_s=0.05))
+        async with slots.slot():
             with pytest.raises(Refusal, match="busy"):
-                async with places.place():
+                async with slots.slot():
                     pass
-            waiting = asyncio.create_task(places.place().__aenter__())
+            waiting = asyncio.create_task(slots.slot().__aenter__())
             await asyncio.sleep(0)
             with pytest.raises(Refusal, match="busy"):  # one waits already
-                async with places.place():
+                async with slots.slot():
                     pass
             with pytest.raises(Refusal):
                 await waiting
-        async with places.place():
+        async with slots.slot():
             pass
 
     asyncio.run(run())
 
 
-def test_so_many_models_are_sent_to_one_puller_at_a_time():
+def test_pulls_per_client_are_limited():
     pulls = Pulls(most=2)
     pulls.take("ann")
     pulls.take("ann")
@@ -237,7 +237,7 @@ def read_at(rate, contended):
 
 
 @pytest.mark.slow
-def test_one_who_is_waited_for_must_be_quicker():
+def test_a_body_must_be_faster_while_others_wait():
     assert len(read_at(20_000, contended=False)) >= 20_000
     began = time.monotonic()
     with pytest.raises(Refusal, match="too_slow"):
@@ -245,7 +245,7 @@ def test_one_who_is_waited_for_must_be_quicker():
     assert time.monotonic() - began < 2
 
 
-def test_a_server_that_could_not_read_does_not_blame_the_sender():
+def test_a_sender_is_not_blamed_while_the_server_is_busy():
     blocked = []
 
     async def receive():
@@ -273,11 +273,11 @@ def test_duplicates_and_conflicts_do_not_stall_those_who_work(tmp_path, monkeypa
 
             assert await push("bob", "1") == 202
             began, told = time.monotonic(), []
-            while service.board.newest.version == 0 and time.monotonic() - began < 5:
+            while service.published.newest.version == 0 and time.monotonic() - began < 5:
                 told.append(await push("bob", "1", seed=len(told) % 2))  # one id, two bodies
                 await push("ann", f"{len(told)}")
                 await asyncio.sleep(0.05)
-            assert service.board.newest.version == 1
+            assert service.published.newest.version == 1
             assert set(told) == {200, 409}
 
     asyncio.run(run())
@@ -289,7 +289,7 @@ def test_two_workers_fill_an_odd_buffer_at_once(tmp_path):
             for worker, id in (("ann", "1"), ("bob", "1"), ("ann", "2")):
                 answer = await client.post("/v1/updates", content=body(worker, id))
                 assert answer.status_code == 202, answer.text
-            await until(lambda: service.board.newest.version == 1)
+            await until(lambda: service.published.newest.version == 1)
 
     asyncio.run(run())
 
@@ -306,8 +306,8 @@ def test_shares_are_free_again_once_a_version_holds_the_updates(tmp_path):
                 ]
                 for answer in await asyncio.gather(*pushes):
                     assert answer.status_code == 202, answer.text
-                await until(lambda number=number: service.board.newest.version == number + 1)
-            await until(lambda: service.collector.shares.total() == 0)
-            assert not service.collector.shares._sending
+                await until(lambda number=number: service.published.newest.version == number + 1)
+            await until(lambda: service.pending.count == 0)
+            assert not service.pending._shares._sending
 
     asyncio.run(run())

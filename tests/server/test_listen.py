@@ -10,14 +10,15 @@ import sys
 import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 
 import pytest
 import trustme
 import uvicorn
 
-from anarchic.server import listen
+from anarchic.server import listen, protocol
 from anarchic.server.app import PIECE, make_app
-from anarchic.server.listen import bounded_protocol
+from anarchic.server.protocol import BoundedProtocol
 from anarchic.server.service import Service
 from anarchic.server.settings import Limits, ServerSettings
 from anarchic.server.sql import open_store
@@ -49,7 +50,7 @@ async def app(scope, receive, send):
 
 @contextmanager
 def served(**limits):
-    http = bounded_protocol(Limits(**limits))
+    http = partial(BoundedProtocol, limits=Limits(**limits))
     config = uvicorn.Config(app, http=http, ws="none", lifespan="off", log_config=None)
     with _listening(uvicorn.Server(config)) as port:
         yield port
@@ -81,7 +82,7 @@ def trickled_s(line, piece):
     return time.monotonic() - began
 
 
-def test_a_head_that_never_ends_is_hung_up_on():
+def test_a_head_that_never_ends_is_refused():
     with served(header_s=0.3) as port, Line(port) as line:
         line.send(b"GET / HTTP/1.1\r\nHost: x\r\n")
         began = time.monotonic()
@@ -97,7 +98,7 @@ def test_a_trickled_head_gains_no_time():
         assert trickled_s(line, b"X: y\r\n") < 5
 
 
-def test_one_who_says_nothing_is_hung_up_on():
+def test_a_silent_connection_is_closed():
     with served(header_s=0.3) as port, Line(port) as line:
         line.send(b"")
         assert line.hung_up(5)
@@ -141,14 +142,14 @@ def test_a_body_of_unknown_length_is_refused_before_it_comes(path, coding):
         assert (answer.status, answer.json()["error"]) == (411, "length_required")
 
 
-def test_headers_behind_a_body_gain_neither_memory_nor_time(monkeypatch):
-    monkeypatch.setattr(listen, "REFUSED_BODY_S", 0.5)
+def test_trailing_headers_are_dropped_and_timed_out(monkeypatch):
+    monkeypatch.setattr(protocol, "REFUSED_BODY_S", 0.5)
     with served() as port, Line(port) as line:
         line.send(b"GET /early HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n")
         assert trickled_s(line, b"a: b\r\n" * 100) < 5
 
 
-def test_an_early_answer_reaches_one_who_is_still_sending():
+def test_an_early_answer_reaches_a_client_that_is_still_sending():
     """Closing at once would reset the connection, and the answer would be gone."""
     body = b"z" * 20_000_000
     with served() as port, Line(port) as line:
@@ -160,7 +161,7 @@ def test_an_early_answer_reaches_one_who_is_still_sending():
 
 
 def test_a_body_that_goes_on_after_the_answer_is_cut(monkeypatch):
-    monkeypatch.setattr(listen, "REFUSED_BODY_S", 0.5)
+    monkeypatch.setattr(protocol, "REFUSED_BODY_S", 0.5)
     with served() as port, Line(port) as line:
         line.send(b"POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: 20000000\r\n\r\n")
         assert line.answer().status == 200
@@ -168,8 +169,8 @@ def test_a_body_that_goes_on_after_the_answer_is_cut(monkeypatch):
 
 
 @pytest.mark.slow
-def test_one_who_does_not_read_is_hung_up_on_and_a_slow_reader_is_not(monkeypatch):
-    monkeypatch.setattr(listen, "READER_S", 0.4)
+def test_a_client_that_does_not_read_is_closed_and_a_slow_one_is_not(monkeypatch):
+    monkeypatch.setattr(protocol, "READER_S", 0.4)
     with served(least_rate=1e6) as port, Line(port) as idle, Line(port) as slow:
         for line in (idle, slow):
             line.send(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -192,16 +193,16 @@ def taken(line, wait_s=0.0):
 
 
 @pytest.mark.slow
-def test_one_who_reads_too_slowly_is_hung_up_on(monkeypatch):
+def test_a_client_that_reads_too_slowly_is_closed(monkeypatch):
     """It takes some of every piece in time; in the end it is late all the same."""
-    monkeypatch.setattr(listen, "READER_S", 1.0)
+    monkeypatch.setattr(protocol, "READER_S", 1.0)
     with served(least_rate=100e6) as port, Line(port) as line:
         line.send(b"GET /large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert 0 < taken(line, wait_s=0.05) < len(LARGE)
 
 
 @pytest.mark.parametrize("ask", [b"GET /large", b"GET /at-once"])
-def test_who_does_not_read_makes_room_for_newcomers(ask):
+def test_clients_that_do_not_read_are_closed_for_new_connections(ask):
     with served(connections=4) as port, ExitStack() as lines:
         deaf = [lines.enter_context(Line(port)) for _ in range(4)]
         for line in deaf:
@@ -214,7 +215,7 @@ def test_who_does_not_read_makes_room_for_newcomers(ask):
         assert newcomer.get("/").status == 200
 
 
-def test_who_holds_every_connection_makes_room_for_newcomers():
+def test_idle_connections_are_closed_for_new_ones():
     with served(connections=10) as port, ExitStack() as lines:
         idle = [lines.enter_context(Line(port)) for _ in range(4)]
         for line in idle:
@@ -248,14 +249,16 @@ def test_there_are_never_more_connections_than_descriptors():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_handshake_that_never_ends_is_hung_up_on(tmp_path):
+def test_a_handshake_that_never_ends_is_closed(tmp_path):
     """Until it has ended, nobody counts the connection."""
-    papers = trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem
-    papers.write_to_path(tmp_path / "papers")
+    certificate = trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem
+    certificate.write_to_path(tmp_path / "server.pem")
     store, settings = open_store(tmp_path / "run.db"), ServerSettings(limits=Limits(header_s=0.5))
     begun(store)
     service = Service(store, settings, log=lambda event, **facts: None)
-    config = uvicorn.Config(make_app(service), ssl_certfile=tmp_path / "papers", log_config=None)
+    config = uvicorn.Config(
+        make_app(service), ssl_certfile=tmp_path / "server.pem", log_config=None
+    )
     server = listen._Server(config, service)
     with _listening(server) as port, Line(port) as line:
         line.send(b"\x16\x03\x01")  # the beginning of a hello
@@ -267,7 +270,7 @@ def test_a_handshake_that_never_ends_is_hung_up_on(tmp_path):
     "nonsense",
     [b"\0\0\0\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n"],
 )
-def test_what_is_not_http_gets_a_refusal_in_json(nonsense):
+def test_input_that_is_not_http_gets_a_json_refusal(nonsense):
     with served() as port, Line(port) as line:
         line.send(nonsense)
         answer = line.answer()

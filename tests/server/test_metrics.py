@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from anarchic import Snapshot, wire
-from anarchic.server.board import Board
-from anarchic.server.metrics import Metrics
+from anarchic.server.metrics import ServerMetrics
+from anarchic.server.published import PublishedModel, PublishedModels
 from tests.server.make import LAYOUT, first_params
 
 
@@ -15,12 +15,12 @@ def told(metrics):
 
 
 def test_everything_is_counted():
-    board = Board("run-a")
-    metrics = Metrics(board)
+    published = PublishedModels("run-a", store=None)
+    metrics = ServerMetrics(published)
     assert "anarchic_version -1.0" in told(metrics)
     body = wire.encode_snapshot(LAYOUT, Snapshot(3, first_params()), "run-a", loss=0.25)
     assert "anarchic_loss NaN" in told(metrics)
-    board.post(3, body)
+    published.post(PublishedModel.read("run-a", 3, body))
     metrics.received("accepted", 100)
     metrics.received("accepted", 20)
     metrics.received("duplicate", 100)

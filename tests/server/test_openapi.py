@@ -32,13 +32,13 @@ schema = schemathesis.openapi.from_dict(OPENAPI)
     derandomize=True,
     suppress_health_check=list(HealthCheck),
 )
-def test_every_answer_is_one_that_was_described(server, case):
+def test_every_answer_matches_the_description(server, case):
     # That a body is a safetensors file of this model is more than a schema can say.
     refused = [schemathesis.checks.CHECKS.get_one("positive_data_acceptance")]
     case.call_and_validate(base_url=f"http://127.0.0.1:{server.port}", excluded_checks=refused)
 
 
-def test_it_left_the_model_alone_and_the_server_well(server):
+def test_the_model_is_unchanged_and_the_server_healthy(server):
     status = server.status()
     assert (status["version"], status["updates"]["accepted"]) == (0, 0)
     assert "Traceback" not in server.text()

@@ -11,12 +11,12 @@ import pytest
 from anarchic import AfaCd, AfaCs, Settings, Update, build, wire
 from anarchic.errors import RunError
 from anarchic.server.replay import replay, timetable_of
-from anarchic.server.service import begin
+from anarchic.server.runs import begin
 from anarchic.server.settings import RuleSettings
 from anarchic.server.sql import open_store
 from anarchic.sim.engine import Engine
 from anarchic.train.loop import Loop
-from tests.server.live import serving, until
+from tests.server.live import newest_snapshot, serving, until
 from tests.server.make import begun, body
 
 pytest.importorskip("torch")
@@ -79,8 +79,8 @@ def test_a_simulated_run_through_the_server_gives_the_same_bytes(tmp_path, name,
                 answer = await client.post("/v1/updates", content=made)
                 assert answer.status_code == 202, answer.text
                 if (row + 1) % M == 0:
-                    await until(lambda r=row: service.board.newest.version == (r + 1) // M)
-            return service.board.newest.snapshot.params
+                    await until(lambda r=row: service.published.newest.version == (r + 1) // M)
+            return newest_snapshot(service).params
 
     found = asyncio.run(scenario())
     assert found.dtype == expected.dtype
@@ -101,7 +101,7 @@ def pushed(path, count, first=0, **settings):
             for number in range(first, first + count):
                 await client.post("/v1/updates", content=body(f"w{number}", seed=number))
             await asyncio.sleep(0.3)
-            return service.board.newest.version
+            return service.published.newest.version
 
     return asyncio.run(scenario())
 
@@ -132,7 +132,7 @@ def test_without_payloads_there_is_nothing_to_fold(tmp_path):
     store.close()
 
 
-def test_an_empty_store_is_said_to_be_empty(tmp_path):
+def test_an_empty_store_cannot_be_replayed(tmp_path):
     store = open_store(tmp_path / "run.db")
     for use in (replay, timetable_of):
         with pytest.raises(RunError, match=r"no run|no folded"):
@@ -143,7 +143,7 @@ def test_an_empty_store_is_said_to_be_empty(tmp_path):
     store.close()
 
 
-def test_the_first_model_outlasts_the_history(tmp_path):
+def test_the_first_model_is_kept_beyond_the_history(tmp_path):
     pushed(tmp_path / "run.db", 20, rules={"m": 1})
     store = open_store(tmp_path / "run.db", keep_payloads=True)
     found = replay(store)

@@ -38,7 +38,7 @@ def test_another_leads_when_the_leader_is_killed(tmp_path, database):
 
 
 @pytest.mark.chaos
-def test_twenty_dead_leaders(tmp_path, database):
+def test_twenty_leaders_killed_in_turn(tmp_path, database):
     rule = {"rule": "afa-cs", "options": ("--cap", "12")}
     plan = Plan(kills=20, workers=16, herds=2, replicas=3, calm_s=(0.2, 1.0), **rule)
     report = run(plan, tmp_path, database.new_place())

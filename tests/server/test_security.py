@@ -74,7 +74,7 @@ def test_a_wrong_name_and_a_wrong_secret_look_the_same(place):
         assert server.status()["updates"]["accepted"] == 0
 
 
-def test_open_enrolment_lends_nobody_the_name_of_one_with_a_token(place):
+def test_open_enrolment_protects_names_that_have_tokens(place):
     tokens = register(place[0], ["ann"])
     with ServerProcess(*place, "--open-enrolment") as server, Line(server.port) as line:
         refused = line.push(encoded(LAYOUT, "ann", "1"))
@@ -113,7 +113,7 @@ def test_the_command_refuses_a_public_address_too(place):
 
 
 @pytest.fixture
-def papers(tmp_path):
+def certificates(tmp_path):
     """A certificate of the server, and the authority that signs those of workers."""
     authority = trustme.CA()
     server = authority.issue_cert("127.0.0.1")
@@ -142,8 +142,8 @@ def _await_tls(server, client):
             time.sleep(0.05)
 
 
-def test_tls_and_mutual_tls(place, papers, tmp_path):
-    authority, words = papers
+def test_tls_and_mutual_tls(place, certificates, tmp_path):
+    authority, words = certificates
     words = (*words, "--client-ca", str(tmp_path / "ca"), "--open-enrolment")
     server = ServerProcess(*place, *words)
     server.start()
@@ -173,9 +173,9 @@ def test_tls_and_mutual_tls(place, papers, tmp_path):
 LARGE = Layout.of({"weight": ((4_000_000,), "F32")})
 
 
-def test_models_that_nobody_reads_do_not_fill_the_memory(papers, tmp_path):
+def test_models_that_are_not_read_do_not_fill_the_memory(certificates, tmp_path):
     """Under TLS what was handed over is encrypted at once, and nobody else's can be used again."""
-    authority, words = papers
+    authority, words = certificates
     init = write_model(tmp_path / "model", LARGE)
     server = ServerProcess(
         str(tmp_path / "run.db"), init, tmp_path / "log", *words, "--open-enrolment"
@@ -199,7 +199,7 @@ def test_models_that_nobody_reads_do_not_fill_the_memory(papers, tmp_path):
         server.kill()
 
 
-def test_a_worker_is_sent_so_many_models_at_a_time(tmp_path):
+def test_pulls_per_worker_are_limited(tmp_path):
     init, store = write_model(tmp_path / "model", LARGE), str(tmp_path / "run.db")
     tokens = register(store, ["ann", "bob"])
     with ServerProcess(store, init, tmp_path / "log") as server, ExitStack() as lines:
@@ -223,8 +223,8 @@ def test_a_worker_is_sent_so_many_models_at_a_time(tmp_path):
         assert pull("ann").answer().status == 200
 
 
-def test_tls_alone_needs_no_certificate_of_the_worker(place, papers):
-    authority, words = papers
+def test_tls_alone_needs_no_certificate_of_the_worker(place, certificates):
+    authority, words = certificates
     server = ServerProcess(*place, *words, "--open-enrolment", "--host", "127.0.0.1")
     server.start()
     try:
@@ -237,7 +237,7 @@ def test_tls_alone_needs_no_certificate_of_the_worker(place, papers):
         server.kill()
 
 
-def test_a_refusal_reaches_one_who_is_still_sending(place):
+def test_a_refusal_reaches_a_client_that_is_still_sending(place):
     """Closed at once, the connection would be reset, and the worker would try for ever."""
     register(place[0], ["ann"])
     with ServerProcess(*place) as server, Line(server.port) as line:
@@ -279,7 +279,7 @@ def test_a_flood_is_refused_before_it_is_read(place):
 
 
 @pytest.mark.parametrize(("words", "told"), [((), 408), (("--least-rate", "5000"), 202)])
-def test_a_slow_line_delivers_where_the_operator_lets_it(tmp_path, words, told):
+def test_a_slow_connection_delivers_where_the_least_rate_allows_it(tmp_path, words, told):
     layout = Layout.of({"weight": ((100_000,), "F32")})
     init = write_model(tmp_path / "model", layout)
     place = (str(tmp_path / "run.db"), init, tmp_path / "log", "--open-enrolment")
@@ -302,7 +302,7 @@ def test_a_server_with_listeners_stops_at_once(place):
         assert time.monotonic() - began < 10
 
 
-def test_those_who_listen_to_events_cannot_use_up_the_connections(place):
+def test_streams_of_events_cannot_use_up_the_connections(place):
     lines = []
     with ServerProcess(*place, "--open-enrolment") as server:
         try:

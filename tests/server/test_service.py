@@ -8,13 +8,14 @@ import pytest
 
 from anarchic import wire
 from anarchic.errors import ConfigError
-from anarchic.server import service as service_module
+from anarchic.server import access
 from anarchic.server.auth import new_token
-from anarchic.server.service import Service, check_alone, open_run, stored_layout, stored_rules
+from anarchic.server.runs import check_alone, open_run, stored_layout, stored_rules
+from anarchic.server.service import Service
 from anarchic.server.settings import ServerSettings
 from anarchic.server.sql import open_store
 from anarchic.server.sql_store import SqlStore
-from tests.server.live import serving, until
+from tests.server.live import newest_snapshot, serving, until
 from tests.server.make import DIM, LAYOUT, begun, body, first_params
 
 
@@ -46,7 +47,7 @@ def test_a_store_without_a_run_needs_a_first_model(tmp_path):
     store.close()
 
 
-def test_strangers_cannot_fill_the_memory_of_afa_cs(tmp_path):
+def test_workers_without_tokens_cannot_fill_the_memory_of_afa_cs(tmp_path):
     store = open_store(tmp_path / "run.db")
     begun(store, rule="afa-cs")
     Service(store, ServerSettings())
@@ -73,7 +74,7 @@ def test_a_second_server_on_one_file_is_refused(tmp_path):
     check_alone(first)
     assert first.lead() is not None
     with pytest.raises(ConfigError, match="Another server has this store open"):
-        check_alone(second, patience_s=0.2)
+        check_alone(second, wait_s=0.2)
     first.resign()
     check_alone(second)
     first.close()
@@ -81,7 +82,7 @@ def test_a_second_server_on_one_file_is_refused(tmp_path):
 
 
 def test_accounts_are_read_when_one_has_changed_whatever_went_wrong_before(tmp_path, monkeypatch):
-    monkeypatch.setattr(service_module, "ACCOUNTS_S", 0.02)
+    monkeypatch.setattr(access, "ACCOUNTS_S", 0.02)
     store = open_store(tmp_path / "run.db")
     begun(store)
     token, account = new_token("ann")
@@ -112,7 +113,7 @@ def test_accounts_are_read_when_one_has_changed_whatever_went_wrong_before(tmp_p
     store.close()
 
 
-def test_a_replica_that_begins_the_run_a_moment_too_late_goes_on_with_it(tmp_path, init):
+def test_a_replica_that_begins_the_run_too_late_goes_on_with_it(tmp_path, init):
     store = open_store(tmp_path / "run.db")
     late = open_store(tmp_path / "run.db")
     looks = [None]
@@ -137,9 +138,9 @@ def test_a_run_ends_and_another_begins_with_its_newest_model(tmp_path):
         async with serving(tmp_path / "run.db", rules=rules) as (service, client):
             sent = body("ann", extras={"control": np.ones(DIM, np.float32)})
             assert (await client.post("/v1/updates", content=sent)).status_code == 202
-            await until(lambda: service.board.newest.version == 1)
+            await until(lambda: service.published.newest.version == 1)
             pulled.write_bytes((await client.get("/v1/model")).content)
-            return service.board.newest.snapshot
+            return newest_snapshot(service)
 
     before = asyncio.run(scenario())
     assert before.extras["control"].tolist() == [0.25] * DIM

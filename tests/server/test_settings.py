@@ -65,7 +65,7 @@ def test_limits_are_positive():
 
 
 @pytest.mark.parametrize("step_after_s", [0.0, -1.0, float("nan")])
-def test_a_timer_needs_time(step_after_s):
+def test_a_timer_must_be_positive(step_after_s):
     with pytest.raises(ConfigError, match="step_after_s must be positive"):
         ServerSettings(step_after_s=step_after_s)
 

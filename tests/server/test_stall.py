@@ -72,7 +72,7 @@ def trickle(lines, stop):
                 line.send(b"\0")
 
 
-def test_training_goes_on_beside_workers_that_stall(tmp_path):
+def test_training_goes_on_while_some_workers_stall(tmp_path):
     init, store = write_model(tmp_path / "model.safetensors"), str(tmp_path / "run.db")
     names = [f"w{n}" for n in range(AT_WORK)]
     words = ("--open-enrolment", "--m", str(M))
@@ -137,7 +137,7 @@ def test_a_flood_does_not_raise_a_workers_share(tmp_path):
     assert len(made) > 10
 
 
-def test_senders_who_trickle_do_not_keep_others_out(tmp_path):
+def test_slow_senders_do_not_block_others(tmp_path):
     """32 of them, who try again and again; 8 bodies at a time are read beyond their first piece."""
     layout = Layout.of({"weight": ((250_000,), "F32")})
     init = write_model(tmp_path / "model.safetensors", layout)
@@ -191,7 +191,7 @@ def test_a_revoked_token_is_refused_within_two_seconds(tmp_path):
         assert line.push(encoded(LAYOUT, "bob", "1"), tokens["bob"]).status == 202
 
 
-def test_heads_that_never_end_are_hung_up_on_by_the_server_itself(tmp_path):
+def test_the_server_closes_connections_whose_heads_never_end(tmp_path):
     init, store = write_model(tmp_path / "model.safetensors"), str(tmp_path / "run.db")
     words = ("--open-enrolment",)
     with ServerProcess(store, init, tmp_path / "log", *words) as server, ExitStack() as open_lines:

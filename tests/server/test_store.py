@@ -13,7 +13,7 @@ from sqlalchemy import text
 from anarchic.errors import ConfigError, Deposed, StoreCorrupt, StoreError
 from anarchic.server.sql import open_store
 from anarchic.server.sql_store import SqlStore
-from anarchic.server.store import Account, Run, Store
+from anarchic.server.store import Account, Store, StoredRun
 from tests.server.conftest import Opener
 from tests.server.stored import new, next_version, queued
 
@@ -41,7 +41,9 @@ def test_a_fresh_store_holds_nothing(opened: Opener) -> None:
 def test_a_run_is_created_once_and_is_there_after_reopening(opened: Opener) -> None:
     first = opened()
     run = first.create({"rule": "afa-cd", "m": 4}, b"m", b"s")
-    assert run == Run(run.id, {"rule": "afa-cd", "m": 4}, version=0, epoch=0, folded=0)
+    assert run == StoredRun(
+        run.id, {"rule": "afa-cd", "m": 4}, 0, epoch=0, folded=0, keep_payloads=False
+    )
     with pytest.raises(ConfigError, match="already holds a run"):
         first.create({}, b"other", b"other")
     first.close()
@@ -50,7 +52,7 @@ def test_a_run_is_created_once_and_is_there_after_reopening(opened: Opener) -> N
     assert (again.model(0), again.state()) == (b"m", (b"s", {}))
 
 
-def test_of_the_same_id_one_counts_and_another_body_is_a_conflict(store: Store) -> None:
+def test_an_id_counts_once_and_another_body_is_a_conflict(store: Store) -> None:
     assert outcomes(store, new("a", "1")) == [("accepted", 1)]
     mixed = outcomes(store, new("a", "1"), new("b", "1"), new("a", "1", b"other"), new("b", "2"))
     assert [outcome for outcome, _ in mixed] == ["duplicate", "accepted", "conflict", "accepted"]
@@ -162,7 +164,51 @@ def test_bodies_stay_where_they_are_to_be_kept(opened: Opener) -> None:
     assert queued(store, 9) == []
 
 
-def test_whose_rows_were_dropped_is_told_by_version_and_name(store: Store) -> None:
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_run_records_whether_it_keeps_payloads(opened: Opener, keep: bool) -> None:
+    """From its first moment on, and until a server is told otherwise and publishes."""
+
+    def published(worker: str, **how: bool) -> tuple[bool, bool]:
+        store = opened(**how)
+        (receipt,) = store.append([new(worker, "1")])
+        store.publish(next_version(store, led(store), [receipt.seq]))
+        store.resign()
+        run = store.run()
+        assert run is not None
+        return run.keep_payloads, store.body(receipt.seq) is not None
+
+    first = opened(keep_payloads=keep).create({}, b"model 0", b"state 0")
+    assert first.keep_payloads is keep
+    again = opened().run()
+    assert again is not None
+    assert again.keep_payloads is keep
+    assert published("a") == (keep, keep)
+    assert published("b", keep_payloads=not keep) == (not keep, not keep)
+    assert published("c") == (not keep, not keep)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_store_of_schema_2_is_brought_up_to_date(opened: Opener, place: str, keep: bool) -> None:
+    """It did not record whether payloads are kept: that is found out once, and recorded."""
+    store = opened(keep_payloads=keep)
+    assert isinstance(store, SqlStore)
+    store.create({}, b"model 0", b"state 0")
+    outcomes(store, new("a", "1"), new("a", "2"))
+    store.publish(next_version(store, led(store), [1]))
+    with store._database.writing() as connection:
+        connection.execute(text("ALTER TABLE run DROP COLUMN keep_payloads"))
+        connection.execute(text("UPDATE store_schema SET number = 2"))
+    store.close()
+    for _ in range(2):
+        later = opened()
+        run = later.run()
+        assert run is not None
+        assert (run.version, run.folded, run.keep_payloads) == (1, 1, keep)
+    later.publish(next_version(later, led(later), [2]))
+    assert (later.body(2) is not None) is keep
+
+
+def test_dropped_rows_are_listed_by_version_and_name(store: Store) -> None:
     epoch = led(store)
     assert store.revoked() == {}
     store.publish(next_version(store, epoch, [], revoked=[(0, "b"), (0, "B"), (0, "a")]))
@@ -201,7 +247,7 @@ def everything(store: Store) -> tuple[object, ...]:
         ({"folded": [(2, 2), (99, 2)]}, StoreCorrupt),
     ],
 )
-def test_what_must_not_be_published_changes_nothing(
+def test_a_refused_publication_changes_nothing(
     store: Store, changes: dict[str, object], error: type[Exception]
 ) -> None:
     outcomes(store, new("a", "1"), new("a", "2"))
@@ -226,7 +272,7 @@ def test_one_leads_and_the_next_has_a_higher_epoch(opened: Opener, store: Store)
     assert store.lead() == 3
 
 
-def test_a_deposed_leader_that_does_not_know_cannot_publish(opened: Opener, store: Store) -> None:
+def test_a_deposed_leader_cannot_publish(opened: Opener, store: Store) -> None:
     other = opened()
     outcomes(store, new("a", "1"))
     late = next_version(store, led(store), [1])
@@ -302,7 +348,7 @@ def test_evaluations_come_by_version(store: Store) -> None:
 
 
 @pytest.mark.slow
-def test_whoever_waits_is_woken_by_what_another_wrote(opened: Opener, store: Store) -> None:
+def test_a_waiting_thread_is_woken_by_another_writer(opened: Opener, store: Store) -> None:
     other = opened()
     store.wait(0)
     time.sleep(0.5)  # PostgreSQL's listener says hello
@@ -318,7 +364,7 @@ def test_whoever_waits_is_woken_by_what_another_wrote(opened: Opener, store: Sto
     timer.join()
 
 
-def test_news_between_looking_and_waiting_is_not_missed(opened: Opener, store: Store) -> None:
+def test_a_change_between_looking_and_waiting_is_not_missed(opened: Opener, store: Store) -> None:
     other = opened()
     store.wait(0)
     time.sleep(0.5)
@@ -366,7 +412,7 @@ def test_readers_take_turns_with_a_busy_writer(store: Store) -> None:
         {"id": "x" * 1001},
     ],
 )
-def test_what_a_database_would_change_or_choke_on_is_refused(
+def test_values_that_a_database_cannot_hold_are_refused(
     store: Store, changes: dict[str, object]
 ) -> None:
     with pytest.raises(StoreError, match="cannot be stored"):
@@ -464,6 +510,6 @@ def test_addresses_that_cannot_be_a_store_are_refused(where: str) -> None:
         open_store(where)
 
 
-def test_a_history_of_nothing_is_refused() -> None:
+def test_a_history_of_zero_is_refused() -> None:
     with pytest.raises(ConfigError, match="history=0"):
         open_store("never-made", history=0)

@@ -86,12 +86,12 @@ def survive(place: str, kills: int) -> None:
 
 
 @pytest.mark.slow
-def test_what_was_accepted_survives_kills_and_nothing_is_half_done(place: str) -> None:
+def test_accepted_updates_survive_kills_and_nothing_is_half_done(place: str) -> None:
     survive(place, kills=3)
 
 
 @pytest.mark.chaos
-def test_what_was_accepted_survives_many_kills(place: str) -> None:
+def test_accepted_updates_survive_many_kills(place: str) -> None:
     survive(place, kills=25)
 
 
@@ -275,7 +275,7 @@ def test_a_restart_of_the_database_is_survived(postgres: PostgresServer) -> None
     store.close()
 
 
-def test_a_database_that_is_not_there_is_said_to_be_unavailable() -> None:
+def test_a_database_that_cannot_be_reached_is_unavailable() -> None:
     with pytest.raises(StoreUnavailable, match=r"\*\*\*@127.0.0.1:1/x") as caught:
         open_store("postgresql://user:secret@127.0.0.1:1/x")
     assert "secret" not in str(caught.value)

@@ -178,7 +178,7 @@ def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_another_process_holds_is_unavailable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("anarchic.server.sqlite.PATIENCE_S", 0.2)
+    monkeypatch.setattr("anarchic.server.sqlite.BUSY_S", 0.2)
     store = open_store(tmp_path / "run.db")
     store.create({}, b"m", b"s")
     holder = sqlite3.connect(tmp_path / "run.db", isolation_level=None)

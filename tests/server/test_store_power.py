@@ -144,7 +144,7 @@ def traced(tmp_path: Path) -> tuple[Path, Disk]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
-def test_what_was_told_to_be_accepted_survives_a_power_cut_at_any_moment(tmp_path: Path) -> None:
+def test_accepted_updates_survive_a_power_cut_at_any_moment(tmp_path: Path) -> None:
     trace, disk = traced(tmp_path)
     rng = random.Random(0)
     cuts = 0
@@ -164,7 +164,7 @@ def test_what_was_told_to_be_accepted_survives_a_power_cut_at_any_moment(tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
-def test_the_pretended_disk_does_lose_what_is_not_synced(tmp_path: Path) -> None:
+def test_the_simulated_disk_loses_what_is_not_synced(tmp_path: Path) -> None:
     """The test of the test: without its syncs the same trace must lose updates."""
     trace, disk = traced(tmp_path)
     kept = [line for line in trace.read_text().splitlines() if "sync(" not in line]

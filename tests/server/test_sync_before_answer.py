@@ -50,11 +50,11 @@ def test_no_answer_comes_before_the_store_has_returned(tmp_path):
     asyncio.run(_push_to_a_slow_disk(tmp_path, None, 202))
 
 
-def test_and_none_comes_that_says_accepted_if_the_store_fails(tmp_path):
+def test_no_answer_says_accepted_if_the_store_fails(tmp_path):
     asyncio.run(_push_to_a_slow_disk(tmp_path, StoreFull("no room"), 507))
 
 
-def test_not_even_a_bug_in_the_store_ends_the_collecting(tmp_path):
+def test_collecting_goes_on_after_a_bug_in_the_store(tmp_path):
     """Every later worker would wait for ever."""
     asyncio.run(_push_to_a_slow_disk(tmp_path, ZeroDivisionError("a bug"), 503))
 
@@ -127,7 +127,7 @@ def unsynced(trace: list[Call], before: int, store: str) -> list[str]:
     return list(dirty)
 
 
-def test_a_trace_is_read_as_it_should_be():
+def test_a_system_call_trace_is_parsed():
     trace = calls(
         "7 pwrite64(3</run.db>, x) = 1\n"
         "7 fdatasync(3</run.db> <unfinished ...>\n"

@@ -20,7 +20,7 @@ from anarchic.server.replay import replay
 from anarchic.server.sql import open_store
 from anarchic.worker import Connection, ConstantSteps, FunctionTask, Retry, Worker, WorkPlan
 from anarchic.worker.answers import FINAL_REFUSALS
-from tests.server.live import serving
+from tests.server.live import newest_snapshot, serving
 from tests.server.make import DIM, LAYOUT, first_params
 from tests.server.test_protocol_page import refused_with
 from tests.waiting import until
@@ -86,9 +86,9 @@ def test_two_workers_train_by_hand(tmp_path):
                     HALFWAY, WorkPlan(steps=ConstantSteps(1), local_lr=0.5, updates=1)
                 )
             assert (summary.accepted, summary.local_steps) == (1, 1)
-            until(lambda visit=visit: service.board.newest.version == visit)
+            until(lambda visit=visit: service.published.newest.version == visit)
         expected = 1 - (1 - first_params()) / 8
-        np.testing.assert_allclose(service.board.newest.snapshot.params, expected, rtol=1e-6)
+        np.testing.assert_allclose(newest_snapshot(service).params, expected, rtol=1e-6)
         trace = [(row.worker, row.base_version, row.samples) for row in service._store.trace()]
     assert trace == [("ann", 0, 3), ("bob", 1, 3), ("ann", 2, 3)]
 
@@ -110,8 +110,8 @@ def test_scaffold_by_hand_through_a_server_that_is_started_again(tmp_path):
     for visit, name in enumerate(("ann", "bob", "ann"), start=1):
         with served(tmp_path / "run.db", rules=rules) as (service, transport):
             found = scaffold(transport, name, tmp_path)
-            until(lambda visit=visit: service.board.newest.version == visit)
-            snapshot = service.board.newest.snapshot
+            until(lambda visit=visit: service.published.newest.version == visit)
+            snapshot = newest_snapshot(service)
         control = (kept["ann"] + kept["bob"]) / 2
         direction = (x - 1) - kept[name] + control
         kept[name] = kept[name] - control + direction  # option II
@@ -130,8 +130,8 @@ def test_a_worker_with_another_local_rule_may_take_part(tmp_path):
     with served(tmp_path / "run.db", rules=rules) as (service, transport):
         with worker(transport, "bob") as one:
             one.run(HALFWAY, WorkPlan(steps=ConstantSteps(1), local_lr=0.5, updates=1))
-        until(lambda: service.board.newest.version == 1)
-        assert not service.board.newest.snapshot.extras["control"].any()
+        until(lambda: service.published.newest.version == 1)
+        assert not newest_snapshot(service).extras["control"].any()
 
 
 def test_a_control_of_too_large_norm_is_refused(tmp_path):
@@ -158,7 +158,7 @@ def test_a_refusal_carries_the_code_of_the_server(tmp_path):
         for version in (1, 2):
             one.pull()
             one.push(ones, local_lr=0.1)
-            until(lambda version=version: service.board.newest.version == version)
+            until(lambda version=version: service.published.newest.version == version)
         for code, given in {
             "stale": {"base_version": 0, "local_lr": 0.1},
             "unknown_version": {"base_version": 9, "local_lr": 0.1},

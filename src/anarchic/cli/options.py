@@ -6,32 +6,15 @@ not passed on, so that the defaults, or the settings of a run that is resumed, h
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
-from functools import wraps
-from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from dataclasses import replace
 
-from anarchic.cli.help import option
+from anarchic.cli import records
+from anarchic.cli.records import Given, Option
 from anarchic.cli.values import parse_options, parse_probabilities
 from anarchic.core import registry
 from anarchic.sim.settings import TIME_DISTRIBUTIONS, WORKERS, Settings
 from anarchic.train.compute import BACKENDS, PRECISIONS, Compute
-
-Given = dict[str, Any]
-"""The settings that were given on the command line, by the name of their field, still as typed."""
-
-
-@dataclass(frozen=True)
-class Option:
-    """One option: its help, and the group in which it is listed."""
-
-    group: str
-    help: str
-    metavar: str | None = None
-    stands_for: str | None = None  # the default in words, where the record has None
-    flag: str | None = None  # where it is not the field's name
 
 
 def _one_of(group: str, help: str, known: Iterable[str], stands_for: str | None = None) -> Option:
@@ -193,36 +176,19 @@ OPTIONS: Mapping[str, Option] = {
     "lookahead": Option(_COMPUTE, "Compute up to N updates ahead of the next step.", "N"),
 }
 
+__all__ = ["ALL", "OPTIONS", "Given", "Option", "compute_from", "settings_from", "takes"]
 ALL = tuple(OPTIONS)
 
 
 def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of these settings; it gets the given ones as ``given``."""
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = [
-            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for parameter in inspect.signature(command, eval_str=True).parameters.values()
-            if parameter.name != "given"
-        ]
-
-        @wraps(command)
-        def with_options(**arguments: Any) -> None:
-            given = {name: arguments.pop(name) for name in names}
-            command(given={n: v for n, v in given.items() if v not in (None, [])}, **arguments)
-
-        parameters = [*(_parameter(name) for name in names), *own]
-        with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # read by Typer
-        with_options.__annotations__ = {p.name: p.annotation for p in parameters}
-        return with_options
-
-    return decorate
+    return records.takes({name: OPTIONS[name] for name in names}, Settings, Compute)
 
 
 def settings_from(given: Given, base: Settings | None = None) -> Settings:
     """The settings that were given; ``base``, or else the defaults, for the rest."""
     base = base or Settings()
-    values = {name: value for name, value in given.items() if name not in _COMPUTE_TYPES}
+    values = records.chosen(Settings, given)
     if "arrival_probs" in given:
         values["arrival_probs"] = parse_probabilities(given["arrival_probs"])
     choices = (
@@ -240,38 +206,4 @@ def settings_from(given: Given, base: Settings | None = None) -> Settings:
 
 def compute_from(given: Given, base: Compute | None = None) -> Compute:
     """How to compute, as it was given; ``base``, or else the defaults, for the rest."""
-    values = {name: value for name, value in given.items() if name in _COMPUTE_TYPES}
-    return replace(base or Compute(), **values)
-
-
-_COMPUTE_TYPES = get_type_hints(Compute)
-_TYPES = get_type_hints(Settings) | _COMPUTE_TYPES
-_DEFAULTS = {f.name: f.default for record in (Settings, Compute) for f in fields(record)}
-
-
-def _parameter(name: str) -> inspect.Parameter:
-    known, default = OPTIONS[name], _DEFAULTS[name]
-    flag = known.flag or "--" + name.replace("_", "-")
-    kind = _typed(_TYPES[name])
-    shown = default if isinstance(default, str | int | float) else known.stands_for
-    if default is False:  # giving it is all that it takes
-        shown = None
-    elif kind is bool:
-        flag = f"{flag}/--no-{flag[2:]}"
-    metavar = "" if kind is bool else known.metavar
-    info = option(known.help, shown, flag=flag, metavar=metavar, rich_help_panel=known.group)
-    return inspect.Parameter(
-        name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=None,
-        annotation=Annotated[kind | None, info],
-    )
-
-
-def _typed(hint: Any) -> Any:
-    """What the command line reads for a field: a mapping as pairs, a tuple as one text."""
-    if get_origin(hint) in (Union, UnionType):
-        hint = next(part for part in get_args(hint) if part is not type(None))
-    if get_origin(hint) is Mapping:
-        return list[str]
-    return hint if hint in (int, float, bool, str) else str
+    return replace(base or Compute(), **records.chosen(Compute, given))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Annotated
 
 import typer
 
 from anarchic.cli.help import examples
-from anarchic.errors import RunError
 
 EPILOG = examples(
     "anarchic serve --init model.safetensors --store run.db --keep-payloads  # some time before",
@@ -29,17 +29,10 @@ def replay(
     from anarchic.server.replay import replay as fold_again
     from anarchic.server.sql import open_store
 
-    opened = open_store(run, keep_payloads=True, create=False)
-    try:
-        if (begun := opened.run()) is not None and begun.version and opened.model(0) is None:
-            raise RunError(
-                f"{run} has dropped its first model and updates: only a run whose server had "
-                "--keep-payloads from the beginning can be replayed."
-            )
+    with closing(open_store(run, create=False)) as store:
+        begun = store.run()
         with counting("updates folded", 0 if begun is None else begun.folded) as progress:
-            found = fold_again(opened, progress)
-    finally:
-        opened.close()
+            found = fold_again(store, progress)
     same = "equal to" if found.equal else "DIFFERENT from"
     typer.echo(
         f"Folded {found.updates} updates again: version {found.version}, parameters {same} the "

@@ -1,1 +1,27 @@
-"""The live system: a server that collects updates from workers who answer to nobody."""
+"""The live server of a run. Its names are loaded on first use: most need the web stack."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from anarchic.server.address import Address
+    from anarchic.server.serve import run
+    from anarchic.server.settings import Limits, RuleSettings, RunSettings, ServerSettings
+    from anarchic.server.sql import open_store
+
+__all__ = [
+    "Address",
+    "Limits",
+    "RuleSettings",
+    "RunSettings",
+    "ServerSettings",
+    "open_store",
+    "run",
+]
+_HOME = {"Address": "address", "open_store": "sql", "run": "serve"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'anarchic.server' has no attribute {name!r}")
+    return getattr(import_module(f"anarchic.server.{_HOME.get(name, 'settings')}"), name)

@@ -15,9 +15,9 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from anarchic.errors import AnarchicError
-from anarchic.server.board import Posted
-from anarchic.server.limits import Body, Gone, Pulls
+from anarchic.server.limits import Body, Disconnected, Pulls
 from anarchic.server.openapi import MOST_EVALUATIONS, OPENAPI
+from anarchic.server.published import PublishedModel
 from anarchic.server.refusals import (
     Refusal,
     busy,
@@ -27,7 +27,6 @@ from anarchic.server.refusals import (
     too_large,
 )
 from anarchic.server.service import Service
-from anarchic.server.store import Buffer
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -35,9 +34,9 @@ Send = Callable[[Any], Awaitable[None]]
 
 SAFETENSORS = "application/octet-stream"
 HEARTBEAT_S = 15.0
-EVALUATIONS = 100  # that are shown, if not said otherwise
-MOST_STREAMS = 256  # of events, at a time
-PIECE = 1 << 18  # bytes of a model that are handed to a reader at a time
+EVALUATIONS = 100  # shown by default
+MOST_STREAMS = 256  # streams of events at a time
+PIECE = 1 << 18  # bytes of a model that are sent at a time
 
 
 def make_app(service: Service) -> Starlette:
@@ -64,14 +63,14 @@ def make_app(service: Service) -> Starlette:
     ]
     next(r for r in routes if r.path == "/v1/events").methods = {"GET"}  # HEAD would never end
     app = Starlette(routes=routes, lifespan=lifespan)
-    app.router.redirect_slashes = False  # to where the Host header says: a stranger's word
+    app.router.redirect_slashes = False  # they would go to the request's own Host header
     app.add_exception_handler(404, _no_such_page)
     app.add_exception_handler(405, _no_such_method)
     return app
 
 
 class _Answering:
-    """An endpoint whose refusals become JSON. Bodies are read by the endpoint, never gathered."""
+    """An endpoint whose refusals become JSON; the endpoint itself reads the request's body."""
 
     def __init__(
         self,
@@ -84,7 +83,7 @@ class _Answering:
         request = Request(scope, receive)
         try:
             response = await self._answer(self._service, request)
-        except Gone:
+        except Disconnected:
             return
         except Refusal as refusal:
             response = self._refused(refusal)
@@ -105,20 +104,19 @@ class _Answering:
         return Response(refusal.body(), refusal.status, headers)
 
 
-class _Pieces(Response):
-    """A model, in pieces: between them uvicorn waits until the reader has taken most of the last.
+class _ModelResponse(Response):
+    """A model, sent in pieces: between them uvicorn waits until the reader has taken most of it.
 
-    As a whole it would stand in memory once more for every reader, encrypted, under TLS.
+    Sent as a whole it would be in memory once more per reader, encrypted, under TLS.
     """
 
     def __init__(
-        self, pulls: Pulls, puller: str, posted: Posted,
-        body: Buffer, status: int, headers: Mapping[str, str],
-    ) -> None:  # fmt: skip
-        super().__init__(memoryview(body), status, headers, SAFETENSORS)
+        self, model: PublishedModel, headers: Mapping[str, str], pulls: Pulls, puller: str
+    ) -> None:
+        super().__init__(memoryview(model.body), 200, headers, SAFETENSORS)
         pulls.take(puller)
         self._end = partial(pulls.end, puller)
-        self._posted = posted  # held, so that whoever else pulls it is sent the same bytes
+        self._model = model  # keeps it in the cache of old versions until it is sent
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = {"type": "http.response.start", "status": self.status_code}
@@ -133,82 +131,58 @@ class _Pieces(Response):
 
 
 async def newest_model(service: Service, request: Request) -> Response:
-    puller = service.may_pull(request.headers.get("authorization"), _address(request))
-    posted = service.board.newest
-    cache = "public, no-cache" if service.settings.public_model else "private, no-cache"
-    return _model_response(request, posted, cache, partial(_Pieces, service.pulls, puller, posted))
+    puller = service.access.may_pull(request.headers.get("authorization"), _address(request))
+    return _pulled(service, request, puller, service.published.newest, "no-cache")
 
 
 async def model(service: Service, request: Request) -> Response:
-    puller = service.may_pull(request.headers.get("authorization"), _address(request))
+    puller = service.access.may_pull(request.headers.get("authorization"), _address(request))
     run, version = request.path_params["run"], request.path_params["version"]
-    if run != service.board.run or not re.fullmatch(r"0|[1-9][0-9]{0,18}", version):
+    if run != service.run or not re.fullmatch(r"0|[1-9][0-9]{0,18}", version):
         raise not_found("There is no such run or version here.", "See /v1/status.")
-    posted = await service.version(int(version))
-    if posted is None:
+    found = await service.published.version(int(version))
+    if found is None:
         raise not_found(
             f"Version {version} does not exist or is no longer kept.", "Pull /v1/model instead."
         )
-    kind = "public" if service.settings.public_model else "private"
-    cache = f"{kind}, max-age=31536000, immutable"
-    return _model_response(request, posted, cache, partial(_Pieces, service.pulls, puller, posted))
+    return _pulled(service, request, puller, found, "max-age=31536000, immutable")
 
 
 def _address(request: Request) -> str:
     return request.client.host if request.client is not None else ""
 
 
-Pull = Callable[[Buffer, int, Mapping[str, str]], Response]  # a body, its status and headers
-
-
-def _model_response(request: Request, posted: Posted, cache: str, pieces: Pull) -> Response:
+def _pulled(
+    service: Service, request: Request, puller: str, model: PublishedModel, cache: str
+) -> Response:
+    who = "public" if service.settings.public_model else "private"
     headers = {
-        "etag": posted.etag,
-        "cache-control": cache,
-        "accept-ranges": "bytes",
-        "x-anarchic-version": str(posted.version),
+        "etag": model.etag,
+        "cache-control": f"{who}, {cache}",
+        "x-anarchic-version": str(model.version),
     }
     known = request.headers.get("if-none-match", "")
-    if posted.etag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
+    if model.etag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
         return Response(status_code=304, headers=headers)
-    wanted = request.headers.get("range")
-    if wanted is not None and request.headers.get("if-range") in (None, posted.etag):
-        return _part(posted, wanted, headers, pieces)
-    return pieces(posted.body, 200, headers)
-
-
-def _part(posted: Posted, wanted: str, headers: dict[str, str], pieces: Pull) -> Response:
-    size = len(posted.body)
-    match = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", wanted.strip())
-    if match is None or match.groups() == ("", ""):  # several ranges, or nonsense: all of it
-        return pieces(posted.body, 200, headers)
-    first, last = match.groups()
-    if first == "":
-        start, end = max(0, size - int(last)), size - 1
-    else:
-        start, end = int(first), min(size - 1, int(last)) if last else size - 1
-    if start > end:
-        return Response(status_code=416, headers={**headers, "content-range": f"bytes */{size}"})
-    part = memoryview(posted.body)[start : end + 1]
-    return pieces(part, 206, {**headers, "content-range": f"bytes {start}-{end}/{size}"})
+    return _ModelResponse(model, headers, service.pulls, puller)
 
 
 async def push(service: Service, request: Request) -> Response:
-    worker = service.may_push(request.headers.get("authorization"))
+    worker = service.access.may_push(request.headers.get("authorization"))
     length = _length(request.headers, service.most_body_bytes)
     body = Body(request.receive, length, service.settings.limits)
     await body.first_piece()
     if body.complete:
-        receipt = await service.submit(await body.rest(), worker)
+        receipt = await service.collector.submit(await body.rest(), worker)
     else:
-        async with service.places.place():
-            whole = await body.rest(service.places.contended)
-            receipt = await service.submit(whole, worker)
+        async with service.body_slots.slot():
+            whole = await body.rest(service.body_slots.contended)
+            receipt = await service.collector.submit(whole, worker)
     service.metrics.received(receipt.outcome, length)
     answer = {
         "status": receipt.outcome,
-        "version": service.board.newest.version,
-        "buffered": service.collector.shares.total(),
+        "version": service.published.newest.version,
+        "buffered": service.pending.count,
     }
     return JSONResponse(answer, 202 if receipt.outcome == "accepted" else 200)
 
@@ -227,7 +201,8 @@ async def status(service: Service, request: Request) -> Response:
 
 
 async def evaluations(service: Service, request: Request) -> Response:
-    service.may_pull(request.headers.get("authorization"), _address(request))  # the store is read
+    # As for a pull: the answer is read from the store, which costs something.
+    service.access.may_pull(request.headers.get("authorization"), _address(request))
     asked = request.query_params.get("limit", str(EVALUATIONS))
     if not (re.fullmatch(r"[1-9][0-9]{0,5}", asked) and int(asked) <= MOST_EVALUATIONS):
         message = f"The limit must be a whole number, 1 to {MOST_EVALUATIONS}."
@@ -252,20 +227,20 @@ async def health(service: Service, request: Request) -> Response:
 
 async def events(service: Service, request: Request) -> Response:
     """Server-sent events: the status whenever a version is published."""
-    if service.streams >= MOST_STREAMS:  # each holds a connection for as long as it likes
+    if service.streams >= MOST_STREAMS:  # each holds a connection for any length of time
         raise busy(30.0, "Too many are listening to events.")
 
     async def stream() -> AsyncIterator[bytes]:
         seen = -1
         service.streams += 1
         try:
-            while not service.stopping.is_set():
-                version = service.board.newest.version
+            while not service.published.closed:
+                version = service.published.newest.version
                 if version != seen:
                     seen = version
                     data = json.dumps(service.status())
                     yield f"id: {version}\nevent: version\ndata: {data}\n\n".encode()
-                elif not await service.changed(seen, HEARTBEAT_S):
+                elif not await service.published.changed(seen, HEARTBEAT_S):
                     yield b": still here\n\n"
         finally:
             service.streams -= 1

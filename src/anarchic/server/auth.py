@@ -15,7 +15,7 @@ _NOBODY = Account("", hashlib.sha256(secrets.token_bytes(32)).digest(), revoked=
 
 
 def new_token(worker: str) -> tuple[str, Account]:
-    """A token to be handed to the worker, once, and the account to be stored."""
+    """A token, to be given to the worker once, and the account to be stored."""
     if not may_own_token(worker):
         raise ConfigError(
             f"A worker's name has 1 to 64 letters, digits, '_', '@' or '-', got {worker!r}."
@@ -30,7 +30,7 @@ def hash_of(token: str) -> bytes:
 
 
 def bearer(header: str | None, accounts: dict[str, Account]) -> str:
-    """The worker that an Authorization header proves, in the same time whoever it is."""
+    """The worker that an Authorization header proves; takes the same time for every worker."""
     scheme, _, token = (header or "").partition(" ")
     account = accounts.get(token.partition(".")[0], _NOBODY)
     same = hmac.compare_digest(hash_of(token), account.token_hash)

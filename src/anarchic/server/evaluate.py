@@ -17,18 +17,15 @@ from anarchic import wire
 from anarchic.core.registry import load
 from anarchic.core.types import Snapshot
 from anarchic.errors import StoreError
-from anarchic.server.board import Posted
 from anarchic.server.log import Log
+from anarchic.server.published import PublishedModel
 from anarchic.server.store import Store
 
 Evaluate = Callable[[Snapshot], Mapping[str, float]]
 
 
 def shown(version: int, metrics: Mapping[str, float]) -> dict[str, Any]:
-    """An evaluation for those who ask.
-
-    JSON knows no NaN, and a loss that diverged must not take the status page with it.
-    """
+    """An evaluation as JSON: numbers that are not finite become null."""
     numbers = {name: value if isfinite(value) else None for name, value in metrics.items()}
     return {**numbers, "version": version}
 
@@ -37,9 +34,9 @@ class Evaluator:
     """Hands the newest version to the process, one at a time."""
 
     def __init__(self, name: str, store: Store, log: Log) -> None:
-        load(name)  # a wrong name is said at once, not after the first version
+        load(name)  # a wrong name fails now, not after the first version
         self._name, self._store, self._log = name, store, log
-        self._next: Posted | None = None
+        self._next: PublishedModel | None = None
         self._wake = threading.Condition()
         self._stopping = False
         before = [shown(*evaluation) for evaluation in store.evaluations(limit=1)]
@@ -47,9 +44,9 @@ class Evaluator:
         self._thread = threading.Thread(target=self._run, name="evaluate", daemon=True)
         self._thread.start()
 
-    def offer(self, posted: Posted) -> None:
+    def offer(self, model: PublishedModel) -> None:
         with self._wake:
-            self._next = posted
+            self._next = model
             self._wake.notify()
 
     def stop(self) -> None:
@@ -74,31 +71,31 @@ class Evaluator:
                 ours.close()
                 process.terminate()
                 process.join(5)
-            with self._wake:  # not in a circle at full speed, should it die at once every time
+            with self._wake:  # a process that dies at once is not restarted at full speed
                 self._wake.wait_for(lambda: self._stopping, 1.0)
 
     def _feed(self, pipe: Connection) -> None:
-        while (posted := self._take()) is not None:
-            pipe.send_bytes(posted.body)
+        while (model := self._take()) is not None:
+            pipe.send_bytes(model.body)
             while not pipe.poll(0.2):
                 if self._stopping:
                     return
             answer = json.loads(pipe.recv_bytes())
             if "failed" in answer:
-                self._log("evaluation_failed", version=posted.version, reason=answer["failed"])
+                self._log("evaluation_failed", version=model.version, reason=answer["failed"])
                 continue
             found = answer["found"]
-            self.latest = shown(posted.version, found)
+            self.latest = shown(model.version, found)
             try:
-                self._store.add_evaluation(posted.version, found)
+                self._store.add_evaluation(model.version, found)
             except StoreError as error:
                 self._log("store_error", reason=str(error))
 
-    def _take(self) -> Posted | None:
+    def _take(self) -> PublishedModel | None:
         with self._wake:
             self._wake.wait_for(lambda: self._stopping or self._next is not None)
-            posted, self._next = self._next, None
-            return None if self._stopping else posted
+            model, self._next = self._next, None
+            return None if self._stopping else model
 
 
 def _serve(name: str, pipe: Connection) -> None:

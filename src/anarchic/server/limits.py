@@ -13,18 +13,18 @@ from typing import Any
 from anarchic.server.refusals import Refusal, busy, slow_down, too_many_updates, too_slow
 from anarchic.server.settings import Limits
 
-LOOK_S = 0.5  # how often the rate of a body is looked at
-PATIENCE_S = 2.0  # with one that is too slow, while nobody else wants its place
-HURRY = 4  # how many times the least rate is asked of a body while somebody does
+LOOK_S = 0.5  # how often the rate of a body is measured
+SLOW_S = 2.0  # how long a body may be too slow while nobody else waits for its slot
+CONTENDED_FACTOR = 4  # how many times the least rate a body must keep while somebody waits
 
 Receive = Callable[[], Awaitable[Any]]  # an ASGI receive
 
-ALONE_S = 10.0
-FEW = 10_000  # buckets that need no looking after
+ALONE_S = 10.0  # without updates of others for this long, a worker counts as alone
+FEW = 10_000  # buckets below which none are removed
 
 
 class Pace:
-    """A bucket of tokens for every worker: so many at once, refilled at a rate."""
+    """A bucket of tokens per worker: up to ``burst`` at once, refilled at a rate."""
 
     def __init__(self, per_minute: float, burst: int, clock: Callable[[], float] = time.monotonic):
         self._rate, self._burst, self._clock = per_minute / 60, burst, clock
@@ -39,12 +39,12 @@ class Pace:
             raise slow_down((1 - tokens) / self._rate)
         self._buckets[worker] = (tokens - 1, now)
         if len(self._buckets) > self._most:
-            self._forget_the_full(now)
+            self._remove_full(now)
 
-    def _forget_the_full(self, now: float) -> None:
-        """A bucket that has filled up again is like one that was never there.
+    def _remove_full(self, now: float) -> None:
+        """Remove buckets that are full again: they are like new ones.
 
-        Next when there are twice as many as are left, so that each costs little however many.
+        Done next when there are twice as many as remain, so that the cost per update stays small.
         """
         full = self._burst / self._rate
         self._buckets = {w: b for w, b in self._buckets.items() if now - b[1] < full}
@@ -52,16 +52,16 @@ class Pace:
 
 
 class Shares:
-    """How many updates of each worker wait for a step: nobody fills the buffer alone.
+    """Counts the updates of each worker that wait for a step, and limits them to ``most``.
 
-    Unless nobody else has brought one for ``ALONE_S``: then it may have ``alone`` of them, and the
-    run does not stand still because the others have left.
+    So nobody fills the buffer alone, except while nobody else has brought an update for
+    ``ALONE_S``: then the limit is ``alone``, and the run goes on though the others have left.
     """
 
     def __init__(self, most: int, alone: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._most, self._alone, self._clock = most, alone, clock
-        # The last two workers that brought something new, and when: a duplicate helps no step. At
-        # first, somebody may be about to come.
+        # The last two workers that brought a new update (not a duplicate), and when. The first
+        # entry stands for whoever may come soon after the start.
         self._last: list[tuple[str, float]] = [("", clock())]
         self._sending: Counter[str] = Counter()  # being made durable
         self._waiting: Counter[str] = Counter()  # durable, in no version yet
@@ -105,15 +105,15 @@ class Shares:
 
 
 def _take_off(counts: Counter[str], worker: str, count: int) -> int:
-    """At most what is there, which is returned. (``-=`` would look at every worker.)"""
+    """Subtract at most what is there, and return it. (``-=`` would visit every worker.)"""
     if counts[worker] > count:
         counts[worker] -= count
         return count
     return counts.pop(worker, 0)
 
 
-class Places:
-    """Places for bodies: beyond its first piece, a body is read only while it holds one."""
+class BodySlots:
+    """Slots for bodies: beyond its first piece, a body is read only while it holds one."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -121,11 +121,11 @@ class Places:
         self._queued = 0
 
     def contended(self) -> bool:
-        """Whether somebody waits for a place."""
+        """Whether somebody waits for a slot."""
         return self._queued > 0
 
     @asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
+    async def slot(self) -> AsyncIterator[None]:
         if self._queued >= self._limits.waiting_bodies:
             raise busy(1.0)
         self._queued += 1
@@ -143,7 +143,7 @@ class Places:
 
 
 class Pulls:
-    """How many models are being sent to each puller: whoever reads slowly holds only so many."""
+    """Limits how many models are being sent to one puller at a time."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -161,7 +161,7 @@ class Pulls:
 
 
 class Body:
-    """Reads a request's body of known length, refusing those who keep others waiting."""
+    """Reads a request's body of known length, and refuses senders that are too slow."""
 
     def __init__(self, receive: Receive, length: int, limits: Limits) -> None:
         self._receive, self._length, self._limits = receive, length, limits
@@ -169,16 +169,16 @@ class Body:
         self._held, self._got = bytearray(min(length, limits.first_piece)), 0
 
     async def first_piece(self) -> None:
-        """So much as costs little memory; a trickle never gets beyond it."""
+        """Read the first piece, which costs little memory; slow senders never get beyond it."""
         size = min(self._length, self._limits.first_piece)
-        patience_s = max(self._limits.first_piece_s, size / self._limits.least_rate)
+        limit_s = max(self._limits.first_piece_s, size / self._limits.least_rate)
         try:
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(limit_s):
                 while self._got < size:
                     await self._take()
         except TimeoutError:
             raise too_slow(
-                f"Only {self._got} of {self._length} bytes came within {patience_s:g} s."
+                f"Only {self._got} of {self._length} bytes came within {limit_s:g} s."
             ) from None
 
     @property
@@ -186,10 +186,9 @@ class Body:
         return self._got == self._length
 
     async def rest(self, contended: Callable[[], bool] = lambda: False) -> bytearray:
-        """All of it, never below the least rate for two seconds.
+        """All of it; refused after two seconds below the least rate.
 
-        While others wait for the place (``contended``), there is less patience: half a second,
-        and a higher rate.
+        While others wait for the slot (``contended``), the limit is half a second at a higher rate.
         """
         self._make_room(self._length)
         slow = 0
@@ -205,17 +204,17 @@ class Body:
                 break
             if time.monotonic() - until > LOOK_S / 2:
                 continue  # it was the server that could not keep up
-            hurry = contended()
-            least = self._limits.least_rate * LOOK_S * (HURRY if hurry else 1)
+            wanted = contended()
+            least = self._limits.least_rate * LOOK_S * (CONTENDED_FACTOR if wanted else 1)
             slow = slow + 1 if self._got - before < least else 0
-            if slow and (hurry or slow * LOOK_S >= PATIENCE_S):
-                raise too_slow(f"{self._got} of {self._length} bytes came, ever slower.")
+            if slow and (wanted or slow * LOOK_S >= SLOW_S):
+                raise too_slow(f"{self._got} of {self._length} bytes came, too slowly.")
         return self._held
 
     async def _take(self) -> None:
         message = await self._receive()
         if message["type"] == "http.disconnect":
-            raise Gone
+            raise Disconnected
         chunk: bytes = message.get("body", b"")
         end = self._got + len(chunk)
         if end > self._length or (end < self._length and not message.get("more_body", False)):
@@ -232,5 +231,5 @@ class Body:
             self._held = larger
 
 
-class Gone(Exception):
-    """The worker hung up; there is nobody to answer."""
+class Disconnected(Exception):
+    """The worker closed the connection; there is nobody to answer."""

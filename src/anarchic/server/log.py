@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Any, Protocol, TextIO
 
-# Names under which a secret might slip in; their values are not written, whatever they are.
+# Facts with one of these words in their name may be secrets: their values are not written.
 _SECRET = ("token", "authorization", "secret", "password", "cookie")
 
 
@@ -19,7 +19,7 @@ class Log(Protocol):
 
 
 class JsonLog:
-    """To a stream, one line an event, from any thread."""
+    """Writes one line per event to a stream, from any thread."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
-from anarchic.server.board import Board
+from anarchic.server.published import PublishedModels
 
 
-class Metrics:
-    """What the server counts. A registry of its own: several servers may live in one process."""
+class ServerMetrics:
+    """Counters of one server. Each has its own registry: one process may run several servers."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, published: PublishedModels) -> None:
         self._registry = CollectorRegistry()
         self._updates = Counter(
             "anarchic_updates", "Updates by outcome", ["outcome"], registry=self._registry
@@ -23,9 +23,9 @@ class Metrics:
             "anarchic_updates_folded", "Updates in published versions", registry=self._registry
         )
         version = Gauge("anarchic_version", "The newest version", registry=self._registry)
-        version.set_function(lambda: board.newest.version if board.has_one else -1)
+        version.set_function(lambda: published.newest.version if published.has_one else -1)
         loss = Gauge("anarchic_loss", "Mean loss told with its updates", registry=self._registry)
-        loss.set_function(lambda: _or_nan(board.newest.loss if board.has_one else None))
+        loss.set_function(lambda: _or_nan(published.newest.loss if published.has_one else None))
         self.counts = {"accepted": 0, "duplicate": 0, "refused": 0, "folded": 0}
 
     def received(self, outcome: str, length: int) -> None:

@@ -1,4 +1,4 @@
-"""The description of the routes for machines, in the words of docs/protocol.md."""
+"""The description of the routes for machines, as in docs/protocol.md."""
 
 from __future__ import annotations
 
@@ -42,9 +42,7 @@ def _pull(summary: str, parameters: list[dict[str, Any]]) -> dict[str, Any]:
             "security": [{}, {"token": []}],
             "responses": {
                 "200": {"description": "A safetensors file", "content": _BYTES},
-                "206": {"description": "A part of it", "content": _BYTES},
                 "304": {"description": "The version that was named is still the newest"},
-                "416": {"description": "No such part"},
                 **_refusals(401, 403, 404, 503),
             },
         }

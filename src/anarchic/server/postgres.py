@@ -22,9 +22,10 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from anarchic.errors import StoreCorrupt, StoreError, StoreFull, StoreUnavailable
 from anarchic.server import sql_tables as t
-from anarchic.server.sql_bell import Bell
+from anarchic.server.changes import ChangeSignal
+from anarchic.server.migrate import migrate
 
-PATIENCE_S = 30  # for a connection from the pool, or for a lock
+BUSY_S = 30  # how long to wait for a connection from the pool, or for a lock
 LEASE_S = 10  # after which the database ends the session of a leader that hangs
 HEARTBEAT_S = 2.0
 
@@ -38,7 +39,7 @@ CONNECT: dict[str, Any] = {
 }
 SESSION = (
     "SET synchronous_commit = on",  # an answer must not overtake the disk
-    f"SET lock_timeout = '{PATIENCE_S}s'",
+    f"SET lock_timeout = '{BUSY_S}s'",
     # A server that is stopped in the middle of a transaction must not hold up the others.
     f"SET idle_in_transaction_session_timeout = '{LEASE_S}s'",
     # The database must notice the death of a whole machine too, to free the lead.
@@ -73,7 +74,7 @@ class Postgres:
             url.set(drivername="postgresql+psycopg"),
             pool_size=4,
             max_overflow=12,
-            pool_timeout=PATIENCE_S,
+            pool_timeout=BUSY_S,
             pool_pre_ping=True,  # the database may have been restarted since
             hide_parameters=True,  # an error must not print four megabytes, or a token's hash
             connect_args={**CONNECT, "cursor_factory": _BinaryCursor},
@@ -83,7 +84,7 @@ class Postgres:
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
         self._writer = self._engine.execution_options(isolation_level="READ COMMITTED")
-        self._bell = Bell()
+        self._changes = ChangeSignal()
         self._closing = threading.Event()
         self._listener: threading.Thread | None = None
         self._lead: psycopg.Connection[Any] | None = None
@@ -121,17 +122,17 @@ class Postgres:
                     target=self._listen, name="anarchic-listen", daemon=True
                 )
                 self._listener.start()
-        self._bell.wait(timeout_s)
+        self._changes.wait(timeout_s)
 
     def _listen(self) -> None:
         while not self._closing.is_set():
             with suppress(StoreError, psycopg.Error), self._session() as connection:
                 connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
-                self._bell.ring()  # for what was missed before we listened
+                self._changes.notify()  # for what was missed before we listened
                 while not self._closing.is_set():
                     for _ in connection.notifies(timeout=0.5, stop_after=1):
-                        self._bell.ring()
-            self._bell.ring()  # whoever waits should look for itself
+                        self._changes.notify()
+            self._changes.notify()  # a notice may be lost with the connection
             self._closing.wait(1.0)
 
     @contextmanager
@@ -208,7 +209,7 @@ class Postgres:
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
-        """Say in our words what PostgreSQL says in its own."""
+        """Translate errors of PostgreSQL into ours."""
         try:
             yield
         except DBAPIError as error:
@@ -262,7 +263,7 @@ def _identity(connection: Connection) -> tuple[str, int]:
 
 
 def _make(connection: Connection, key: int) -> None:
-    """Create the tables if they are not there, one replica at a time."""
+    """Create the tables, or bring them up to date, one replica at a time."""
     connection.execute(select(func.pg_advisory_xact_lock(key ^ 1)))
     there = connection.execute(select(func.to_regclass("store_schema"))).scalar()
     if there is None:
@@ -270,4 +271,4 @@ def _make(connection: Connection, key: int) -> None:
         for statement in STORAGE:
             connection.execute(text(statement))
         connection.execute(insert(t.schema), {"number": t.SCHEMA})
-    t.check_schema(connection.execute(select(t.schema.c.number)).scalar())
+    migrate(connection)

@@ -1,4 +1,4 @@
-"""Every refusal: what the worker is told, and the one table from our errors to HTTP."""
+"""Refusals: what the worker is told, and the one table from our errors to HTTP."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from anarchic.errors import (
 
 @dataclass
 class Refusal(Exception):
-    """An answer that is not what the worker hoped for."""
+    """A request that is not granted: status, code, message and what to do."""
 
     status: int
     code: str
@@ -32,7 +32,7 @@ class Refusal(Exception):
         ).encode()
 
 
-# The first that fits counts: narrow ones stand before wide ones.
+# The first match counts, so narrow types stand before wide ones.
 _TABLE: tuple[tuple[type[AnarchicError], int, str, str, float | None], ...] = (
     (NotFinite, 422, "not_finite", "Lower the local learning rate or clip the gradients.", None),
     (MalformedUpdate, 422, "malformed", "Send what docs/protocol.md describes.", None),
@@ -44,7 +44,7 @@ _TABLE: tuple[tuple[type[AnarchicError], int, str, str, float | None], ...] = (
 
 
 def refusal_of(error: AnarchicError) -> Refusal:
-    """The refusal for an error; the store's own words stay in the log."""
+    """The refusal for an error; details of the store are only in the log."""
     for kind, status, code, remedy, retry in _TABLE:
         if isinstance(error, kind):
             message = str(error) if status < 500 else "The server cannot store updates now."

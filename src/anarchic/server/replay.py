@@ -13,18 +13,18 @@ from anarchic import wire
 from anarchic.core.rule import Rule
 from anarchic.errors import RunError, UpdateRefused
 from anarchic.participation.timetable import Timetable, running_numbers
-from anarchic.server.service import stored_layout, stored_rules
+from anarchic.server.runs import stored_layout, stored_rules
 from anarchic.server.settings import served_rule
 from anarchic.server.store import Folded, Store
 
 
 @dataclass(frozen=True)
 class Replay:
-    """What folding everything again gave."""
+    """The result of folding everything again."""
 
     version: int
     updates: int
-    equal: bool  # to the published parameters and extras, byte for byte
+    equal: bool  # parameters and extras equal the published ones, byte for byte
 
 
 def replay(store: Store, progress: Callable[[int], None] = lambda count: None) -> Replay:
@@ -32,6 +32,11 @@ def replay(store: Store, progress: Callable[[int], None] = lambda count: None) -
     run = store.run()
     first = store.model(0) if run is not None else None
     newest = store.model(run.version) if run is not None else None
+    if run is not None and run.version and first is None:
+        raise RunError(
+            "The store has dropped its first model and updates: only a run whose server had "
+            "--keep-payloads from the beginning can be replayed."
+        )
     if run is None or first is None or newest is None:
         raise RunError("The store has no run that could be replayed, or not its first model.")
     layout, rule = stored_layout(run), served_rule(stored_rules(run))

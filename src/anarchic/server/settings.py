@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 from anarchic.core import registry
 from anarchic.core.factory import RuleSettings, make_rule, setting_names, shared_names
 from anarchic.core.rule import Rule
 from anarchic.errors import ConfigError
+from anarchic.server.store import HISTORY
 
 __all__ = [
     "Limits",
     "RuleSettings",
+    "RunSettings",
     "ServerSettings",
     "check_memory",
     "served_names",
@@ -76,22 +79,22 @@ def _check_shared(settings: RuleSettings) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one worker, or all of them together, may do to the server."""
+    """How much one worker, or all of them together, may ask of the server."""
 
     per_worker: int | None = None  # waiting for a step; None: half of m, rounded up; all if alone
     max_staleness: int = 1_000  # versions
     max_norm: float | None = None  # of what the rule takes the mean of: see ``Clip``
     updates_per_minute: float = 6_000.0  # of one worker
     burst: int = 100  # that it may send at once
-    bodies: int = 8  # read at the same time, beyond their first piece
-    waiting_bodies: int = 256  # that may queue for their turn
-    first_piece: int = 1 << 18  # bytes of a body that are read before it needs a place
-    least_rate: float = 65_536.0  # bytes a second of a body that holds a place, or of a reader
-    first_piece_s: float = 20.0  # until when the first piece must be there
-    turn_s: float = 30.0  # how long a body waits for its place
-    pulls: int = 16  # of one token at the same time
-    open_pulls: int = 256  # of one address, where no token is needed
-    header_s: float = 10.0  # until when a request's head must be there
+    bodies: int = 8  # slots for bodies that are read beyond their first piece
+    waiting_bodies: int = 256  # that may wait for a slot
+    first_piece: int = 1 << 18  # bytes of a body that are read before it needs a slot
+    least_rate: float = 65_536.0  # bytes per second, of a body in a slot or of a reader
+    first_piece_s: float = 20.0  # seconds in which the first piece must come
+    turn_s: float = 30.0  # seconds that a body waits for a slot
+    pulls: int = 16  # at the same time, per token
+    open_pulls: int = 256  # at the same time, per address, where no token is needed
+    header_s: float = 10.0  # seconds in which the head of a request must come
     header_bytes: int = 16_384
     connections: int = 4_096
 
@@ -108,7 +111,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
-    """A running server."""
+    """Who may push and pull, the limits, and whether a timer steps."""
 
     limits: Limits = field(default_factory=Limits)
     open_enrolment: bool = False  # workers without tokens may push, under names of their own
@@ -123,6 +126,17 @@ class ServerSettings:
     def open_pull(self) -> bool:
         """Whether a model is pulled without a token."""
         return self.public_model or self.open_enrolment
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """Where a run is kept, how it begins, and what is kept of it."""
+
+    store: str | Path  # a file, or postgresql://...
+    init: Path | None = None  # the first model; None: go on with the run that is there
+    history: int = HISTORY  # versions that can be pulled
+    keep_payloads: bool | None = None  # for a replay; None: as the run has done, a new one not
+    evaluate: str | None = None  # MODULE:NAME of a function that evaluates new versions
 
 
 def check_memory(rules: RuleSettings, settings: ServerSettings) -> None:

@@ -8,19 +8,25 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from anarchic.errors import ConfigError
-from anarchic.server.sql_store import Database, SqlStore
+from anarchic.server.database import Database
+from anarchic.server.sql_store import SqlStore
 from anarchic.server.store import HISTORY, Store
 
 
 def open_store(
-    where: str | Path, *, keep_payloads: bool = False, history: int = HISTORY, create: bool = True
+    where: str | Path,
+    *,
+    keep_payloads: bool | None = None,
+    history: int = HISTORY,
+    create: bool = True,
 ) -> Store:
     """The store at a path (or ``sqlite:///path``) or at a ``postgresql://`` address.
 
     It is created where there is none, unless a file must be there (``create=False``, for those who
-    only read: a mistyped path leaves nothing behind). ``history`` is how many versions of the model
-    are kept; with ``keep_payloads`` the bodies of updates stay after they were folded, and the
-    first model stays too, for a replay.
+    only read: a mistyped path creates nothing). ``history`` is how many versions of the model
+    are kept. With ``keep_payloads`` the bodies of updates stay after they were folded, and the
+    first model stays too, for a replay; by default a run goes on as it has done, and a new one
+    does not keep them. The run records what it does.
     """
     if history < 1:
         raise ConfigError(f"A store keeps at least the newest model, got history={history}.")

@@ -1,61 +1,47 @@
 """A store in an SQL database, with one set of tables for SQLite and for PostgreSQL.
 
-What the two do differently (locks, leadership, waiting, the meaning of an error) is behind
-``Database``; everything that decides whether an update counts once is here, once.
+What the two do differently is behind ``Database``; everything that decides whether an update
+counts once is here, once.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from math import isfinite
 from operator import itemgetter
-from types import SimpleNamespace
-from typing import Any, Protocol, final
+from typing import Any, final
 
 from sqlalchemy import Connection, bindparam, delete, func, select, tuple_, update
 
 from anarchic.errors import ConfigError, Deposed, StoreCorrupt, StoreError
 from anarchic.server import sql_tables as t
-from anarchic.server.sql_read import read_body, read_folded, read_json, read_run, rows_of
-from anarchic.server.store import Account, Buffer, Folded, NewUpdate, Publication, Receipt, Run
+from anarchic.server.database import Database
+from anarchic.server.sql_rows import (
+    FIXED,
+    check_storable,
+    delete_each,
+    read_body,
+    read_folded,
+    read_json,
+    read_run,
+    rows_of,
+    update_row,
+    upsert,
+)
+from anarchic.server.store import (
+    Account,
+    Buffer,
+    Folded,
+    NewUpdate,
+    Publication,
+    Receipt,
+    StoredRun,
+)
 
-LONGEST_NAME = 1000  # bytes; PostgreSQL's index holds two of them
-MARK = ""  # nobody's name: in this row of workers stands another number after every change
+MARK = ""  # no worker's name: this row of workers holds another number after every change
 TRACE_CHUNK = 2000  # rows read at a time, so that a long trace never holds up the writer
-_FIXED = [column for column in t.updates.c if column.name not in ("order", "version")]
-
-
-class Database(Protocol):
-    """What differs between databases. Everything raises ``StoreError``, never SQLAlchemy's own."""
-
-    shared: bool  # by several servers
-    largest: int  # bytes that one value can hold
-    insert: Callable[..., Any]  # SQLAlchemy has one per dialect, for ON CONFLICT
-
-    def reading(self) -> AbstractContextManager[Connection]:
-        """A transaction that sees one moment of the database."""
-
-    def writing(self) -> AbstractContextManager[Connection]:
-        """A transaction that is durable once left, or has not happened."""
-
-    def next_seqs(self, connection: Connection, count: int) -> Sequence[int]: ...
-
-    def announce(self, connection: Connection) -> None:
-        """Wake all who wait, once this transaction is committed."""
-
-    def wait(self, timeout_s: float) -> None: ...
-
-    def take_lead(self) -> bool: ...
-
-    def holds_lead(self) -> bool: ...
-
-    def drop_lead(self) -> None: ...
-
-    def close(self) -> None: ...
 
 
 @final
@@ -64,7 +50,7 @@ class SqlStore:
     whether the transaction took place (an answer may be lost after the commit): sending the same
     updates again, or reading ``run``, settles it."""
 
-    def __init__(self, database: Database, *, keep_payloads: bool, history: int) -> None:
+    def __init__(self, database: Database, *, keep_payloads: bool | None, history: int) -> None:
         self._database = database
         self._keep_payloads = keep_payloads
         self._history = history
@@ -74,14 +60,15 @@ class SqlStore:
     def shared(self) -> bool:
         return self._database.shared
 
-    def create(self, settings: Mapping[str, Any], model: bytes, state: bytes) -> Run:
+    def create(self, settings: Mapping[str, Any], model: bytes, state: bytes) -> StoredRun:
         for name, body in {"model": model, "state of the rule": state}.items():
             if len(body) > self._database.largest:
                 raise ConfigError(
                     f"The {name} has {len(body)} bytes, but the database holds at most "
                     f"{self._database.largest} in one value. Train a smaller model."
                 )
-        new = Run(uuid.uuid4().hex, dict(settings), version=0, epoch=0, folded=0)
+        keep = bool(self._keep_payloads)
+        new = StoredRun(uuid.uuid4().hex, dict(settings), 0, epoch=0, folded=0, keep_payloads=keep)
         text = json.dumps(new.settings)
         row = {
             "one": 1,
@@ -91,6 +78,7 @@ class SqlStore:
             "version": 0,
             "epoch": 0,
             "folded": 0,
+            "keep_payloads": keep,
         }
         once = self._insert(t.run).on_conflict_do_nothing().returning(t.run.c.id)
         with self._database.writing() as connection:
@@ -103,7 +91,7 @@ class SqlStore:
             self._database.announce(connection)
         return new
 
-    def run(self) -> Run | None:
+    def run(self) -> StoredRun | None:
         with self._database.reading() as connection:
             return self._run(connection)
 
@@ -111,7 +99,7 @@ class SqlStore:
         if not updates:
             return []
         for new in updates:
-            self._check(new)
+            check_storable(new, self._database.largest)
         first: dict[tuple[str, str], NewUpdate] = {}
         for new in updates:
             first.setdefault((new.worker, new.id), new)
@@ -142,7 +130,7 @@ class SqlStore:
         """Insert what is not there yet; the ``seq`` of each that was inserted."""
         once = self._insert(t.updates).on_conflict_do_nothing().returning(t.updates.c.seq)
         # Sorted, so that replicas which insert the same keys wait for each other in one direction.
-        facts = [_facts(first[key], seqs[key]) for key in sorted(first)]
+        facts = [update_row(first[key], seqs[key]) for key in sorted(first)]
         accepted = set(connection.execute(once, facts).scalars())
         bodies = [
             {"seq": seqs[key], "body": new.body}
@@ -188,27 +176,30 @@ class SqlStore:
         with self._database.writing() as connection:
             run = self._step(connection, p)
             self._mark(connection, p.folded, first=run.folded - len(p.folded))
+            if not run.keep_payloads:
+                delete_each(connection, t.payloads.c.seq, [seq for seq, _ in p.folded])
             if p.version != p.previous:  # a published version never changes
                 self._put_model(connection, p.version, p.model)
                 old = t.models.c.version <= p.version - self._history
-                if self._keep_payloads:  # a replay begins with the first model
+                if run.keep_payloads:  # a replay begins with the first model
                     old &= t.models.c.version > 0
                 connection.execute(delete(t.models).where(old))
             self._put_state(connection, run, p.state)
             self._put_rows(connection, p.rows)
-            _delete_each(connection, t.rows.c.worker, p.forgotten)
+            delete_each(connection, t.rows.c.worker, p.forgotten)
             if p.revoked:
                 dropped = [{"version": version, "worker": worker} for version, worker in p.revoked]
                 connection.execute(self._insert(t.revoked), dropped)
             self._database.announce(connection)
 
-    def _step(self, connection: Connection, p: Publication) -> Run:
+    def _step(self, connection: Connection, p: Publication) -> StoredRun:
         """Move the run on, if it stands where the publication supposes, led by whom it says."""
         r = t.run.c
+        keep = {} if self._keep_payloads is None else {"keep_payloads": self._keep_payloads}
         step = (
             update(t.run)
             .where(r.version == p.previous, r.epoch == p.epoch)
-            .values(version=p.version, folded=r.folded + len(p.folded))
+            .values(version=p.version, folded=r.folded + len(p.folded), **keep)
             .returning(*t.run.c)
         )
         after = connection.execute(step).one_or_none()
@@ -242,35 +233,22 @@ class SqlStore:
                 f"Of {len(folded)} updates to fold, {len(folded) - marked.rowcount} are unknown "
                 "or were folded before. Nothing was written; start again from the stored state."
             )
-        if not self._keep_payloads:
-            _delete_each(connection, t.payloads.c.seq, [seq for seq, _ in folded])
 
     def _put_model(self, connection: Connection, version: int, model: bytes) -> None:
         mark = t.seal(f"model {version}", model)
         row = {"version": version, "seal": mark, "body": model}
         connection.execute(self._insert(t.models), row)
 
-    def _put_state(self, connection: Connection, run: Run, state: bytes) -> None:
+    def _put_state(self, connection: Connection, run: StoredRun, state: bytes) -> None:
         row = {"one": 1, "seal": t.seal(_state_of(run), state), "body": state}
-        self._upsert(connection, t.state, "one", [row])
+        upsert(connection, self._insert, t.state, "one", [row])
 
     def _put_rows(self, connection: Connection, rows: Mapping[str, bytes]) -> None:
         sealed = [
             {"worker": worker, "seal": t.seal(f"row of {worker}", body), "body": body}
             for worker, body in rows.items()
         ]
-        self._upsert(connection, t.rows, "worker", sealed)
-
-    def _upsert(
-        self, connection: Connection, table: Any, key: str, values: Sequence[Mapping[str, Any]]
-    ) -> None:
-        if not values:
-            return
-        put = self._insert(table)
-        changed = {name: put.excluded[name] for name in values[0] if name != key}
-        connection.execute(
-            put.on_conflict_do_update(index_elements=[key], set_=changed), list(values)
-        )
+        upsert(connection, self._insert, t.rows, "worker", sealed)
 
     def model(self, version: int) -> bytes | None:
         m = t.models.c
@@ -304,13 +282,13 @@ class SqlStore:
             run = self._run(connection)
             waiting = rows_of(
                 connection,
-                select(*_FIXED, u.order, u.version).where(u.order.is_(None)).order_by(u.seq),
+                select(*FIXED, u.order, u.version).where(u.order.is_(None)).order_by(u.seq),
             )
         total = 0 if run is None else run.folded
         for start in range(0, total, TRACE_CHUNK):
             end = min(start + TRACE_CHUNK, total)
             query = (
-                select(*_FIXED, u.order, u.version)
+                select(*FIXED, u.order, u.version)
                 .where(u.order >= start, u.order < end)
                 .order_by(u.order)
             )
@@ -326,7 +304,7 @@ class SqlStore:
 
     def body(self, seq: int) -> Buffer | None:
         query = (
-            select(*_FIXED, t.payloads.c.body)
+            select(*FIXED, t.payloads.c.body)
             .select_from(t.updates.join(t.payloads, t.payloads.c.seq == t.updates.c.seq))
             .where(t.updates.c.seq == seq)
         )
@@ -354,13 +332,13 @@ class SqlStore:
         }
         mark = {"worker": MARK, "token_hash": uuid.uuid4().bytes, "revoked": True}
         with self._database.writing() as connection:
-            self._upsert(connection, t.workers, "worker", [row, mark])
+            upsert(connection, self._insert, t.workers, "worker", [row, mark])
             self._database.announce(connection)
 
     def add_evaluation(self, version: int, metrics: Mapping[str, float]) -> None:
         row = {"version": version, "metrics": json.dumps(dict(metrics))}
         with self._database.writing() as connection:
-            self._upsert(connection, t.evaluations, "version", [row])
+            upsert(connection, self._insert, t.evaluations, "version", [row])
 
     def evaluations(self, limit: int) -> list[tuple[int, dict[str, float]]]:
         query = select(t.evaluations).order_by(t.evaluations.c.version.desc()).limit(limit)
@@ -397,7 +375,7 @@ class SqlStore:
     def close(self) -> None:
         self._database.close()
 
-    def _run(self, connection: Connection) -> Run | None:
+    def _run(self, connection: Connection) -> StoredRun | None:
         """Where the run stands, and whether the trace agrees."""
         found = rows_of(connection, select(t.run))
         if not found:
@@ -411,46 +389,7 @@ class SqlStore:
             )
         return read_run(row)
 
-    def _check(self, new: NewUpdate) -> None:
-        """What a database cannot hold, or silently changes, must not spoil a whole group."""
-        numbers = (new.base_version, new.local_steps, new.samples)
-        floats = (new.local_lr, new.norm, new.received_s)
-        fits = (
-            len(new.body) <= self._database.largest
-            and all(-(2**63) <= number < 2**63 for number in numbers)
-            and all(map(isfinite, floats))
-            and all(
-                len(name.encode(errors="replace")) <= LONGEST_NAME for name in (new.worker, new.id)
-            )
-            and all(name.isprintable() for name in (new.worker, new.id))
-        )
-        if not fits:
-            raise StoreError(
-                f"Update {new.id[:50]!r} of worker {new.worker[:50]!r} cannot be stored: names may "
-                f"have {LONGEST_NAME} printable bytes, whole numbers 63 bits, other numbers must "
-                f"be finite, bodies may have {self._database.largest} bytes."
-            )
 
-
-def _facts(new: NewUpdate, seq: int) -> dict[str, Any]:
-    facts = {
-        column.name: getattr(new, column.name)
-        for column in _FIXED
-        if column.name not in ("seq", "seal")
-    }
-    facts["seq"] = seq
-    facts["seal"] = t.seal_update(SimpleNamespace(**facts))
-    return facts
-
-
-def _state_of(run: Run) -> str:
+def _state_of(run: StoredRun) -> str:
     """The place of a state: sealed with it, so that it is never paired with another version."""
     return f"state at version {run.version} after {run.folded} updates of run {run.id}"
-
-
-def _delete_each(connection: Connection, column: Any, keys: Sequence[Any]) -> None:
-    if keys:
-        connection.execute(
-            delete(column.table).where(column == bindparam("which")),
-            [{"which": key} for key in keys],
-        )

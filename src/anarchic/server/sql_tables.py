@@ -30,10 +30,10 @@ from anarchic.errors import StoreCorrupt, StoreUnavailable
 if TYPE_CHECKING:
     from anarchic.server.store import Buffer
 
-SCHEMA = 2  # raised when tables, or the bytes in them, change
+SCHEMA = 3  # raised when tables, or the bytes in them, change; see migrate.py
 
 tables = MetaData()
-# SQLite gives a row number for nothing only to a primary key declared INTEGER.
+# In SQLite only a primary key declared INTEGER is the row number, which needs no second index.
 Number = BigInteger().with_variant(Integer(), "sqlite")
 
 seqs = Sequence("updates_seq", metadata=tables)  # where replicas draw numbers at the same time
@@ -50,6 +50,7 @@ run = Table(
     Column("version", BigInteger, nullable=False),
     Column("epoch", BigInteger, nullable=False),
     Column("folded", BigInteger, nullable=False),
+    Column("keep_payloads", Boolean, nullable=False),  # by the last publication
 )
 
 updates = Table(

@@ -1,8 +1,8 @@
-"""SQLite: one file, one writer, and what it takes to be durable on it.
+"""SQLite: one file, one writer, and the settings that make it durable.
 
 One connection serves the whole process, in turns. A second one for reading would gain nothing:
 without a write-ahead log a reader is locked out while a commit is written anyhow, and would have
-to poll for the end of it instead of standing in the queue.
+to poll for the end of it instead of waiting in the queue.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from sqlalchemy.pool import NullPool
 from anarchic.core.files import sync
 from anarchic.errors import StoreCorrupt, StoreError, StoreFull, StoreUnavailable
 from anarchic.server import sql_tables as t
-from anarchic.server.sql_bell import Bell
+from anarchic.server.changes import ChangeSignal
+from anarchic.server.migrate import migrate
 
-PATIENCE_S = 30.0  # for another process that writes to the file
+BUSY_S = 30.0  # how long to wait for another process that writes to the file
 POLL_S = 0.1  # how often a waiting server looks whether another process wrote
 APPLICATION = 0x616E6172  # "anar", in the header of every file of ours
 
-# Chosen by measurement (benchmarks/store.py, variants in turns on the same disk; updates a second
+# Chosen by measurement (benchmarks/store.py, variants in turns on the same disk; updates per second
 # with bodies dropped at every publication, 4 MB in groups of 8 and 40 KB in groups of 64):
 #
 #   pages  journal         4 MB   40 KB        on a busy disk   4 MB   40 KB
@@ -68,7 +69,7 @@ class Sqlite:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._turn = _Turn()
-        self._bell = Bell(self._stamp, POLL_S)
+        self._changes = ChangeSignal(self._stamp, POLL_S)
         self._connection: Connection | None = None
         self._lead: sqlite3.Connection | None = None
         self._closed = False
@@ -89,6 +90,10 @@ class Sqlite:
                 )
         with self.reading() as connection:
             _check_identity(connection, path)
+            number = connection.execute(select(t.schema.c.number)).scalar()
+        if number != t.SCHEMA:
+            with self.writing() as connection:
+                migrate(connection)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -99,7 +104,7 @@ class Sqlite:
     def writing(self) -> Iterator[Connection]:
         with self._transaction("BEGIN IMMEDIATE") as connection:
             yield connection
-        self._bell.ring()
+        self._changes.notify()
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[Connection]:
@@ -110,16 +115,16 @@ class Sqlite:
                 if self._connection is None:
                     self._connection = self._engine.connect()
                 run = self._connection.exec_driver_sql
-                _patiently(run, begin)
-                _patiently(run, "PRAGMA schema_version")  # a plain BEGIN does not lock yet
+                _when_free(run, begin)
+                _when_free(run, "PRAGMA schema_version")  # a plain BEGIN does not lock yet
                 yield self._connection
-                _patiently(run, "COMMIT")
+                _when_free(run, "COMMIT")
             except BaseException:
                 self._roll_back()
                 raise
 
     def _roll_back(self) -> None:
-        """Begin anew with a fresh connection, which also rolls back what a failed disk left."""
+        """Close the connection: a new one also rolls back what a failed disk left."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(DBAPIError):
@@ -128,7 +133,7 @@ class Sqlite:
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            f"file:{_quoted(self.path)}?mode=rw",  # never made in passing: see _make
+            f"file:{_quoted(self.path)}?mode=rw",  # never creates the file: see _make
             uri=True,
             timeout=0.0,
             isolation_level=None,
@@ -136,7 +141,7 @@ class Sqlite:
         )
         try:
             for pragma in PRAGMAS:
-                _patiently(connection.execute, f"PRAGMA {pragma}")
+                _when_free(connection.execute, f"PRAGMA {pragma}")
         except BaseException:
             connection.close()
             raise
@@ -147,10 +152,10 @@ class Sqlite:
         return range(last + 1, last + 1 + count)
 
     def announce(self, connection: Connection) -> None:
-        """Nothing: ``writing`` rings, and other processes see that the file has changed."""
+        """Nothing: ``writing`` notifies, and other processes see that the file has changed."""
 
     def wait(self, timeout_s: float) -> None:
-        self._bell.wait(timeout_s)
+        self._changes.wait(timeout_s)
 
     def _stamp(self) -> tuple[int, int]:
         try:
@@ -173,7 +178,7 @@ class Sqlite:
             )
             try:
                 lock.execute("BEGIN EXCLUSIVE")
-            except sqlite3.OperationalError as error:
+            except sqlite3.Error as error:
                 lock.close()
                 if _code(error) == sqlite3.SQLITE_BUSY:
                     return False
@@ -229,13 +234,13 @@ class _Turn:
                 self._taken = False
 
 
-def _patiently(execute: Callable[[str], object], statement: str) -> None:
+def _when_free(execute: Callable[[str], object], statement: str) -> None:
     """Execute what takes a lock, waiting for other processes.
 
     SQLite's own waiting sleeps up to 0.1 s between attempts and then rarely meets the gap between
     two commits of a busy server; looking every millisecond does.
     """
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + BUSY_S
     while True:
         try:
             execute(statement)
@@ -279,7 +284,6 @@ def _check_identity(connection: Connection, path: Path) -> None:
         raise StoreCorrupt(
             f"{path} was cut off: {found} of {expected} bytes are left. Restore it from a backup."
         )
-    t.check_schema(connection.execute(select(t.schema.c.number)).scalar())
 
 
 def _quoted(path: Path) -> str:
@@ -294,7 +298,7 @@ def _code(error: BaseException | None) -> int:
 
 @contextmanager
 def _faults(path: Path) -> Iterator[None]:
-    """Say in our words what SQLite or the system says in theirs."""
+    """Translate errors of SQLite and of the system into ours."""
     try:
         yield
     except DBAPIError as error:
@@ -333,7 +337,7 @@ def _fault(path: Path, error: BaseException | None) -> StoreError:
 
 def _remedy(code: int) -> str:
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return f"Another process has held it for {PATIENCE_S:.0f} s; find and stop that one."
+        return f"Another process has held it for {BUSY_S:.0f} s; find and stop that one."
     if code == sqlite3.SQLITE_READONLY:
         return "Make the file, its directory and its disk writable."
     if code == sqlite3.SQLITE_IOERR:

@@ -1,4 +1,4 @@
-"""The seam between the server and its database: what is durable, and when.
+"""What the server needs of its database: what is durable, and when.
 
 The promise rests on three rules. An update counts as accepted once ``append`` has returned, and
 then it is on disk. The aggregator, not the insert, decides in which order updates are folded, and
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-HISTORY = 16  # versions that can be pulled, if not said otherwise
+HISTORY = 16  # versions that can be pulled, by default
 
 Buffer = bytes | bytearray | memoryview
 
@@ -44,10 +44,10 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """A row of the trace: who, from where, how hard, and what became of it.
+    """A row of the trace: one accepted update, and what became of it.
 
-    ``order`` and ``version`` are None until a version holds the update: the place in which it was
-    folded, counted from 0 over the whole run, and the version that it helped to make.
+    ``order`` is its place in the order of folding, counted from 0 over the whole run; ``version``
+    is the version that it helped to make. Both are None until a version holds the update.
     """
 
     seq: int
@@ -81,14 +81,15 @@ class Publication:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """What a store knows of its run: its settings, and where it stands."""
+class StoredRun:
+    """What a store knows of its run: its settings, where it stands, and what it keeps."""
 
     id: str
     settings: Mapping[str, Any]  # the rule and its settings, JSON-able, fixed at creation
     version: int
     epoch: int  # of the last leader
     folded: int  # updates folded so far, that is the next order
+    keep_payloads: bool  # bodies of updates and the first model are kept, for a replay
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class Account:
 
 
 class Store(Protocol):
-    """A durable home of one run. Methods may be called from any thread.
+    """Keeps one run durably. Methods may be called from any thread.
 
     They raise ``StoreFull`` when the disk is full, ``StoreUnavailable`` when the database cannot be
     read or written now, and ``StoreCorrupt`` when what it holds cannot be right.
@@ -111,10 +112,10 @@ class Store(Protocol):
     def shared(self) -> bool:
         """Whether other processes may append to the same run."""
 
-    def create(self, settings: Mapping[str, Any], model: bytes, state: bytes) -> Run:
+    def create(self, settings: Mapping[str, Any], model: bytes, state: bytes) -> StoredRun:
         """Start a run at version 0; refused where one exists."""
 
-    def run(self) -> Run | None:
+    def run(self) -> StoredRun | None:
         """Where the run stands, or None where there is none."""
 
     def append(self, updates: Sequence[NewUpdate]) -> list[Receipt]:
@@ -126,15 +127,15 @@ class Store(Protocol):
     def waiting(self, first: int = 0, limit: int | None = None) -> list[tuple[int, str]]:
         """(seq, worker) of every update that no version holds, the oldest first.
 
-        With ``first`` only from that seq on, with ``limit`` at most so many. A store that is shared
-        must not be read by such a mark: late commits of slow replicas are below it.
+        With ``first`` only from that seq on, with ``limit`` at most this many. Do not use ``first``
+        on a shared store: a slow replica may commit an update below it later.
         """
 
     def publish(self, publication: Publication) -> None:
         """Make a version durable; ``Deposed`` if another leads or the version has moved on.
 
-        Bodies of folded updates are dropped unless the store keeps payloads; models older than
-        the history are dropped.
+        Bodies of folded updates are dropped unless the run keeps payloads; models older than the
+        history are dropped.
         """
 
     def model(self, version: int) -> bytes | None:
@@ -156,7 +157,7 @@ class Store(Protocol):
         """All workers with tokens."""
 
     def accounts_mark(self) -> bytes:
-        """Another one whenever an account was put, by whatever process: cheaper than all of them.
+        """A value that changes whenever any process puts an account: cheaper than ``accounts``.
 
         Read before ``accounts``, it is never newer than they are.
         """
@@ -167,7 +168,7 @@ class Store(Protocol):
     def add_evaluation(self, version: int, metrics: Mapping[str, float]) -> None: ...
 
     def evaluations(self, limit: int) -> list[tuple[int, dict[str, float]]]:
-        """Those of the newest versions that were evaluated, at most so many, the oldest first."""
+        """Of the newest ``limit`` versions that were evaluated, the oldest first."""
 
     def lead(self) -> int | None:
         """Try to become the one that aggregates: a new epoch, or None while another leads.

@@ -8,7 +8,7 @@ from anarchic.wire.files import (
     save_model,
     write,
 )
-from anarchic.wire.snapshots import decode_snapshot, encode_snapshot, snapshot_loss
+from anarchic.wire.snapshots import decode_snapshot, encode_snapshot, snapshot_facts
 from anarchic.wire.updates import Decoded, decode_update, encode_update, most_body_bytes
 from anarchic.wire.vectors import EXTRA
 
@@ -25,6 +25,6 @@ __all__ = [
     "most_body_bytes",
     "read",
     "save_model",
-    "snapshot_loss",
+    "snapshot_facts",
     "write",
 ]

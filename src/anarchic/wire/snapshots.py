@@ -49,10 +49,12 @@ def decode_snapshot(data: bytes | bytearray | memoryview) -> tuple[Layout, Snaps
     return layout, Snapshot(version, params, extras), run
 
 
-def snapshot_loss(data: bytes | bytearray | memoryview) -> float | None:
-    """The loss in the metadata of a snapshot; its vectors are not read."""
-    known = parse_file(data, most_header=len(data), most_brackets=len(data)).metadata
-    return metadata.number(known, "loss") if "loss" in known else None
+def snapshot_facts(data: bytes | bytearray | memoryview) -> tuple[float | None, frozenset[str]]:
+    """The loss that came with a snapshot, and the names of its extras; reads its header only."""
+    contents = parse_file(data, most_header=len(data), most_brackets=len(data))
+    loss = metadata.number(contents.metadata, "loss") if "loss" in contents.metadata else None
+    names = (tensor.name for tensor in contents.tensors)
+    return loss, frozenset(n.removeprefix(EXTRA) for n in names if n.startswith(EXTRA))
 
 
 def _vectors(contents: Contents) -> tuple[Layout, Vector, dict[str, Vector]]:

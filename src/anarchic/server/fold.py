@@ -1,0 +1,152 @@
+"""Folding: accepted updates become the rule's state, and the state becomes versions.
+
+Updates are folded as they come, so the memory needed is the rule's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from math import isfinite
+from typing import Any
+
+from anarchic import wire
+from anarchic.core.rule import Rule
+from anarchic.core.types import Layout
+from anarchic.errors import UpdateRefused
+from anarchic.server.log import Log
+from anarchic.server.published import PublishedModel
+from anarchic.server.state import (
+    changed_rows,
+    decode_state,
+    encode_model,
+    encode_state,
+    mark_stored,
+)
+from anarchic.server.store import Publication
+from anarchic.wire import Decoded
+
+
+class Folding:
+    """Holds the rule's state: folds updates into it, and says what to publish of it.
+
+    Used by one thread. ``revoked`` says whose tokens were revoked, with the same object until it
+    changes; rows that the rule keeps of these workers are dropped where the next round begins.
+    """
+
+    def __init__(
+        self,
+        rule: Rule[Any],
+        layout: Layout,
+        run: str,
+        *,
+        revoked: Callable[[], frozenset[str]],
+        log: Log,
+    ) -> None:
+        self._rule, self._layout, self._run = rule, layout, run
+        self._revoked, self._log = revoked, log
+        self._state: Any = None
+        self._oldest_s: float | None = None  # when the oldest update of the buffer was folded
+        self._folded: list[tuple[int, int, str]] = []  # (seq, version, worker) since publishing
+        self._losses: list[float] = []  # reported with them
+        self._dropped: list[tuple[int, str]] = []  # (version, worker) since publishing
+        self._known_revoked: frozenset[str] | None = None
+        self._suspects: set[str] = set()  # revoked workers that may have rows
+
+    @property
+    def version(self) -> int:
+        version: int = self._state.version
+        return version
+
+    @property
+    def extras(self) -> frozenset[str]:
+        """Names of the vectors that travel beside the model."""
+        return frozenset(self._state.extras)
+
+    @property
+    def remaining(self) -> int:
+        """Updates until the next step."""
+        return self._rule.remaining(self._state)
+
+    def load(self, body: bytes, state: bytes, rows: dict[str, bytes]) -> None:
+        """Go back to a published version; what was folded since then must be folded again."""
+        _, snapshot, _ = wire.decode_snapshot(body)
+        self._state = decode_state(self._rule, snapshot, state, rows)
+        self._known_revoked = None
+        self._clear()
+
+    def fold(self, seq: int, decoded: Decoded) -> bool:
+        """Fold one update; whether it made a step."""
+        self._drop_revoked()
+        before, update = self.version, decoded.update
+        try:
+            self._state = self._rule.receive(self._state, update)
+        except UpdateRefused as error:  # it was checked when it was accepted; go on all the same
+            self._log("refused_late", worker=update.worker, reason=str(error))
+        else:
+            if decoded.loss is not None:
+                self._losses.append(decoded.loss)
+        if update.worker in self._revoked():  # what it sent before counts in one step and no more
+            self._suspects.add(update.worker)
+        self._folded.append((seq, before + 1, update.worker))
+        self._oldest_s = self._oldest_s or time.monotonic()
+        return self.version > before
+
+    def _drop_revoked(self) -> None:
+        """Only where a round begins, which is a place that a replay finds again."""
+        revoked = self._revoked()
+        if revoked is not self._known_revoked:
+            self._known_revoked, self._suspects = revoked, set(revoked)
+        if not self._suspects or self.remaining < self._rule.m:
+            return
+        suspects, self._suspects = self._suspects, set()
+        for worker in sorted(suspects):
+            if self._rule.forget(self._state, worker):
+                self._dropped.append((self.version, worker))
+
+    def waited_s(self) -> float:
+        """How long the oldest update has waited for a step; 0 where none waits."""
+        if self._oldest_s is None or not self._folded or self.remaining >= self._rule.m:
+            return 0.0
+        return time.monotonic() - self._oldest_s
+
+    def flush(self) -> None:
+        """Step with the updates that are there, though they are fewer than m."""
+        self._state = self._rule.flush(self._state)
+
+    def publication(self, epoch: int, previous: int) -> tuple[Publication, PublishedModel]:
+        """What to make durable of the current state, and the version that workers then pull."""
+        loss = _mean(self._losses)
+        body = encode_model(self._layout, self._state, self._run, loss)
+        changed, removed = changed_rows(self._rule, self._state)
+        publication = Publication(
+            epoch=epoch,
+            previous=previous,
+            version=self.version,
+            folded=[(seq, version) for seq, version, _ in self._folded],
+            model=body,
+            state=encode_state(self._rule, self._state),
+            rows=changed,
+            forgotten=removed,
+            revoked=[*self._dropped],
+        )
+        return publication, PublishedModel(self._run, self.version, body, loss, self.extras)
+
+    def published(self) -> list[tuple[int, str]]:
+        """The publication is durable; (seq, worker) of the updates in it."""
+        mark_stored(self._rule, self._state)
+        folded = [(seq, worker) for seq, _, worker in self._folded]
+        self._clear()
+        return folded
+
+    def _clear(self) -> None:
+        self._folded.clear()
+        self._losses.clear()
+        self._dropped.clear()
+        self._oldest_s = None
+
+
+def _mean(losses: Sequence[float]) -> float | None:
+    """The mean, or None where it is not finite: ``fmean`` would raise what any worker can cause."""
+    mean = sum(losses) / len(losses) if losses else None
+    return mean if mean is not None and isfinite(mean) else None

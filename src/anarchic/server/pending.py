@@ -1,0 +1,164 @@
+"""Updates that were accepted and are in no version yet: all in the store, the oldest in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+
+from anarchic import wire
+from anarchic.core.types import Layout
+from anarchic.errors import StoreCorrupt
+from anarchic.server.limits import Shares
+from anarchic.server.store import NewUpdate, Receipt, Store
+from anarchic.wire import Decoded
+
+MOST_QUEUED = 32  # updates held in memory; more are read back from the store when their turn comes
+QUEUED_BYTES = 1 << 28  # at most this many bytes of a large model, but always two updates
+READ_AT_ONCE = 64  # rows of waiting updates read at once, from a store that is not shared
+
+
+class Pending:
+    """Makes updates durable, and gives them out once each, in order, to whoever folds them."""
+
+    def __init__(self, store: Store, layout: Layout, shares: Shares) -> None:
+        self._store, self._layout, self._shares = store, layout, shares
+        self._most_queued = max(2, min(MOST_QUEUED, QUEUED_BYTES // (4 * layout.dim)))
+        self._queue: deque[tuple[int, Decoded]] = deque()
+        self._taken: set[int] = set()  # seqs given out or queued, and in no version yet
+        self._unread: int | None = 0  # the store may hold updates from this seq on, not queued
+        self._extras: frozenset[str] = frozenset()
+        self._queueing = self._stopping = False
+        self._wake = threading.Condition()
+        # Held while updates become durable and are queued, and while the store is searched for
+        # more: an update that the search finds is never queued a second time.
+        self._storing = threading.Lock()
+
+    @property
+    def queued(self) -> int:
+        """Updates that wait in memory."""
+        return len(self._queue)
+
+    @property
+    def count(self) -> int:
+        """Updates that wait, wherever they were accepted."""
+        return self._shares.total()
+
+    def reserve(self, worker: str) -> None:
+        """Count an update of this worker against its share; ``accept`` must follow."""
+        self._shares.take(worker)
+
+    def accept(self, updates: Sequence[tuple[NewUpdate, Decoded]]) -> list[Receipt]:
+        """Make updates durable in one transaction, and queue those that are new."""
+        with self._storing:
+            try:
+                receipts = self._store.append([new for new, _ in updates])
+            except BaseException:
+                for new, _ in updates:
+                    self._shares.sent(new.worker, accepted=False)
+                self.search()  # the store may hold them all the same
+                raise
+            accepted = []
+            for receipt, (new, decoded) in zip(receipts, updates, strict=True):
+                is_new = receipt.outcome == "accepted"
+                self._shares.sent(new.worker, accepted=is_new)
+                if is_new:
+                    accepted.append((receipt.seq, decoded))
+            self._queue_new(accepted)
+        return receipts
+
+    def _queue_new(self, updates: Iterable[tuple[int, Decoded]]) -> None:
+        with self._wake:
+            for seq, decoded in updates:
+                if self._queueing and len(self._queue) < self._most_queued:
+                    if seq not in self._taken:
+                        self._taken.add(seq)
+                        self._queue.append((seq, decoded))
+                else:
+                    self._read_later(seq)
+            self._wake.notify()
+
+    def search(self) -> None:
+        """Search the store before waiting again: it may hold updates that were not queued."""
+        with self._wake:
+            self._read_later(0)
+            self._wake.notify()
+
+    def _read_later(self, seq: int) -> None:
+        self._unread = seq if self._unread is None else min(seq, self._unread)
+
+    def begin(self, extras: frozenset[str]) -> None:
+        """Give out everything that waits, from the oldest on; updates may carry ``extras``."""
+        with self._wake:
+            self._extras = extras
+            self._queue.clear()
+            self._taken.clear()
+            self._read_later(0)
+        self.recount()
+
+    def pause(self) -> None:
+        """Keep no more updates in memory: another server folds them."""
+        with self._wake:
+            self._queueing = False
+
+    def stop(self) -> None:
+        """Let ``next`` wait no longer."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+
+    def recount(self) -> None:
+        """Count what waits in the store: one share per worker, however many servers it asks."""
+        with self._storing:
+            self._count_all()
+
+    def _count_all(self) -> list[tuple[int, str]]:
+        waiting = self._store.waiting()
+        self._shares.reset(Counter(worker for _, worker in waiting))
+        return waiting
+
+    def next(self, wait_s: float) -> tuple[int, Decoded] | None:
+        """The next update and its seq; None where there is none after waiting a little."""
+        with self._wake:
+            self._queueing = True  # only now: what was accepted before is read back first
+            if self._queue:
+                return self._queue.popleft()
+            first, self._unread = self._unread, None
+        if first is not None:
+            self._read_back(first)
+        with self._wake:
+            if self._queue:
+                return self._queue.popleft()
+            if not self._stopping and self._unread is None:
+                self._wake.wait(wait_s)
+        return None
+
+    def _read_back(self, first: int) -> None:
+        """Read updates that other servers accepted, or that found the queue full."""
+        with self._storing, self._wake:
+            if self._store.shared:  # other servers may commit late, below what was read
+                waiting = self._count_all()
+            else:
+                waiting = self._store.waiting(first, READ_AT_ONCE)
+                if len(waiting) == READ_AT_ONCE:
+                    self._read_later(waiting[-1][0] + 1)
+            found = [(seq, worker) for seq, worker in waiting if seq not in self._taken]
+            room = self._most_queued - len(self._queue)
+            if len(found) > room:
+                self._read_later(found[room][0])
+            self._taken.update(seq for seq, _ in found[:room])
+        read = [(seq, self._decoded(seq, worker)) for seq, worker in found[:room]]
+        with self._wake:  # before those that were queued meanwhile, if they have lower numbers
+            self._queue = deque(sorted([*read, *self._queue], key=lambda queued: queued[0]))
+
+    def _decoded(self, seq: int, worker: str) -> Decoded:
+        body = self._store.body(seq)
+        if body is None:
+            raise StoreCorrupt(f"Update {seq} was accepted, but its body is gone.")
+        return wire.decode_update(body, self._layout, extras=self._extras, worker=worker)
+
+    def published(self, folded: Sequence[tuple[int, str]]) -> None:
+        """A version holds these (seq, worker) now: their workers' shares are free again."""
+        with self._wake:
+            self._taken.difference_update(seq for seq, _ in folded)
+        self._shares.folded(Counter(worker for _, worker in folded))

@@ -1,0 +1,111 @@
+"""The published versions: the newest in memory, older ones read from the store on request.
+
+Keeping older ones in memory would cost one model per version of the history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+from anarchic import wire
+from anarchic.server.store import Store
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class PublishedModel:
+    """One published version, as the bytes that workers pull."""
+
+    run: str
+    version: int
+    body: bytes
+    loss: float | None  # mean of the losses that workers reported with its updates
+    extras: frozenset[str]  # names of the vectors that travel beside the model
+
+    @classmethod
+    def read(cls, run: str, version: int, body: bytes) -> PublishedModel:
+        """A version that was read from the store; only the header of its body is parsed."""
+        loss, extras = wire.snapshot_facts(body)
+        return cls(run, version, body, loss, extras)
+
+    @property
+    def etag(self) -> str:
+        return f'"{self.run}-{self.version}"'
+
+
+class PublishedModels:
+    """Gives out published versions, and wakes those who wait for the next one.
+
+    ``post`` may be called from any thread, the coroutines only in the server's event loop.
+    ``watch`` is called with every new version, in the thread that posts it.
+    """
+
+    def __init__(
+        self, run: str, store: Store, watch: Callable[[PublishedModel], object] | None = None
+    ) -> None:
+        self.run = run
+        self.closed = False  # the server is stopping: nobody should wait any longer
+        self._store, self._watch = store, watch
+        self._newest: PublishedModel | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._changed = asyncio.Event()
+        self._older: WeakValueDictionary[int, PublishedModel] = WeakValueDictionary()
+        self._last_read: PublishedModel | None = None
+        self._reading = asyncio.Lock()
+
+    @property
+    def newest(self) -> PublishedModel:
+        assert self._newest is not None, "the first version is posted before anything is served"
+        return self._newest
+
+    @property
+    def has_one(self) -> bool:
+        return self._newest is not None
+
+    def post(self, model: PublishedModel) -> None:
+        """Show a version, which must be durable already."""
+        self._newest = model
+        if self._watch is not None:
+            self._watch(model)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._wake)
+
+    def close(self) -> None:
+        """End all waiting."""
+        self.closed = True
+        self._wake()
+
+    async def version(self, number: int) -> PublishedModel | None:
+        """The version with this number, or None where it does not exist or is no longer kept.
+
+        An old version is in memory once, however many pull it. The one that was read last stays.
+        """
+        newest = self.newest
+        if number >= newest.version:
+            return newest if number == newest.version else None
+        async with self._reading:
+            model = self._older.get(number)
+            if model is None:
+                body = await asyncio.to_thread(self._store.model, number)
+                if body is None:
+                    return None
+                model = self._older[number] = PublishedModel.read(self.run, number, body)
+            self._last_read = model
+            return model
+
+    async def changed(self, seen: int, timeout_s: float) -> bool:
+        """Wait until the newest version is not ``seen``; False after the timeout."""
+        self._loop = asyncio.get_running_loop()  # before looking: ``post`` does it the other way
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.newest.version == seen and not self.closed:
+                    await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()

@@ -1,0 +1,97 @@
+"""Beginning a run in a store, and going on with the one that is there."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from anarchic import wire
+from anarchic.core.types import Layout, Vector
+from anarchic.errors import ConfigError
+from anarchic.server.settings import RuleSettings, served_rule
+from anarchic.server.state import first_snapshot
+from anarchic.server.store import Store, StoredRun
+
+
+def open_run(store: Store, rules: Mapping[str, Any], init: Path | None) -> StoredRun:
+    """Go on with the store's run, or begin one with a first model.
+
+    ``rules`` are the settings that were given; a run that goes on must have been begun with them.
+    """
+    run = store.run()
+    if run is None:
+        if init is None:
+            raise ConfigError("The store holds no run yet: give a first model with --init.")
+        layout, params, _ = wire.load_model(init)
+        try:
+            return begin(store, RuleSettings(**rules), layout, params)
+        except ConfigError:
+            run = store.run()  # another server may have begun it at the same moment
+            if run is None:
+                raise
+    differing = [
+        f"{name} is {run.settings.get(name)!r} there and {value!r} here"
+        for name, value in rules.items()
+        if run.settings.get(name) != value
+    ]
+    if differing:
+        raise ConfigError(
+            f"The store holds a run with other settings: {'; '.join(differing)}. Leave them out to "
+            "go on with it, or choose another store."
+        )
+    return run
+
+
+def check_alone(store: Store, wait_s: float = 3.0) -> None:
+    """Refuse to be the second server of a store that cannot be shared."""
+    if store.shared or store.run() is None:  # nobody serves a store without a run
+        return
+    until = time.monotonic() + wait_s
+    while store.lead() is None:
+        if time.monotonic() > until:
+            raise ConfigError(
+                "Another server has this store open: stop it first, or share the run between "
+                "servers with PostgreSQL."
+            )
+        time.sleep(0.1)
+    store.resign()
+
+
+def begin(store: Store, rules: RuleSettings, layout: Layout, params: Vector) -> StoredRun:
+    """Start a run in an empty store."""
+    snapshot, state = first_snapshot(served_rule(rules), params)
+    settings = {
+        **asdict(rules),
+        "run": secrets.token_hex(8),
+        "names": layout.names,
+        "shapes": layout.shapes,
+        "dtypes": layout.dtypes,
+    }
+    body = wire.encode_snapshot(layout, snapshot, settings["run"])
+    return store.create(settings, body, state)
+
+
+def stored_rules(run: StoredRun) -> RuleSettings:
+    """The rule with which a run was begun."""
+    facts = ("run", *Layout.__dataclass_fields__)
+    told = {name: value for name, value in run.settings.items() if name not in facts}
+    unknown = told.keys() - RuleSettings.__dataclass_fields__.keys()
+    if unknown:
+        raise ConfigError(
+            f"The run was begun with {', '.join(sorted(unknown))}, which this server does not "
+            "know: serve it with the version of anarchic that began it, or a later one."
+        )
+    return RuleSettings(**told)
+
+
+def stored_layout(run: StoredRun) -> Layout:
+    """The layout of a run's model."""
+    return Layout(
+        tuple(run.settings["names"]),
+        tuple(tuple(shape) for shape in run.settings["shapes"]),
+        tuple(run.settings["dtypes"]),
+    )
