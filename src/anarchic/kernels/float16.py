@@ -1,4 +1,4 @@
-"""The compiled loop over float16, which Numba does not know: as the bits of it, in uint16."""
+"""The compiled loop over float16: Numba has no such type, so its bits are held in uint16."""
 
 # Numba is untyped, and what it compiles is Python only in form.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, call-arg"
@@ -21,11 +21,11 @@ except ImportError as missing:
         "The compiled loop over float16 needs Numba, which was not found: install anarchic[fast]."
     ) from missing
 
-_ENDLESS, _NO_SIGN = np.float32(np.inf), np.int32(0x7FFFFFFF)
+_INFINITY, _NO_SIGN = np.float32(np.inf), np.int32(0x7FFFFFFF)
 
 
 def has_instructions() -> bool:
-    """Without them LLVM calls functions that nobody has linked."""
+    """Whether the processor converts float16; if not, LLVM calls functions that are not linked."""
     chosen = config.CPU_FEATURES  # by the environment
     features: str = codegen.get_host_cpu_features() if chosen is None else chosen
     return "+f16c" in features.split(",")
@@ -44,7 +44,7 @@ def exchange(total, codes, scales, direction, bits, rate, known):
         for i in range(width):
             most = max(most, np.int32(bits[group, i] & _NO_SIGN))
         scale = rate * np.int32(most).view(np.float32)
-        divisor = scale if scale > 0 else _ENDLESS
+        divisor = scale if scale > 0 else _INFINITY
         scales[group] = scale
         for i in range(width):
             codes[group, i] = narrow(rate * direction[group, i] / divisor)

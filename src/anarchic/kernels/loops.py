@@ -1,8 +1,7 @@
-"""The loops of the rules, compiled: one pass through the memory for what NumPy does in several.
+"""Compiled loops for rules: one pass through the memory where NumPy needs several.
 
 Each does, number by number, what its twin in NumPy does, in the same order and with the same
-roundings, so the bytes that come out are the same. Only ``sum_of_squares`` adds in an order of its
-own.
+roundings, so it gives the same bytes. Only ``sum_of_squares`` adds in another order.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from numpy.typing import NDArray
 from anarchic.kernels.chunks import CHUNK
 from anarchic.kernels.compiled import CAN_COMPILE, compiled
 
-SUMS = 64  # that are made side by side: one alone would wait for each addition to end
-LARGE = 1 << 22  # numbers in a model beside which Numba's 0.8 s and 120 MB are little
-MANY = 2_000_000_000  # numbers folded in a run, after which it has won back its 0.8 s
+SUMS = 64  # made side by side: with one alone, each addition waits for the one before
+LARGE = 1 << 22  # numbers in a model for which Numba's 0.8 s and 120 MB are little
+MANY = 2_000_000_000  # numbers folded in a run, after which the 0.8 s are won back
 _at_least = LARGE
-_BYTE, _ENDLESS, _NO_SIGN = np.float32(127), np.float32(np.inf), np.int32(0x7FFFFFFF)
+_BYTE, _INFINITY, _NO_SIGN = np.float32(127), np.float32(np.inf), np.int32(0x7FFFFFFF)
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 
@@ -103,7 +102,7 @@ def exchange_halves(
     *,
     known: bool,
 ) -> None:
-    """The same of rows kept as float16, on processors that ``can_halve``."""
+    """The same of rows kept as float16, on processors for which ``can_halve`` is true."""
     from anarchic.kernels.float16 import exchange as exchange_them
 
     direction, codes = _only_read(direction), codes.view(np.uint16)
@@ -125,7 +124,7 @@ def sum_of_squares(vector: NDArray[Any]) -> float:
 
 
 def _only_read(vector: NDArray[Any]) -> NDArray[Any]:
-    """Of updates some can be written to and some cannot, and Numba would compile for both."""
+    """A view that cannot be written to: Numba would compile once for each kind otherwise."""
     view = vector.view(np.ndarray)
     view.flags.writeable = False
     return view
@@ -150,19 +149,19 @@ def _exchange(total: Any, row: Any, direction: Any, scale: Any, known: Any) -> N
 def _exchange_bytes(
     total: Any, codes: Any, scales: Any, direction: Any, bits: Any, rate: Any, known: Any
 ) -> None:
-    """Group by group, each of which stays in a first-level cache for its three turns."""
+    """Group by group: each stays in a first-level cache while it is read three times."""
     width = codes.shape[1]
     for group in range(len(scales)):
         old = scales[group]
         if known:
             for i in range(width):
                 total[group, i] -= np.float32(codes[group, i]) * old
-        # Numbers without their signs are ordered as their bits, whose maximum is vectorised.
+        # Bits of positive numbers are ordered as the numbers; their maximum is vectorised.
         most = np.int32(0)
         for i in range(width):
             most = max(most, np.int32(bits[group, i] & _NO_SIGN))
         scale = rate * np.int32(most).view(np.float32) / _BYTE
-        divisor = scale if scale > 0 else _ENDLESS
+        divisor = scale if scale > 0 else _INFINITY
         scales[group] = scale
         for i in range(width):
             code = np.rint(rate * direction[group, i] / divisor)
