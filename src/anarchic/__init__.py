@@ -27,6 +27,7 @@ from anarchic.sim.settings import Settings, build
 from anarchic.train.batched import Batched
 from anarchic.train.loop import Loop
 from anarchic.train.task import LocalWork, Task
+from anarchic.train.tasks import make_task
 
 if TYPE_CHECKING:
     from anarchic.train.torch_task import TorchTask
@@ -71,6 +72,7 @@ __all__ = [
     "build",
     "check",
     "data",
+    "make_task",
     "make_timetable",
     "simulate",
     "simulate_many",
