@@ -1,4 +1,4 @@
-"""W7, aggregation alone: GB of updates folded a second, beside a plain copy of the same bytes.
+"""W7, aggregation alone: GB of updates folded per second, beside a plain copy of the same bytes.
 
     python -m benchmarks.aggregation                # models of 1 MB to 1 GB, 1 and 2 threads
     python -m benchmarks.aggregation --sizes 1 16

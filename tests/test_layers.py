@@ -23,11 +23,12 @@ ALLOWED = {
     "data": {"core", "errors"},
     "models": {"core", "data", "errors", "kernels"},
     "train": {"core", "data", "errors", "kernels", "models", "participation"},
-    "sim": {"core", "kernels", "data", "errors", "models", "participation", "train", "wire"},
+    "sim": {"core", "data", "errors", "models", "participation", "train", "wire"},
     "server": {"core", "errors", "participation", "wire"},
-    "worker": {"core", "data", "errors", "models", "train", "wire"},
+    "worker": {"core", "data", "errors", "models", "participation", "train", "wire"},
     "theory": {"core", "data", "errors", "participation", "sim", "train"},
     "report": {"core", "data", "errors", "participation", "sim", "wire"},
+    "demo": {"core", "data", "errors", "report", "server", "sim", "wire", "worker"},
     "study": {
         "core",
         "kernels",
@@ -143,7 +144,8 @@ def test_core_folds_updates_with_numpy_alone() -> None:
     assert shown.stdout.strip() == "-1.0", shown.stderr
 
 
-def test_importing_the_package_loads_nothing_heavy() -> None:
-    code = f"import sys, anarchic; print([m for m in {HEAVY} if m in sys.modules])"
+@pytest.mark.parametrize("name", ["anarchic", "anarchic.worker", "anarchic.cli.app"])
+def test_importing_the_package_loads_nothing_heavy(name: str) -> None:
+    code = f"import sys, {name}; print([m for m in {HEAVY} if m in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"

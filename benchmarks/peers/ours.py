@@ -13,7 +13,7 @@ from anarchic.core.types import Vector
 from anarchic.data import Dataset
 from anarchic.models import make
 from anarchic.participation import ConstantSteps, Sampler
-from anarchic.sim.engine import Walk
+from anarchic.sim.engine import Engine
 from anarchic.sim.run import software
 from anarchic.train.logistic_task import LogisticTask
 from anarchic.train.task import Task
@@ -28,7 +28,7 @@ def main() -> None:
     import_lazily()
     clock = Clock()
     task = task_of(workload, dealt, compiled=loops == "compiled")
-    found = task.layout.split(walk(workload, task, clock))
+    found = task.layout.split(train(workload, task, clock))
     report(into, clock, found, local_steps=workload.local_steps, versions=software())
 
 
@@ -44,22 +44,22 @@ def task_of(workload: Workload, dealt: Held, *, compiled: bool) -> Task:
     return TorchTask(module, data, parts)
 
 
-def walk(workload: Workload, task: Task, clock: Clock) -> Vector:
+def train(workload: Workload, task: Task, clock: Clock) -> Vector:
     """All rounds; the timetable is timed too, for others draw their workers as they go."""
     clock.mark()
     sampler = Sampler(workload.workers, workload.m, ConstantSteps(workload.steps))
-    walking = Walk(
-        Experiment(
-            task=task,
-            rule=AfaCd(workload.m, server_lr=workload.steps),
-            timetable=sampler.timetable(0, workload.rounds),
-            work=LocalWork(lr=workload.lr, batch=workload.batch),
-        )
+    experiment = Experiment(
+        task=task,
+        rule=AfaCd(workload.m, server_lr=workload.steps),
+        timetable=sampler.timetable(0, workload.rounds),
+        work=LocalWork(lr=workload.lr, batch=workload.batch),
     )
-    while walking.version < workload.rounds:
-        walking.next_version()
-        clock.mark()
-    return walking.state.params
+    engine = Engine(experiment)
+    with experiment.computing():
+        while engine.version < workload.rounds:
+            engine.next_version()
+            clock.mark()
+    return engine.state.params
 
 
 if __name__ == "__main__":

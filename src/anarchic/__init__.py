@@ -12,8 +12,8 @@ from anarchic.core.types import Layout, Snapshot, Update, Updates
 from anarchic.core.wrappers import Clip, SharedVectors, StalenessDiscount
 from anarchic.participation import (
     ConstantSteps,
+    ContinuousTime,
     Exponential,
-    Habits,
     Sampler,
     Timetable,
     UniformSteps,
@@ -21,10 +21,11 @@ from anarchic.participation import (
     make_timetable,
 )
 from anarchic.sim.experiment import Experiment
-from anarchic.sim.many import simulate_many
-from anarchic.sim.run import Progress, Run, simulate
+from anarchic.sim.run import Progress, Run
 from anarchic.sim.settings import Settings, build
+from anarchic.sim.simulate import simulate, simulate_many
 from anarchic.train.batched import Batched
+from anarchic.train.compute import Compute
 from anarchic.train.loop import Loop
 from anarchic.train.task import LocalWork, Task
 from anarchic.train.tasks import make_task
@@ -42,10 +43,11 @@ __all__ = [
     "Batched",
     "SharedVectors",
     "Clip",
+    "Compute",
     "ConstantSteps",
     "Experiment",
     "Exponential",
-    "Habits",
+    "ContinuousTime",
     "Layout",
     "LocalWork",
     "Loop",

@@ -33,6 +33,7 @@ def test_folds_are_held_against_the_copy() -> None:
     assert "GB/s" not in notes(record)  # the table has them
 
 
+@pytest.mark.slow
 def test_a_run_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.aggregation.SECONDS", 0.0)
     monkeypatch.setattr("benchmarks.aggregation.POOL_MB", 2)

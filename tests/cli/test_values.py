@@ -11,8 +11,8 @@ def test_probabilities():
 
 
 @pytest.mark.parametrize("text", ["", "0.1,,0.2", "0.1;0.2", "a"])
-def test_malformed_probabilities(text):
-    with pytest.raises(ConfigError, match="numbers with commas"):
+def test_malformed_probabilities_are_refused(text):
+    with pytest.raises(ConfigError, match="numbers separated by commas"):
         parse_probabilities(text)
 
 
@@ -51,6 +51,6 @@ def test_values_get_the_type_of_their_field(kind, pair, expected):
         (FedAsync, ["power=1", "power=2"], "twice"),
     ],
 )
-def test_malformed_options(kind, pairs, message):
+def test_malformed_options_are_refused(kind, pairs, message):
     with pytest.raises(ConfigError, match=message):
         parse_options("--rule-option", pairs, kind)

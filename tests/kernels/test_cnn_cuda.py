@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
+pytest.importorskip("torch")
 import torch
 from torch import Tensor
 
@@ -43,6 +45,7 @@ def test_gradients_are_those_of_autograd(channels: int, size: int, classes: int)
         assert away(got[:, where], want[:, where]) < 1e-5, name
 
 
+@pytest.mark.slow
 def test_bfloat16_gradients_are_near_those_of_autograd() -> None:
     params, x, y, want = case(3, 16, 10, lanes=1, batch=3)
     shapes = cnn_cuda.Sizes(3, 16, 10).shapes

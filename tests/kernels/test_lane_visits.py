@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
+
 from anarchic import LocalWork, Prox, Sgd
 from anarchic.data import Dataset, iid
 from anarchic.kernels import logistic_sparse
@@ -39,6 +41,7 @@ def task_on(data, model="logistic", dtype="float64", seed=0):
     return make_task(model, data, parts, dtype=dtype)
 
 
+@pytest.mark.slow  # it compiles whole visits
 @pytest.mark.parametrize("rule", [Sgd(), Prox(0.1)], ids=lambda rule: type(rule).__name__)
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-10), ("float32", 1e-4)])
 def test_they_equal_the_loop(data, rule, dtype, tolerance):

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
+pytest.importorskip("torch")
 import torch
 
 from anarchic.train import images

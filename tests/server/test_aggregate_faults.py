@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from anarchic.errors import StoreUnavailable
 from anarchic.server.aggregate import READ_AT_ONCE
 from anarchic.server.sql import open_store
@@ -38,6 +40,7 @@ def test_what_was_stored_without_an_answer_is_folded_all_the_same(tmp_path, monk
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_a_crowd_that_waits_in_the_store_is_read_in_pieces(tmp_path, monkeypatch):
     """However many are folded for one step, looking for the next few costs the same."""
     asked = []

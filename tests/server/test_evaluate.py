@@ -54,6 +54,7 @@ def _seen(server):
     return (server.status()["evaluation"] or {}).get("version", -1)
 
 
+@pytest.mark.slow
 def test_a_slow_one_delays_nothing_and_the_newest_version_wins(tmp_path, evaluated):
     server = evaluated("slow")
     until(lambda: _seen(server) == 0)  # its process is up
@@ -97,6 +98,7 @@ def test_what_was_found_outlasts_the_server_and_can_be_read(tmp_path):
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["crashing", "failing"])
 def test_one_that_dies_or_fails_goes_on_with_the_next(evaluated, name):
     server = evaluated(name)
@@ -107,6 +109,7 @@ def test_one_that_dies_or_fails_goes_on_with_the_next(evaluated, name):
     assert server.status()["version"] == 2
 
 
+@pytest.mark.slow
 def test_what_is_not_a_number_does_not_break_the_status(evaluated):
     """NaN is not JSON; nor is a metric called ``error`` a failure."""
     server = evaluated("diverged")
@@ -114,6 +117,7 @@ def test_what_is_not_a_number_does_not_break_the_status(evaluated):
     assert server.status()["evaluation"] == {"loss": None, "error": 0.5, "version": 0}
 
 
+@pytest.mark.slow
 def test_a_bare_number_is_told_with_what_is_wanted(evaluated):
     server = evaluated("bare")
     until(lambda: "evaluation_failed" in server.text())

@@ -167,6 +167,7 @@ def test_a_body_that_goes_on_after_the_answer_is_cut(monkeypatch):
         assert trickled_s(line, b"z") < 5
 
 
+@pytest.mark.slow
 def test_one_who_does_not_read_is_hung_up_on_and_a_slow_reader_is_not(monkeypatch):
     monkeypatch.setattr(listen, "READER_S", 0.4)
     with served(least_rate=1e6) as port, Line(port) as idle, Line(port) as slow:
@@ -190,6 +191,7 @@ def taken(line, wait_s=0.0):
     return count
 
 
+@pytest.mark.slow
 def test_one_who_reads_too_slowly_is_hung_up_on(monkeypatch):
     """It takes some of every piece in time; in the end it is late all the same."""
     monkeypatch.setattr(listen, "READER_S", 1.0)
@@ -232,6 +234,7 @@ def test_who_holds_every_connection_makes_room_for_newcomers():
         assert in_body[-1].answer().body == b"9"  # those who came last are still served
 
 
+@pytest.mark.slow
 def test_there_are_never_more_connections_than_descriptors():
     resource = pytest.importorskip("resource")
     code = (

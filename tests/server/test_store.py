@@ -301,6 +301,7 @@ def test_evaluations_come_by_version(store: Store) -> None:
     assert store.evaluations(limit=1) == [(2, {"accuracy": 0.75})]
 
 
+@pytest.mark.slow
 def test_whoever_waits_is_woken_by_what_another_wrote(opened: Opener, store: Store) -> None:
     other = opened()
     store.wait(0)

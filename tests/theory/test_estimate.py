@@ -67,7 +67,7 @@ def test_the_noise_left_in_the_means_of_two_workers_is_taken_off_exactly():
     assert found.sigma_local**2 == pytest.approx(1, rel=0.03)  # not 3/4
 
 
-def test_of_many_workers_some_are_looked_at_the_first_and_the_last_among_them():
+def test_a_sample_of_many_workers_includes_the_first_and_the_last():
     curvatures = np.ones((200, 1))
     curvatures[0], curvatures[-1] = 5.0, 7.0
     task = QuadraticTask(Quadratics(curvatures, np.zeros((200, 1))))
@@ -127,7 +127,7 @@ def test_softmax_regression_in_single_precision():
     assert whole.sigma_local == pytest.approx(apart.sigma_local)
 
 
-def test_what_cannot_be_estimated_is_refused():
+def test_impossible_requests_are_refused():
     task = QuadraticTask(spread())
     with pytest.raises(ConfigError, match="point"):
         estimate_constants(task, [], batch=1)

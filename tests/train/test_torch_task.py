@@ -11,7 +11,7 @@ from anarchic.errors import ConfigError
 from anarchic.models import make
 from anarchic.participation import ConstantSteps, Sampler
 from anarchic.sim.experiment import Experiment
-from anarchic.sim.run import simulate
+from anarchic.sim.simulate import simulate
 from anarchic.train.batched import Batched
 from anarchic.train.draws import Draws
 from anarchic.train.loop import Loop

@@ -1,4 +1,4 @@
-"""The command ``anarchic``: its commands, and what it does with errors."""
+"""The command ``anarchic``: its subcommands, and how errors are printed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Commands(TyperGroup):
             raise typer.Exit(MISUSE if isinstance(error, ConfigError) else FAILURE) from error
         except OSError as error:
             full = error.errno == errno.ENOSPC
-            if error.filename is None and not full:  # a closed pipe, which Typer knows how to take
+            if error.filename is None and not full:  # a closed pipe, which Typer handles
                 raise
             where = error.filename or "The output cannot be written"
             typer.echo(f"Error: {where}: {error.strerror}.", err=True)
@@ -98,6 +98,8 @@ def anarchic(
 
 def main() -> None:
     """The console script."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # bars and dashes are not worth an error
+    if isinstance(
+        sys.stdout, io.TextIOWrapper
+    ):  # a terminal without bars and dashes gets question marks
         sys.stdout.reconfigure(errors="replace")
     app(prog_name="anarchic")

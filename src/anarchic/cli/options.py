@@ -1,6 +1,6 @@
-"""The options that name ``Settings``: one each, shared by all commands that take it.
+"""The options of ``Settings`` and ``Compute``: one per field, shared by all commands that take it.
 
-A field's type and default stand in ``Settings`` and nowhere else. An option that was not given is
+A field's type and default stand in its record and nowhere else. An option that was not given is
 not passed on, so that the defaults, or the settings of a run that is resumed, hold.
 """
 
@@ -20,7 +20,8 @@ from anarchic.core.rules import RULES
 from anarchic.core.steps import STEPS
 from anarchic.data import DATASETS
 from anarchic.models import MODELS
-from anarchic.sim.settings import BACKENDS, HABITS, TIME_DISTRIBUTIONS, WORKERS, Settings
+from anarchic.sim.settings import PARTICIPATIONS, TIME_DISTRIBUTIONS, WORKERS, Settings
+from anarchic.train.compute import BACKENDS, PRECISIONS, Compute
 
 Given = dict[str, Any]
 """The settings that were given on the command line, by the name of their field, still as typed."""
@@ -28,27 +29,28 @@ Given = dict[str, Any]
 
 @dataclass(frozen=True)
 class Option:
-    """One option: what it says of itself, and in which group it is listed."""
+    """One option: its help, and the group in which it is listed."""
 
     group: str
     help: str
     metavar: str | None = None
-    stands_for: str | None = None  # what happens where neither the user nor Settings chooses
+    stands_for: str | None = None  # the default in words, where the record has None
     flag: str | None = None  # where it is not the field's name
 
 
 def _one_of(group: str, help: str, known: Iterable[str], stands_for: str | None = None) -> Option:
-    """The names stand in the sentence: beside the flag they would leave no room for it."""
+    """An option that takes a name. The names are in the sentence: beside the flag is no room."""
     return Option(group, f"{help}: {', '.join(known)}.", "NAME", stands_for)
 
 
 _DATA, _SERVER, _WORKERS = "Data and model", "Server", "Workers"
-_TURNOUT, _TIME, _RUN = "Participation", "Participation in continuous time", "Run"
+_PARTICIPATION, _TIME = "Participation", "Participation in continuous time"
+_RUN, _COMPUTE = "Run", "Compute"
 
 OPTIONS: Mapping[str, Option] = {
     "data": _one_of(_DATA, "The data set", DATASETS),
     "data_dir": Option(
-        _DATA, "Where data files are looked for first.", "DIR", "ANARCHIC_DATA, then the cache"
+        _DATA, "Directory to search first for data files.", "DIR", "ANARCHIC_DATA, then the cache"
     ),
     "data_options": Option(
         _DATA,
@@ -58,24 +60,24 @@ OPTIONS: Mapping[str, Option] = {
         flag="--data-option",
     ),
     "model": _one_of(_DATA, "The model", MODELS),
-    "workers": Option(_DATA, "Number of workers, M.", None, f"{WORKERS}, or one a role"),
+    "workers": Option(_DATA, "Number of workers (M).", None, f"{WORKERS}, or one per role"),
     "labels_per_worker": Option(
-        _DATA, "Each worker holds samples of this many classes, p.", None, "all classes, at random"
+        _DATA, "Each worker holds samples of N classes (p).", None, "all classes, at random"
     ),
     "dirichlet": Option(
         _DATA,
-        "Each class is split in Dirichlet(alpha) proportions; small is uneven.",
+        "Split each class in Dirichlet(alpha) proportions; small alpha is uneven.",
         "ALPHA",
         "all classes, at random",
     ),
     "augment": Option(
-        _DATA, "Crop and mirror training images.", None, "as the data set is used to"
+        _DATA, "Crop and mirror training images.", None, "as is usual for the data set"
     ),
     "rule": _one_of(_SERVER, "How updates become steps", RULES),
-    "m": Option(_SERVER, "Updates a round, m.", None, "5, for rules that have it"),
+    "m": Option(_SERVER, "Updates per server step (m).", None, "5, for rules that have it"),
     "server_lr": Option(
         _SERVER,
-        "Server learning rate, eta. AFA steps along the mean of eta_L * G, FedAvg by K times that.",
+        "Server learning rate (eta). AFA steps along the mean of eta_L * G, FedAvg K times as far.",
         None,
         "1.0, for rules that have it",
     ),
@@ -95,7 +97,10 @@ OPTIONS: Mapping[str, Option] = {
         flag="--rule-option",
     ),
     "staleness_power": Option(
-        _SERVER, "Weigh an update by (1 + tau) ** -P, tau its staleness.", "P", "all alike"
+        _SERVER,
+        "Weigh each update by (1 + tau) ** -P, where tau is its staleness.",
+        "P",
+        "equal weights",
     ),
     "clip": Option(
         _SERVER,
@@ -104,7 +109,7 @@ OPTIONS: Mapping[str, Option] = {
         "no bound",
     ),
     "local_rule": _one_of(_WORKERS, "What a local step does", LOCAL_RULES),
-    "mu": Option(_WORKERS, "Pull of prox towards the pulled model, mu.", None, "0.1, for prox"),
+    "mu": Option(_WORKERS, "Pull of prox towards the pulled model (mu).", None, "0.1, for prox"),
     "local_options": Option(
         _WORKERS,
         "Another setting of the local rule, such as beta=0.9 of momentum; may be repeated.",
@@ -112,71 +117,79 @@ OPTIONS: Mapping[str, Option] = {
         "the rule's own",
         flag="--local-option",
     ),
-    "local_steps": Option(_WORKERS, "Local steps a visit, K."),
-    "dynamic_steps": Option(_WORKERS, "Draw K of each visit uniformly from 1 .. 2*local-steps."),
-    "local_lr": Option(_WORKERS, "Local learning rate, eta_L."),
-    "batch": Option(_WORKERS, "Samples a local step."),
+    "local_steps": Option(_WORKERS, "Local steps per visit (K)."),
+    "dynamic_steps": Option(_WORKERS, "Draw K for each visit uniformly from 1 .. 2*local-steps."),
+    "local_lr": Option(_WORKERS, "Local learning rate (eta_L)."),
+    "batch": Option(_WORKERS, "Samples per local step."),
     "participation": _one_of(
-        _TURNOUT,
-        "Who turns up when, by the paper's sampler, without a clock, or by habits in continuous "
-        "time, where fedavg runs in synchronous rounds that wait for the slowest",
-        HABITS,
+        _PARTICIPATION,
+        "Who reports when: the paper's sampler, which has no clock, or continuous time, where "
+        "fedavg runs in synchronous rounds that wait for the slowest worker",
+        PARTICIPATIONS,
     ),
     "max_staleness": Option(
-        _TURNOUT, "Sampler: updates start at most N versions back (tau); 0 is never late."
+        _PARTICIPATION, "Sampler: updates start at most N versions back (tau); 0 is never late."
     ),
-    "replace": Option(_TURNOUT, "Sampler: a worker may turn up more than once a round."),
+    "replace": Option(_PARTICIPATION, "Sampler: a worker may report more than once per round."),
     "arrival_probs": Option(
-        _TURNOUT, "Sampler: how likely each worker is to turn up.", "P1,P2,...", "all alike"
+        _PARTICIPATION, "Sampler: probability of each worker to report.", "P1,P2,...", "equal"
     ),
     "idle_s": Option(
         _TIME,
         "Mean idle time before a visit, in virtual seconds; of diurnal workers while they are "
-        "awake, 8 hours a day.",
+        "awake, 8 hours per day.",
     ),
     "step_s": Option(_TIME, "Mean time of one local step; slow workers take longer."),
     "time_distribution": _one_of(
         _TIME, "Distribution of the time that a visit takes", TIME_DISTRIBUTIONS
     ),
     "slow_share": Option(_TIME, "Probability that a worker is slow."),
-    "slow_factor": Option(_TIME, "How many times longer slow workers take."),
-    "lost_share": Option(_TIME, "Probability that a visit is lost in mid-work."),
+    "slow_factor": Option(_TIME, "Slow workers take this many times longer."),
+    "lost_share": Option(_TIME, "Probability that a worker drops out during a visit."),
     "timeout_s": Option(
         _TIME,
-        "When synchronous fedavg replaces a silent worker.",
+        "Seconds after which synchronous fedavg replaces a silent worker.",
         None,
         "never; needed with --lost-share",
     ),
     "availability": Option(
-        _TIME, "CSV file worker,from_s,until_s: when workers are there.", "FILE", "always"
+        _TIME, "CSV file worker,from_s,until_s: when workers are available.", "FILE", "always"
     ),
-    "rounds": Option(_RUN, "Rounds, that is steps of the server, T."),
-    "seed": Option(_RUN, "Of all that is drawn at random."),
-    "backend": _one_of(
-        _RUN, "One visit at a time, all that can be computed, or these on a Ray cluster", BACKENDS
-    ),
-    "device": _one_of(_RUN, "Where training is computed", ("cpu", "cuda")),
-    "dtype": _one_of(_RUN, "Precision of parameters", ("float32", "float64")),
-    "precision": _one_of(_RUN, "How cuda multiplies matrices", ("ieee", "tf32", "bf16")),
-    "graphs": Option(
-        _RUN, "Let cuda replay local steps from a recording.", stands_for="it does, on cuda"
-    ),
-    "compiled": Option(
-        _RUN, "Use loops compiled by Numba, if there are any.", stands_for="in a long run"
-    ),
-    "threads": Option(
+    "rounds": Option(_RUN, "Number of server steps (T)."),
+    "seed": Option(_RUN, "Random seed."),
+    "dtype": _one_of(_RUN, "Type of parameters", ("float32", "float64")),
+    "eval_every": Option(
         _RUN,
+        "Rounds between evaluations; the last ten rounds are evaluated.",
+        None,
+        "about 50 in all",
+    ),
+    "target_accuracy": Option(
+        _RUN,
+        "End the run when this share of test samples is classified correctly.",
+        None,
+        "run all rounds",
+    ),
+    "device": _one_of(_COMPUTE, "Where training is computed", ("cpu", "cuda")),
+    "precision": _one_of(_COMPUTE, "How cuda multiplies matrices", PRECISIONS),
+    "threads": Option(
+        _COMPUTE,
         "Threads that train and fold updates.",
         None,
         "torch's choice; 1 for logistic, but up to 4 in compiled loops and folds of large models",
     ),
-    "eval_every": Option(
-        _RUN, "Rounds between evaluations; the last ten are evaluated.", None, "about 50 in all"
+    "backend": _one_of(
+        _COMPUTE,
+        "Compute one visit at a time, many together, or many on a Ray cluster",
+        BACKENDS,
     ),
-    "target_accuracy": Option(
-        _RUN, "End the run once this share of test samples is right.", None, "run all rounds"
+    "graphs": Option(
+        _COMPUTE, "Let cuda replay local steps from a recording.", stands_for="on, with cuda"
     ),
-    "lookahead": Option(_RUN, "Updates that may be computed ahead, with those that are due."),
+    "compiled": Option(
+        _COMPUTE, "Use loops compiled by Numba, if there are any.", stands_for="in a long run"
+    ),
+    "lookahead": Option(_COMPUTE, "Compute up to N updates ahead of the next step.", "N"),
 }
 
 ALL = tuple(OPTIONS)
@@ -206,9 +219,9 @@ def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
 
 
 def settings_from(given: Given, base: Settings | None = None) -> Settings:
-    """The settings that were given; ``base``, or else the defaults, for the others."""
+    """The settings that were given; ``base``, or else the defaults, for the rest."""
     base = base or Settings()
-    values = dict(given)
+    values = {name: value for name, value in given.items() if name not in _COMPUTE_TYPES}
     if "arrival_probs" in given:
         values["arrival_probs"] = parse_probabilities(given["arrival_probs"])
     choices: tuple[tuple[str, str, str, Mapping[str, Any]], ...] = (
@@ -224,8 +237,15 @@ def settings_from(given: Given, base: Settings | None = None) -> Settings:
     return replace(base, **values)
 
 
-_TYPES = get_type_hints(Settings)
-_DEFAULTS = {f.name: f.default for f in fields(Settings)}
+def compute_from(given: Given, base: Compute | None = None) -> Compute:
+    """How to compute, as it was given; ``base``, or else the defaults, for the rest."""
+    values = {name: value for name, value in given.items() if name in _COMPUTE_TYPES}
+    return replace(base or Compute(), **values)
+
+
+_COMPUTE_TYPES = get_type_hints(Compute)
+_TYPES = get_type_hints(Settings) | _COMPUTE_TYPES
+_DEFAULTS = {f.name: f.default for record in (Settings, Compute) for f in fields(record)}
 
 
 def _parameter(name: str) -> inspect.Parameter:

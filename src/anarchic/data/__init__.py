@@ -1,4 +1,4 @@
-"""Data sets and how they are dealt to workers."""
+"""Data sets, and their partition among workers."""
 
 from anarchic.data.catalogue import DATASETS, load
 from anarchic.data.cifar10 import load_cifar10

@@ -24,6 +24,7 @@ from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
+from anarchic.core.files import sync
 from anarchic.errors import StoreCorrupt, StoreError, StoreFull, StoreUnavailable
 from anarchic.server import sql_tables as t
 from anarchic.server.sql_bell import Bell
@@ -133,8 +134,12 @@ class Sqlite:
             isolation_level=None,
             check_same_thread=False,
         )
-        for pragma in PRAGMAS:
-            _patiently(connection.execute, f"PRAGMA {pragma}")
+        try:
+            for pragma in PRAGMAS:
+                _patiently(connection.execute, f"PRAGMA {pragma}")
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def next_seqs(self, connection: Connection, count: int) -> Sequence[int]:
@@ -253,21 +258,13 @@ def _make(path: Path) -> None:
             t.tables.create_all(connection)
             connection.execute(insert(t.schema), {"number": t.SCHEMA})
             connection.commit()
-        _sync(fresh)
+        sync(fresh)
         with suppress(FileExistsError):  # another process was faster: use its file
             os.link(fresh, path)
-        _sync(path.parent)
+        sync(path.parent)
     finally:
         for suffix in ("", "-journal"):
             fresh.with_name(fresh.name + suffix).unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _check_identity(connection: Connection, path: Path) -> None:

@@ -72,7 +72,7 @@ class Objective:
         return torch.cat([gradient.reshape(-1) for gradient in gradients])
 
 
-class Engine(Protocol):
+class GradientEngine(Protocol):
     """Gradients (lanes, dim) from parameters (lanes, dim) and batches (lanes, batch, ...)."""
 
     @property
@@ -152,7 +152,7 @@ class ClosedForm:
         return self.function(params, x, y)
 
 
-def choose_engine(objective: Objective, device: torch.device, precision: str) -> Engine:
+def choose_engine(objective: Objective, device: torch.device, precision: str) -> GradientEngine:
     """A closed form if there is one, otherwise autograd."""
     on_cpu, function = device.type == "cpu", None
     if objective.loss is cross_entropy:

@@ -19,20 +19,19 @@ from anarchic.data.dataset import Dataset
 from anarchic.errors import ConfigError
 from anarchic.kernels import find
 from anarchic.kernels.switches import matmul_precision
+from anarchic.train.compute import Precision
 from anarchic.train.draws import STREAMS, Draws
-from anarchic.train.engines import Engine, Loss, Objective, choose_engine, cross_entropy
+from anarchic.train.engines import GradientEngine, Loss, Objective, choose_engine, cross_entropy
 from anarchic.train.images import PAD, pick_crops
 from anarchic.train.samples import WorkerSamples
 from anarchic.train.task import Array, Picks
 from anarchic.train.torch_data import TorchData
 
-__all__ = ["OWN_THREADS", "Loss", "Precision", "TorchTask", "cross_entropy"]
+__all__ = ["Loss", "Precision", "TorchTask", "cross_entropy"]
 
-Precision = Literal["ieee", "tf32", "bf16"]
 Switch = Callable[[], AbstractContextManager[None]]
 
 EVALUATION_BATCH = {"cpu": 2_000, "cuda": 20_000}
-OWN_THREADS = torch.get_num_threads()  # torch's choice, before a run makes another
 
 
 @final
@@ -75,10 +74,6 @@ class TorchTask:
         step: Callable[[Picks], Tensor] = partial(_step, self._engine, self._data, self._switch)
         recorded = None if on_cpu or graphs is False else find("recorded_cuda")
         self._step = step if recorded is None else recorded(step)
-
-    @property
-    def fitting_threads(self) -> int:
-        return OWN_THREADS
 
     @property
     def threads(self) -> int:
@@ -177,7 +172,7 @@ class TorchTask:
         return {"accuracy": accuracy, "loss": loss}
 
 
-def _step(engine: Engine, data: TorchData, switch: Switch, inputs: Picks) -> Tensor:
+def _step(engine: GradientEngine, data: TorchData, switch: Switch, inputs: Picks) -> Tensor:
     """Gather the batches of a local step and give the gradients: what a GPU records as one."""
     picks = dict(inputs)
     params = picks.pop("params")

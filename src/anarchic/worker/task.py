@@ -1,4 +1,4 @@
-"""What a worker trains: the seam between its own code and the live system."""
+"""What a worker trains: the interface between its own code and the live system."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from anarchic.train.draws import Draws
 from anarchic.train.task import Task
 from anarchic.worker.digits import digits_task, is_digits
 
-Step = tuple[Vector, float | None, int]
+GradientResult = tuple[Vector, float | None, int]
+"""A gradient, the loss if it is known, and the number of samples that the worker holds."""
 
 
 class LiveTask(Protocol):
@@ -30,10 +31,10 @@ class LiveTask(Protocol):
     def layout(self) -> Layout:
         """The tensors of the model; the server's must be the same."""
 
-    def gradient(self, params: Vector) -> Step:
+    def gradient(self, params: Vector) -> GradientResult:
         """A stochastic gradient at ``params``, the loss there if it is known, and the samples held.
 
-        It is called once a local step. The samples are those that the worker holds, n_i, or 0; a
+        It is called once per local step. The samples are those that the worker holds, n_i, or 0; a
         server may weigh by them. ``params`` must be left as it is.
         """
 
@@ -44,7 +45,7 @@ class FunctionTask:
     """A function ``params -> (gradient, loss or None, samples)`` and the layout of its vector."""
 
     layout: Layout
-    gradient: Callable[[Vector], Step]
+    gradient: Callable[[Vector], GradientResult]
     init: Callable[[], Vector] | None = None
 
 
@@ -76,7 +77,7 @@ class FromTask:
     def init(self) -> Vector:
         return self._task.init()
 
-    def gradient(self, params: Vector) -> Step:
+    def gradient(self, params: Vector) -> GradientResult:
         task, worker = self._task, self._worker
         draws = Draws(self._seed, np.array([worker]), np.array([self._steps]), 1)
         self._steps += 1
