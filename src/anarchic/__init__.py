@@ -30,6 +30,7 @@ from anarchic.train.batched import Batched
 from anarchic.train.compute import Compute
 from anarchic.train.loop import Loop
 from anarchic.train.task import LocalWork, Task
+from anarchic.train.tasks import make_task
 
 if TYPE_CHECKING:
     from anarchic.train.torch_task import TorchTask
@@ -78,6 +79,7 @@ __all__ = [
     "build",
     "check",
     "data",
+    "make_task",
     "make_timetable",
     "simulate",
     "simulate_many",

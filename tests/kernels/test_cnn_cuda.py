@@ -10,10 +10,11 @@ import pytest
 pytest.importorskip("torch")
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
+from anarchic.core.types import Layout
 from anarchic.errors import ConfigError
 from anarchic.models.cnn import Cnn
+from anarchic.train.engines import ClosedForm, Objective, Vmap, choose_engine, cross_entropy
 from tests.kernels.interpreted import interpreted
 
 cnn_cuda = interpreted("anarchic.kernels.cnn_cuda")
@@ -67,6 +68,21 @@ def test_tensors_that_fit_no_network_are_refused(shapes: Any, size: int) -> None
 def test_the_tensors_are_those_of_the_model() -> None:
     want = {name: tuple(tensor.shape) for name, tensor in Cnn(3, 32, 10).named_parameters()}
     assert cnn_cuda.Sizes(3, 32, 10).shapes == want
+
+
+def test_a_gpu_gets_the_kernels_and_double_precision_does_not() -> None:
+    """The engine is chosen for a GPU, and its kernels interpreted here."""
+    module, gpu = Cnn(3, 16, 10), torch.device("cuda")
+    shapes = {name: (tensor.shape, "F32") for name, tensor in module.named_parameters()}
+    objective = Objective(module, cross_entropy, Layout.of(shapes))
+    engine = choose_engine(objective, gpu, "ieee")
+    assert isinstance(engine, ClosedForm)
+    assert (engine.max_lanes, engine.threads) == (None, 1)
+    params, x, y, want = case(3, 16, 10, lanes=1, batch=3)
+    assert away(engine(params, x, y), want) < 1e-5
+    wide = {name: (shape, "F64") for name, (shape, _) in shapes.items()}
+    double = replace(objective, layout=Layout.of(wide))
+    assert isinstance(choose_engine(double, gpu, "ieee"), Vmap)
 
 
 def case(

@@ -14,6 +14,7 @@ from anarchic.train import images
 from anarchic.train.draws import STREAMS, Draws
 from anarchic.train.samples import WorkerSamples
 from tests.kernels.interpreted import interpreted
+from tests.train.conftest import make_task
 
 picks_cuda = interpreted("anarchic.kernels.picks_cuda")
 
@@ -40,3 +41,12 @@ def test_samples_and_crops_are_those_of_draws(seed: int | np.ndarray, batch: int
     crops = images.pick_crops(torch.from_numpy(some.bits("augment", 3 * batch)))
     ways, stream = 2 * images.PAD + 1, STREAMS["augment"]
     assert torch.equal(picks_cuda.pick_crops(lanes, 2, batch, stream, ways), crops)
+
+
+def test_a_task_picks_the_same_by_the_kernels() -> None:
+    task = make_task("logistic-crops")
+    some = Draws(3, np.array([4, 0, 1]), np.array([0, 9, 2]), steps=2)
+    kernels = picks_cuda.pick_samples, picks_cuda.pick_crops
+    found, want = task._pick_by_kernels(*kernels, some, 5), task.pick(some, 5)
+    assert found.keys() == want.keys() == {"sample", "crop"}
+    assert all(torch.equal(found[name], want[name]) for name in want)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +25,7 @@ from anarchic import (
 from anarchic.participation import Sampler, UniformSteps
 from anarchic.sim.engine import Engine
 from anarchic.train import task as task_module
-from anarchic.train.batched import Batched
+from anarchic.train.batched import Batched, _thread_pool
 from anarchic.train.loop import Loop
 from anarchic.train.task import Lanes, held_at_start
 from tests.train.conftest import WORKERS, make_task
@@ -160,10 +161,31 @@ def test_threads_share_the_lanes_and_do_not_show_in_what_they_give():
             assert task.threads == threads
             found.append(Batched().compute(task, many).directions)
             assert torch.get_num_threads() == threads
+            assert in_new_thread(torch.get_num_threads) == threads
     finally:
         torch.set_num_threads(before)
     np.testing.assert_array_equal(found[1], found[2])
     np.testing.assert_allclose(found[0], found[1], rtol=1e-12, atol=1e-14)
+
+
+def test_a_thread_of_the_pool_uses_one_of_torch_s_threads():
+    before = torch.get_num_threads()
+
+    def computed(_):
+        torch.ones(1 << 20).sum()
+        return torch.get_num_threads()
+
+    try:
+        torch.set_num_threads(2)
+        assert set(_thread_pool(3, -1).map(computed, range(9))) == {1}
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def in_new_thread(function):
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result()
 
 
 @pytest.mark.parametrize("backend", [Loop(), Batched()], ids=["loop", "batched"])

@@ -85,7 +85,7 @@ def add_scaled(total: Array, rows: Array, factors: NDArray[np.float64]) -> None:
             chunk=STRETCH if len(rows) == 1 else CHUNK,
         )
     elif len(rows) == 1:
-        # Of a large model only the scaled piece is used twice, so pieces may be longer.
+        # In a large model only the scaled piece is used twice, so pieces may be longer.
         chunk = 2 * CHUNK if len(total) > SHARED else CHUNK
         row, scale = rows[0], scales[0]
         sweep(len(total), lambda where: _add_row(total[where], row[where], scale), chunk=chunk)
@@ -174,7 +174,7 @@ def norm_at_most(vector: Array) -> float:
     return math.sqrt(sum(sums)) * (1 + _ROUGHLY)
 
 
-_DOT = 1 << 13  # numbers a product: sums of so few are made by one thread, and float32 will do
+_DOT = 1 << 13  # numbers per product: one thread adds this few, and float32 is exact enough
 _ROUGHLY = 1e-3  # 2^14 roundings of 6e-8 in a sum, STRETCH / loops.SUMS, halved by the root
 
 

@@ -1,13 +1,13 @@
-"""Sweeps over vectors of the size of a model, piece by piece.
+"""Operations on vectors of the size of a model, piece by piece.
 
-A rule does several operations an update. Done on whole vectors, each of them goes through the
-memory on its own and leaves a temporary as large as the model; done on pieces that fit in the
-cache of a processor, the numbers come in and go out once. Large models are shared between
-threads (NumPy lets go of the interpreter). Every number is computed from the numbers of its own
-place alone, so neither the pieces nor the threads show in the results.
+A rule does several operations per update. On whole vectors, each of them reads and writes all of
+the memory and leaves a temporary as large as the model; on pieces that fit in the cache of a
+processor, the numbers are read and written once. Threads share large models (NumPy releases the
+interpreter's lock). Every number is computed from the numbers at the same place alone, so results
+depend neither on the pieces nor on the threads.
 
-The threads are a setting of the process: ``ANARCHIC_THREADS``, or ``use_threads``, which a
-simulated run calls with its own setting.
+The number of threads is one of the process: ``ANARCHIC_THREADS``, or ``switches.fold_threads`` for
+the duration of a run.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from numpy.typing import NDArray
 
 from anarchic.errors import ConfigError
 
-CHUNK = 1 << 17  # numbers a piece: what is made of one stays in a second-level cache
-STRETCH = 1 << 20  # numbers of a piece that is gone through once: no cache need hold it
-SHARED = 1 << 20  # numbers above which threads save more than they cost
-MOST_THREADS = 4  # by default: more do not make a memory faster
+CHUNK = 1 << 17  # numbers per piece: temporaries of this size stay in a second-level cache
+STRETCH = 1 << 20  # numbers per piece that is read once only: no cache need hold it
+SHARED = 1 << 20  # numbers in a vector above which threads save more time than they cost
+MOST_THREADS = 4  # by default: memory is no faster with more
 
 
-class _Crew:
-    """The threads of this process, made when they are first needed."""
+class _Threads:
+    """How many threads this process uses, and the pool of them, made when it is first needed."""
 
     def __init__(self) -> None:
-        self.threads: int | None = None
+        self.count: int | None = None
         self.pool: ThreadPoolExecutor | None = None
         self.lock = threading.Lock()
 
 
-_crew = _Crew()
-_own = threading.local()
+_threads = _Threads()
+_of_thread = threading.local()
 
 
 def use_threads(threads: int | None) -> None:
-    """Let compiled loops and sweeps over large vectors use so many threads, in this process.
+    """Let compiled loops and sweeps over large vectors use N threads, in this process.
 
     None is ``ANARCHIC_THREADS``; without it, as many as there are cores, ``MOST_THREADS`` at most.
     """
@@ -51,20 +51,20 @@ def use_threads(threads: int | None) -> None:
         threads = _threads_wanted()
     if threads < 1:
         raise ConfigError(f"A sweep needs at least one thread, got {threads}.")
-    with _crew.lock:
-        if threads == _crew.threads:
+    with _threads.lock:
+        if threads == _threads.count:
             return
-        _crew.threads = threads
-        pool, _crew.pool = _crew.pool, None
+        _threads.count = threads
+        pool, _threads.pool = _threads.pool, None
     if pool is not None:
         pool.shutdown()
 
 
 def threads_in_use() -> int:
     """How many threads share a large vector."""
-    if _crew.threads is None:
-        _crew.threads = _threads_wanted()
-    return _crew.threads
+    if _threads.count is None:
+        _threads.count = _threads_wanted()
+    return _threads.count
 
 
 def sweep(dim: int, work: Callable[[slice], object], *, chunk: int = CHUNK) -> None:
@@ -83,7 +83,7 @@ def sweep(dim: int, work: Callable[[slice], object], *, chunk: int = CHUNK) -> N
 
 
 def share(threads: int, part: Callable[[int], object]) -> None:
-    """Call ``part`` with 0, 1, ... below ``threads``, each in a thread of its own: 0 in this."""
+    """Call ``part`` with 0, 1, ... ``threads`` - 1, each in its own thread: 0 in the caller's."""
     others = [_pool().submit(part, number) for number in range(1, threads)]
     try:
         part(0)
@@ -93,12 +93,12 @@ def share(threads: int, part: Callable[[int], object]) -> None:
 
 
 def scratch(count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Room for ``count`` numbers, this thread's own until it asks for that dtype again."""
-    rooms: dict[str, NDArray[Any]] = _own.__dict__.setdefault("rooms", {})
-    room = rooms.get(dtype.str)
-    if room is None or len(room) < count:
-        room = rooms[dtype.str] = np.empty(count, dtype)
-    return room[:count]
+    """An array of ``count`` numbers, this thread's own until it asks for that dtype again."""
+    arrays: dict[str, NDArray[Any]] = _of_thread.__dict__.setdefault("arrays", {})
+    array = arrays.get(dtype.str)
+    if array is None or len(array) < count:
+        array = arrays[dtype.str] = np.empty(count, dtype)
+    return array[:count]
 
 
 def _threads_wanted() -> int:
@@ -112,15 +112,15 @@ def _threads_wanted() -> int:
 
 
 def _pool() -> ThreadPoolExecutor:
-    with _crew.lock:
-        if _crew.pool is None:
-            _crew.pool = ThreadPoolExecutor(threads_in_use(), thread_name_prefix="sweep")
-        return _crew.pool
+    with _threads.lock:
+        if _threads.pool is None:
+            _threads.pool = ThreadPoolExecutor(threads_in_use(), thread_name_prefix="sweep")
+        return _threads.pool
 
 
 def _after_fork() -> None:
-    """A child has none of its parent's threads, and perhaps a lock that nobody will open."""
-    _crew.lock, _crew.pool = threading.Lock(), None
+    """A child has none of its parent's threads, and its copy of the lock may be held forever."""
+    _threads.lock, _threads.pool = threading.Lock(), None
 
 
 if hasattr(os, "register_at_fork"):

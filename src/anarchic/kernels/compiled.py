@@ -1,6 +1,6 @@
 """Loops compiled to machine code where Numba is installed (the extra ``fast``).
 
-NumPy makes one pass through the memory for every operation; a compiled loop makes one for all of
+NumPy makes one pass through the memory per operation; a compiled loop makes one pass for all of
 them. Each such loop has a twin in NumPy that is used where Numba is missing.
 """
 
@@ -15,25 +15,25 @@ CAN_COMPILE = find_spec("numba") is not None
 
 
 def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
-    """``loop``, translated when it is first called: importing Numba takes longer than a short run.
+    """``loop``, compiled when it is first called: importing Numba takes longer than a short run.
 
-    It lets go of the interpreter, adds and multiplies in the order written and rounds each time, as
-    NumPy does. The translation is kept beside the source for the next process.
+    It releases the interpreter's lock, adds and multiplies in the order written and rounds each
+    time, as NumPy does. The machine code is kept beside the source for the next process.
     """
 
     def call(*arguments: Any) -> Any:
-        return _translated(loop)(*arguments)
+        return _machine_code(loop)(*arguments)
 
     return call
 
 
 @cache
-def _translated(loop: Callable[..., Any]) -> Callable[..., Any]:
+def _machine_code(loop: Callable[..., Any]) -> Callable[..., Any]:
     from numba import njit
 
     translate: Callable[..., Any] = partial(njit, nogil=True, error_model="numpy")
     try:
         fast: Callable[..., Any] = translate(cache=True)(loop)
-    except RuntimeError:  # there is no place where a translation could be kept
+    except RuntimeError:  # there is no place where the machine code could be kept
         fast = translate()(loop)
     return fast

@@ -28,7 +28,7 @@ except ImportError as missing:
         "anarchic[fast]."
     ) from missing
 
-_AHEAD = 4  # samples; their entries are called from memory so long before they are needed
+_AHEAD = 4  # samples; their entries are fetched from memory this long before they are needed
 _LINE = 64  # bytes of a cache line
 
 
@@ -67,7 +67,7 @@ def _differences(data, sample, coming, weight, classes, off):
     everywhere = _at_background(data, weight)
     for i in range(len(sample)):
         if i < len(coming):
-            _call(data, coming[i])
+            _prefetch(data, coming[i])
         store(off, i, _outputs(data, sample[i], weight, everywhere))
         _softmax(off[i, :classes], share)
         off[i, classes:] = 0
@@ -76,7 +76,7 @@ def _differences(data, sample, coming, weight, classes, off):
 
 @register_jitable
 def _at_background(data, weight):
-    """The outputs of a sample that is nothing else."""
+    """The outputs of a sample that is all background."""
     found = load(weight, data.inputs)
     for j in range(data.inputs):
         found = added(found, data.background, load(weight, j))
@@ -86,7 +86,7 @@ def _at_background(data, weight):
 @register_jitable
 def _outputs(data, sample, weight, a):
     """Of one sample; four sums, because each addition waits for the one before."""
-    b = c = d = nothing(a)
+    b = c = d = zeros_like(a)
     for k in range(data.first[sample], data.first[sample + 1], TOGETHER):
         a = added(a, data.value[k], load(weight, data.column[k]))
         b = added(b, data.value[k + 1], load(weight, data.column[k + 1]))
@@ -130,7 +130,7 @@ def _descend(background, weight, gradient, total, rate):
             row = added(row, background, of_bias)
         store(weight, j, added(load(weight, j), -rate, row))
         store(total, j, added(load(total, j), 1, row))
-        store(gradient, j, nothing(row))
+        store(gradient, j, zeros_like(row))
 
 
 @register_jitable
@@ -155,8 +155,8 @@ def _from_rows(total, vector, classes):
 
 
 @register_jitable
-def _call(data, sample):
-    """The entries of a sample from memory: a core that has to wait for them does nothing else."""
+def _prefetch(data, sample):
+    """Fetch the entries of a sample into the cache, so that the core need not wait for them."""
     for k in range(data.first[sample], data.first[sample + 1], _LINE // data.value.itemsize):
         prefetch(data.value, k)
     for k in range(data.first[sample], data.first[sample + 1], _LINE // data.column.itemsize):
@@ -164,7 +164,7 @@ def _call(data, sample):
 
 
 class _Row(types.Type):
-    """``WIDTH`` numbers in registers. Numba leaves loops of so few rounds to scalars."""
+    """``WIDTH`` numbers in registers. Numba would not vectorise loops this short."""
 
     def __init__(self, dtype):
         self.dtype = dtype
@@ -225,7 +225,7 @@ def added(typing, row, times, other):
 
 
 @intrinsic
-def nothing(typing, row):
+def zeros_like(typing, row):
     """A row of zeros."""
     return row(row), lambda context, builder, signature, values: values[0].type(None)
 

@@ -17,23 +17,23 @@ from anarchic.kernels.compiled import CAN_COMPILE, compiled
 Floats = NDArray[np.floating[Any]]
 Integers = NDArray[np.integer[Any]]
 
-WIDTH = 16  # classes at most: they are computed side by side, padded to so many
-TOGETHER = 4  # entries of a sample come in multiples of it: as many sums are under way at once
+WIDTH = 16  # classes at most: they are computed side by side, padded to this number
+TOGETHER = 4  # entries of a sample come in multiples of it, for this many sums side by side
 
-_ENOUGH = 10_000_000  # numbers; loading the compiler takes as long as thousands of local steps
-_MOST = 0.3  # share of numbers that are not background; dense products are faster with more
-_WORTH_A_THREAD = 8  # local steps; waking a thread takes as long as a few of them
-_LOOKED_AT = 100_000  # numbers, to find the background
+_ENOUGH = 10_000_000  # numbers at least; loading Numba takes as long as thousands of steps
+_MOST = 0.3  # share of numbers that are not background; with more, dense products are faster
+_STEPS_PER_THREAD = 8  # local steps at least; waking a thread takes as long as a few
+_EXAMINED = 100_000  # numbers, to find the background
 
 
-class Sparse(NamedTuple):  # which compiled loops take as it is
-    """Samples as what they have beside the background, with their labels."""
+class Sparse(NamedTuple):  # compiled loops take a named tuple as it is
+    """Samples by their numbers that are not background, with their labels."""
 
     inputs: int
     background: np.floating[Any]  # b
     first: Integers  # (samples + 1,): where the entries of each begin
     column: NDArray[np.uint16]  # (entries,)
-    value: Floats  # (entries,): s; zero where an entry only fills up
+    value: Floats  # (entries,): s; zero in entries that only pad
     label: Integers  # (samples,)
 
     def suits(self, classes: int) -> bool:
@@ -53,7 +53,7 @@ class Sparse(NamedTuple):  # which compiled loops take as it is
         mean = np.empty_like(start)
         steps, sample = local_steps.astype(np.int64), np.ascontiguousarray(sample)
         work = (self, start, rates.reshape(-1), steps, sample, mean)
-        worth = int(steps.sum()) // _WORTH_A_THREAD
+        worth = int(steps.sum()) // _STEPS_PER_THREAD
         threads = max(1, min(threads_in_use(), len(start), worth))
         share(threads, lambda first: visits(*work, first, threads))
         return mean
@@ -61,16 +61,16 @@ class Sparse(NamedTuple):  # which compiled loops take as it is
 
 def sparse(x: Floats, y: Integers) -> Sparse | None:
     """``x`` (samples, inputs) as ``Sparse``; None unless that pays."""
-    some = x.reshape(-1)[:: max(1, x.size // _LOOKED_AT)]
-    background = np.median(some).astype(x.dtype)  # of more than half of all
+    some = x.reshape(-1)[:: max(1, x.size // _EXAMINED)]
+    background = np.median(some).astype(x.dtype)  # the value of more than half of all numbers
     pays = CAN_COMPILE and x.size >= _ENOUGH and (some != background).mean() <= _MOST
     if not pays or x.shape[1] > np.iinfo(np.uint16).max or y.min() < 0:
         return None
     found = made_sparse(x, y, background)
-    # Nobody's visits: translated now, so that the first round takes no longer than others.
-    nobody = np.zeros(0, np.int64)
+    # No visits: the loop is compiled now, so that the first round takes no longer than others.
+    none = np.zeros(0, np.int64)
     start = np.zeros((0, x.shape[1] + 1), x.dtype)
-    found.visits(start, start[:, 0], nobody, nobody.reshape(0, 1, 1))
+    found.visits(start, start[:, 0], none, none.reshape(0, 1, 1))
     return found
 
 

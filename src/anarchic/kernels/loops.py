@@ -1,8 +1,7 @@
-"""The loops of the rules, compiled: one pass through the memory for what NumPy does in several.
+"""Compiled loops for rules: one pass through the memory where NumPy needs several.
 
 Each does, number by number, what its twin in NumPy does, in the same order and with the same
-roundings, so the bytes that come out are the same. Only ``sum_of_squares`` adds in an order of its
-own.
+roundings, so it gives the same bytes. Only ``sum_of_squares`` adds in another order.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from numpy.typing import NDArray
 from anarchic.kernels.chunks import CHUNK
 from anarchic.kernels.compiled import CAN_COMPILE, compiled
 
-SUMS = 64  # that are made side by side: one alone would wait for each addition to end
-LARGE = 1 << 22  # numbers in a model beside which Numba's 0.8 s and 120 MB are little
-MANY = 2_000_000_000  # numbers folded in a run, after which it has won back its 0.8 s
+SUMS = 64  # made side by side: with one alone, each addition waits for the one before
+LARGE = 1 << 22  # numbers in a model for which Numba's 0.8 s and 120 MB are little
+MANY = 2_000_000_000  # numbers folded in a run, after which the 0.8 s are won back
 _at_least = LARGE
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
@@ -83,7 +82,7 @@ def sum_of_squares(vector: NDArray[Any]) -> float:
 
 
 def _only_read(vector: NDArray[Any]) -> NDArray[Any]:
-    """Of updates some can be written to and some cannot, and Numba would compile for both."""
+    """A view that cannot be written to: Numba would compile once for each kind otherwise."""
     view = vector.view(np.ndarray)
     view.flags.writeable = False
     return view

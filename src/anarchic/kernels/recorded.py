@@ -1,4 +1,4 @@
-"""GPU work recorded once and replayed: what dozens of launches cost the host is paid once.
+"""GPU work recorded once and replayed, so that the host starts dozens of kernels at once.
 
 A local step is dozens of small kernels, and starting them takes the host longer than a GPU needs to
 run them for a few lanes. A CUDA graph starts them all at once.
@@ -19,7 +19,7 @@ Function = Callable[[Tensors], Tensor]
 Replay = Callable[[], None]
 Record = Callable[[Function, Tensors], tuple[Replay, Tensor]]
 
-STEPS = 16  # numbers of lanes that are told apart between one power of two and the next
+STEPS = 16  # how many numbers of lanes there are from one power of two to the next
 
 
 @final
@@ -56,8 +56,9 @@ class OnCuda:
 class Recorded:
     """A function of tensors whose first axis is lanes, replayed from a recording.
 
-    There is a recording for every number of lanes, large ones rounded up to one of a few: the rows
-    beyond compute what was there before, and nobody reads them. A result lives until the next call.
+    There is one recording per number of lanes, large numbers rounded up to one of a few: the rows
+    beyond are computed from what was there before, and not read. A result is valid until the next
+    call.
     """
 
     def __init__(
@@ -70,35 +71,35 @@ class Recorded:
 
     def _clear(self) -> None:
         self._record = self._recorder()
-        self._takes: dict[int, tuple[Tensors, Replay, Tensor]] = {}
-        self._room: Tensors = {}
+        self._recordings: dict[int, tuple[Tensors, Replay, Tensor]] = {}
+        self._inputs: Tensors = {}
 
     def __call__(self, inputs: Mapping[str, Tensor]) -> Tensor:
         lanes = len(next(iter(inputs.values())))
         if not self._fits(inputs):
             self._clear()
         rounded = _rounded(lanes)
-        if rounded not in self._takes:
-            self._takes[rounded] = self._new(inputs, rounded)
-        fixed, replay, output = self._takes[rounded]
+        if rounded not in self._recordings:
+            self._recordings[rounded] = self._new(inputs, rounded)
+        fixed, replay, output = self._recordings[rounded]
         for name, tensor in inputs.items():
             fixed[name][:lanes].copy_(tensor)
         replay()
         return output[:lanes]
 
     def _fits(self, inputs: Mapping[str, Tensor]) -> bool:
-        """Whether the inputs are of the kind that was recorded, batch size for one."""
+        """Whether the inputs have the shapes that were recorded, such as the batch size."""
         return all(
-            name in self._room and self._room[name].shape[1:] == tensor.shape[1:]
+            name in self._inputs and self._inputs[name].shape[1:] == tensor.shape[1:]
             for name, tensor in inputs.items()
         )
 
     def _new(self, inputs: Mapping[str, Tensor], lanes: int) -> tuple[Tensors, Replay, Tensor]:
         for name, tensor in inputs.items():
-            if name not in self._room or len(self._room[name]) < lanes:
-                # Filled with a lane that is there: any row must be one that can be computed.
-                self._room[name] = tensor[:1].expand(lanes, *tensor.shape[1:]).clone()
-        fixed = {name: self._room[name][:lanes] for name in inputs}
+            if name not in self._inputs or len(self._inputs[name]) < lanes:
+                # Filled with a lane that exists: every row must be one that can be computed.
+                self._inputs[name] = tensor[:1].expand(lanes, *tensor.shape[1:]).clone()
+        fixed = {name: self._inputs[name][:lanes] for name in inputs}
         return fixed, *self._record(self._function, fixed)
 
 

@@ -1,4 +1,4 @@
-"""What the CNN's GPU kernels share: how they cut their products, and how they multiply."""
+"""What the CNN's GPU kernels share: the sizes of their tiles, and how they multiply."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ NO_TRITON = (
 class Tile:
     """How a kernel cuts its product: rows and depth of a block, or rows and columns.
 
-    ``splits`` is into how many sums the gradients of a convolution's weights cut the positions of
-    a lane, so that few lanes still fill a GPU.
+    ``splits`` is the number of sums into which the gradients of a convolution's weights cut the
+    positions of a lane, so that few lanes still fill a GPU.
     """
 
     rows: int

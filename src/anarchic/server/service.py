@@ -42,6 +42,7 @@ class Service:
         self.rules, self.layout = stored_rules(run), stored_layout(run)
         check_memory(self.rules, self.settings)
         limits, rule = self.settings.limits, served_rule(self.rules)
+        self._m = rule.m
         self.body_slots = BodySlots(limits)
         self.pulls = Pulls(limits.open_pulls if self.settings.open_pull else limits.pulls)
         self.streams = 0  # of events, open now
@@ -99,7 +100,7 @@ class Service:
             "version": newest.version,
             "loss": newest.loss,
             "rule": self.rules.rule,
-            "m": self.rules.m,
+            "m": self._m,
             "parameters": self.layout.dim,
             "buffered": self.pending.count,
             "leads": self.aggregator.leads,

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from threading import Barrier
 from typing import final
 
 import numpy as np
@@ -95,14 +96,19 @@ def _pieces(lanes: int, most: int | None) -> list[slice]:
 
 @cache
 def _thread_pool(threads: int, process: int) -> ThreadPoolExecutor:
-    """The threads of this process: a fork has none of its parent's."""
-    return ThreadPoolExecutor(threads, "lanes", _without_torch_threads)
+    """The threads of this process: a fork has none of its parent's. Each computes alone."""
+    pool, torch = ThreadPoolExecutor(threads, "lanes"), sys.modules.get("torch")
+    if torch is not None:
+        own, all_here = torch.get_num_threads(), Barrier(threads)
 
+        def compute_alone(_: int) -> None:
+            all_here.wait()  # so that every thread of the pool does it
+            torch.get_num_threads()  # the first call in a thread sets its number to the default
+            torch.set_num_threads(1)
 
-def _without_torch_threads() -> None:
-    """Let a thread of the pool compute alone; torch's number of threads is one of each thread."""
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(1)
+        deque(pool.map(compute_alone, range(threads)), maxlen=0)
+        torch.set_num_threads(own)  # what a thread sets is also the default of threads to come
+    return pool
 
 
 def _visits(task: Task, lanes: Lanes, picks: Picks, results: Computed, indices: Integers) -> None:
