@@ -1,15 +1,21 @@
-# Everything runs in .venv, made from pyproject.toml and constraints.txt with Python 3.11 or later.
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
+# Everything runs in .venv, made with PYTHON (3.11 or later) from pyproject.toml and constraints.txt.
+PYTHON ?= python3
+VERSION := $(shell $(PYTHON) -c "import sys; print('%d.%d' % sys.version_info[:2])")
+PIP := python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 BIN := .venv/bin
-READY := .venv/.ready
+MADE := .venv/bin/python$(VERSION)
+LIGHT := .venv/.light-$(VERSION)
+READY := .venv/.ready-$(VERSION)
+OTHER := .venv-$(VERSION)
 
-.PHONY: help demo race chaos fuzz test test-fast check format bench bench-peers bench-compare clean
+.PHONY: help demo race chaos fuzz test test-fast test-python check format bench bench-peers bench-compare clean
 
 help:
 	@echo "make demo       a real server, eight workers, and somebody who kills them: half a minute"
 	@echo "make race       FedAvg waiting for stragglers against anarchy, in virtual time"
 	@echo "make test       all tests; set ANARCHIC_DATA to a folder of data sets to include theirs"
-	@echo "make test-fast  the tests that take no more than a few seconds each"
+	@echo "make test-fast  the tests that take no more than two seconds each: a minute"
+	@echo "make test-python PYTHON=python3.13    the tests that need no torch, with another Python"
 	@echo "make chaos      kill servers and workers for minutes, and count every update"
 	@echo "make fuzz       100,000 mutated bodies and requests"
 	@echo "make check      format, lint and types"
@@ -18,12 +24,26 @@ help:
 	@echo "make bench-peers    install other frameworks, to be measured beside ours: gigabytes"
 	@echo "make bench-compare  hold the last results against those of the last commit"
 
-$(READY): pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
-	@touch $(READY)
+$(MADE):
+	$(PYTHON) -m venv --clear .venv
 
-demo: $(READY)
+# What the demo needs: 170 MB.
+$(LIGHT): pyproject.toml constraints.txt | $(MADE)
+	$(BIN)/$(PIP) -e ".[server]"
+	@touch $@
+
+# What development needs: torch and more, gigabytes.
+$(READY): pyproject.toml constraints.txt | $(MADE)
+	$(BIN)/$(PIP) -e ".[dev]"
+	@touch $(LIGHT) $@
+
+# What the tests need that need no torch.
+$(OTHER)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv --clear $(OTHER)
+	$(OTHER)/bin/$(PIP) -e ".[test]"
+	@touch $@
+
+demo: $(LIGHT)
 	$(BIN)/anarchic demo --live
 
 race: $(READY)
@@ -34,6 +54,9 @@ test: $(READY)
 
 test-fast: $(READY)
 	$(BIN)/python -m pytest -n 2 -m "not slow and not chaos"
+
+test-python: $(OTHER)/.ready
+	$(OTHER)/bin/python -m pytest -n 2 -m "not chaos"
 
 chaos: $(READY)
 	$(BIN)/python -m tests.chaos --kills 50 --workers 16
@@ -62,4 +85,4 @@ bench-compare: $(READY)
 	$(BIN)/python -m benchmarks.compare
 
 clean:
-	rm -rf .venv .bench demo demo-live
+	rm -rf .venv .venv-* .bench demo demo-live

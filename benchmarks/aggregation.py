@@ -1,4 +1,4 @@
-"""W7, aggregation alone: GB of updates folded a second, beside a plain copy of the same bytes.
+"""W7, aggregation alone: GB of updates folded per second, beside a plain copy of the same bytes.
 
     python -m benchmarks.aggregation                # models of 1 MB to 1 GB, 1 and 2 threads
     python -m benchmarks.aggregation --sizes 1 16
@@ -12,7 +12,7 @@ more than "of copy": it is the ratio of the processor times, in which waiting fo
 not count.
 
 Exits with 1 if, at any size and with any threads, AFA-CD folds at less than half the rate of the
-copy or AFA-CS at less than a quarter. The other kinds of rows are shown for comparison.
+copy or AFA-CS at less than a quarter.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ REPEATS = 3  # stretches of turns, with a median each
 NEVER = 1 << 30  # updates a step, where the step is not what is timed
 WORKERS = 2  # of AFA-CS: its price does not depend on them
 BOUNDS = {"AFA-CD": 0.5, "AFA-CS": 0.25}
-OTHER_ROWS = ("mapped", "float16", "int8")
 
 
 @dataclass
@@ -142,8 +141,6 @@ def measure(record: Record, size_mb: int, threads: int) -> None:
     pool = updates(size_mb)
     model = np.zeros_like(pool[0].direction)
     rules = {"AFA-CD": AfaCd(m=NEVER), "AFA-CS": AfaCs(m=NEVER)}
-    if size_mb <= 128:
-        rules |= {f"AFA-CS {rows}": AfaCs(m=NEVER, rows=rows) for rows in OTHER_ROWS}
     folds = {name: Fold(rule, model) for name, rule in rules.items()}
     # A fold shares large models alone: a copy beside it has no more threads than it has.
     works = {"copy": Work(Copies(model, threads if len(model) > SHARED else 1).copy)}

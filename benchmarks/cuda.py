@@ -44,8 +44,8 @@ from anarchic.core.wrappers import SharedVectors
 from anarchic.data import Dataset, iid
 from anarchic.models import make
 from anarchic.participation import ConstantSteps, Sampler, UniformSteps
-from anarchic.sim.engine import Walk
-from anarchic.sim.many import simulate_many
+from anarchic.sim.engine import Engine
+from anarchic.sim.simulate import simulate_many
 from anarchic.study.machine import hardware
 from anarchic.train.batched import Batched
 from anarchic.train.loop import Loop
@@ -167,7 +167,7 @@ def short_runs(model: str, data: Dataset, dtype: Any, device: str) -> dict[str, 
     task = TorchTask(make(model, data), data, parts, device=device, dtype=dtype)
     tables = {
         "fresh": Sampler(10, 5, ConstantSteps(3)).timetable(0, 6),
-        "late": Sampler(10, 5, UniformSteps(3), max_staleness=2).timetable(0, 6),
+        "late": Sampler(10, 5, UniformSteps(1, 6), max_staleness=2).timetable(0, 6),
     }
     return {
         f"{rule} {age}": Experiment(
@@ -248,13 +248,13 @@ def round_time(
         make(model, data), data, parts, device="cuda", precision=precision, graphs=graphs
     )
     table = Sampler(workers, m, ConstantSteps(steps)).timetable(0, rounds + 2)
-    walk = Walk(Experiment(task, AfaCd(m), table, LocalWork(lr=0.01, batch=batch)))
+    engine = Engine(Experiment(task, AfaCd(m), table, LocalWork(lr=0.01, batch=batch)))
     for _ in range(2):
-        walk.next_version()
+        engine.next_version()
     torch.cuda.synchronize()
     start = time.perf_counter()
     for _ in range(rounds):
-        walk.next_version()
+        engine.next_version()
     torch.cuda.synchronize()
     return 1e3 * (time.perf_counter() - start) / rounds
 

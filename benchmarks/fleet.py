@@ -26,30 +26,30 @@ class Assumptions:
     """Round numbers of no particular vendor; prices in US dollars."""
 
     devices: float = assumed(1e8, "devices")
-    visits_a_day: float = assumed(1.0, "visits a day of each")
+    visits_a_day: float = assumed(1.0, "visits per day and device")
     peak: float = assumed(3.0, "busiest hour over mean hour")
     visit_s: float = assumed(300.0, "seconds from pull to push, mean")
-    uplink: float = assumed(0.625e6, "bytes a second that a device sends (5 Mbit/s)")
+    uplink: float = assumed(0.625e6, "bytes per second that a device sends (5 Mbit/s)")
     staleness: float = assumed(5.0, "mean staleness wanted at the peak; m follows")
     utilisation: float = assumed(
         0.6, "utilisation of a collector, and of a disk of the log, at the peak"
     )
-    line: float = assumed(1.25e9, "bytes a second between machines (10 Gbit/s)")
+    line: float = assumed(1.25e9, "bytes per second between machines (10 Gbit/s)")
     root_s: float = assumed(1.0, "seconds in which the root takes in all partial sums")
-    edges: float = assumed(200, "places of the CDN, each fetching a version once")
-    pointer_s: float = assumed(10.0, "seconds an edge may remember which version is newest")
+    edges: float = assumed(200, "edges of the CDN, each fetches a version once")
+    pointer_s: float = assumed(10.0, "seconds that an edge may cache the newest version number")
     copies: float = assumed(3, "copies of the log")
     kept_h: float = assumed(1.0, "hours that bodies stay in the log (a version is made in minutes)")
     collector_h: float = assumed(
-        0.10, "$ an hour for a collector, or a machine of the log: two cores, a fast disk"
+        0.10, "$ per hour for a collector, or a machine of the log: two cores, a fast disk"
     )
-    root_h: float = assumed(0.20, "$ an hour for a machine of the root")
-    log_gb: float = assumed(0.08, "$ a GB and month of log")
-    memory_gb: float = assumed(3.0, "$ a GB and month of memory")
-    egress_gb: float = assumed(0.02, "$ a GB from the CDN to devices")
-    origin_gb: float = assumed(0.05, "$ a GB from the origin to the CDN")
-    requests: float = assumed(0.50, "$ a million requests at the CDN")
-    ingress_gb: float = assumed(0.0, "$ a GB from devices to collectors")
+    root_h: float = assumed(0.20, "$ per hour for a machine of the root")
+    log_gb: float = assumed(0.08, "$ per GB and month of log")
+    memory_gb: float = assumed(3.0, "$ per GB and month of memory")
+    egress_gb: float = assumed(0.02, "$ per GB from the CDN to devices")
+    origin_gb: float = assumed(0.05, "$ per GB from the origin to the CDN")
+    requests: float = assumed(0.50, "$ per million requests at the CDN")
+    ingress_gb: float = assumed(0.0, "$ per GB from devices to collectors")
 
     def rows(self) -> list[tuple[str, float]]:
         return [(f.metadata["says"], getattr(self, f.name)) for f in fields(self)]
@@ -60,7 +60,7 @@ class Collector:
     """One machine: an update of ``s`` bytes costs it ``update_s + s * byte_s`` seconds.
 
     The line runs through the rates measured at two sizes; beyond the larger one it is a guess.
-    ``disk`` is what its disk alone takes, in bytes a second.
+    ``disk`` is what its disk alone takes, in bytes per second.
     """
 
     update_s: float
@@ -80,7 +80,7 @@ class Collector:
         room: int,
         variability: float,
     ) -> Collector:
-        """From two pairs of bytes and updates a second."""
+        """From two pairs of bytes and updates per second."""
         (s, at_s), (t, at_t) = small, large
         byte_s = (1 / at_t - 1 / at_s) / (t - s)
         return Collector(1 / at_s - s * byte_s, byte_s, disk, places, room, variability)
@@ -120,7 +120,7 @@ class Plan:
 
     @property
     def each(self) -> float:
-        """Pushes a second to one collector at the peak."""
+        """Pushes per second to one collector at the peak."""
         return self.peak_pushes / self.collectors
 
     @property
@@ -144,7 +144,7 @@ class Plan:
 
     @property
     def log_rate(self) -> float:
-        """Bytes a second written at the peak, all copies."""
+        """Bytes per second written at the peak, all copies."""
         return self.peak_pushes * self.size * self.assumptions.copies
 
     @property
@@ -204,7 +204,7 @@ class Plan:
         """Dollars a month."""
         a, hours = self.assumptions, 24 * MONTH_D
         return {
-            "collectors, held at the peak's number": self.collectors * a.collector_h * hours,
+            "collectors, as many as the peak needs": self.collectors * a.collector_h * hours,
             "machines of the log": self.log_machines * a.collector_h * hours,
             "root": self.roots * a.root_h * hours,
             "log held": self.log_held / GB * a.log_gb,

@@ -27,9 +27,11 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.functional import conv2d, cross_entropy
 
 from anarchic.kernels import crops_cuda
-from anarchic.kernels.cnn_cuda import Sizes, Step, lane_gradients
-from anarchic.kernels.conv_cuda import Conv, input_gradients, pack_images
+from anarchic.kernels.cnn_cuda import Passes, Sizes, lane_gradients
+from anarchic.kernels.conv_cuda import input_gradients
+from anarchic.kernels.conv_pack_cuda import Conv, pack_images
 from anarchic.kernels.dense_cuda import loss_gradients
+from anarchic.kernels.slices import length_of
 from anarchic.kernels.tiles_cuda import TILES, Tile
 from anarchic.models.cnn import Cnn
 from anarchic.train.images import PAD
@@ -167,7 +169,7 @@ class Bench:
         torch.manual_seed(0)
         self.precision: Any = precision
         one, two = SIZES.conv1, SIZES.conv2
-        self.params = 0.05 * torch.randn(lanes, SIZES.layout.dim, device="cuda")
+        self.params = 0.05 * torch.randn(lanes, length_of(SIZES.shapes), device="cuda")
         self.dtype = torch.bfloat16 if precision == "bf16" else torch.float32
         self.x = torch.randn(lanes, batch, 3, 32, 32, device="cuda").to(self.dtype)
         self.y = torch.randint(10, (lanes, batch), device="cuda")
@@ -179,57 +181,58 @@ class Bench:
 
         self.images = pack_images(self.x, one, self.dtype)
         (self.seen1, self.code1), (self.seen2, self.code2) = noise(one), noise(two)
-        self.step = Step(SIZES, self.precision, self.params)
-        self.spread1, self.spread2 = self.step.spread("conv1", one), self.step.spread("conv2", two)
+        self.passes = Passes(SIZES, self.precision, self.params)
+        self.spread1, self.spread2 = (
+            self.passes.spread("conv1", one),
+            self.passes.spread("conv2", two),
+        )
 
     def run(self, name: str, tile: Tile) -> None:
-        self.step.tiles = self.step.tiles | {name: tile}
+        self.passes.tiles = self.passes.tiles | {name: tile}
         one, two = SIZES.conv1, SIZES.conv2
         if name == "conv1":
-            self.step.convolve(self.images, self.spread1, name, one)
+            self.passes.convolve(self.images, self.spread1, name, one)
         elif name == "conv2":
-            self.step.convolve(self.seen1, self.spread2, name, two)
+            self.passes.convolve(self.seen1, self.spread2, name, two)
         elif name == "inputs2":
             input_gradients(self.seen2, self.code2, self.spread2, two, tile, self.precision)
         elif name == "weights1":
-            self.step.weights(self.images, self.seen1, self.code1, "conv1", one)
+            self.passes.weights(self.images, self.seen1, self.code1, "conv1", one)
         elif name == "weights2":
-            self.step.weights(self.seen1, self.seen2, self.code2, "conv2", two)
+            self.passes.weights(self.seen1, self.seen2, self.code2, "conv2", two)
         else:
-            self.step.dense_layers(self.seen2.flatten(2), self.y)
+            self.passes.dense_layers(self.seen2.flatten(2), self.y)
 
     def whole(self) -> None:
-        lane_gradients(self.params, self.x, self.y, precision=self.precision)
+        lane_gradients(self.params, self.x, self.y, shapes=SIZES.shapes, precision=self.precision)
 
 
 def agrees(precision: Any) -> bool:
     """Relative distance from autograd in float32, for two lanes of 64 images."""
     bench = Bench(precision, 2, 64)
-    names = SIZES.layout.names
+    names = list(SIZES.shapes)
     module = Cnn(3, 32, 10).cuda()
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     params = torch.stack([flat_params() for _ in range(2)]).cuda()
     want = []
     for row, x, y in zip(params, bench.x.float(), bench.y, strict=True):
         tensors = {
-            name: row[where].view(shape).clone().requires_grad_()
-            for (name, where), shape in zip(
-                SIZES.layout.slices.items(), SIZES.layout.shapes, strict=True
-            )
+            name: row[SIZES.slices[name]].view(shape).clone().requires_grad_()
+            for name, shape in SIZES.shapes.items()
         }
         loss = cross_entropy(functional_call(module, tensors, (x,)), y)
         parts = torch.autograd.grad(loss, [tensors[name] for name in names])
         want.append(torch.cat([part.flatten() for part in parts]))
     try:
-        got = lane_gradients(params, bench.x, bench.y, precision=precision)
-        again = lane_gradients(params, bench.x, bench.y, precision=precision)
+        how = {"shapes": SIZES.shapes, "precision": precision}
+        got, again = (lane_gradients(params, bench.x, bench.y, **how) for _ in range(2))
     except Exception as problem:  # report it and go on timing what does compile
         print(f"{precision}: {first_line(problem)}", flush=True)
         return False
     target = torch.stack(want)
     worst = {
         name: float((got - target)[:, where].norm() / target[:, where].norm())
-        for name, where in SIZES.layout.slices.items()
+        for name, where in SIZES.slices.items()
     }
     away = float((got - target).norm() / target.norm())
     print(
@@ -243,7 +246,7 @@ def agrees(precision: Any) -> bool:
 
 def flat_params() -> Tensor:
     tensors = dict(Cnn(3, 32, 10).named_parameters())
-    return torch.cat([tensors[name].detach().flatten() for name in SIZES.layout.names])
+    return torch.cat([tensors[name].detach().flatten() for name in SIZES.shapes])
 
 
 def choose(precision: str, lanes: int) -> None:
@@ -293,9 +296,9 @@ def pieces(precision: str, lanes: int) -> None:
     weights = SIZES.part(bench.params, "dense1.weight").unflatten(1, (512, 64, SIZES.left))
     two = SIZES.conv2
     small: dict[str, Callable[[], object]] = {
-        "crops": lambda: crops_cuda.crop_and_flip(data, index, crops, bench.dtype),
+        "crops": lambda: crops_cuda.crop_and_flip(data, index, crops, bench.dtype, PAD),
         "pack": lambda: pack_images(bench.x, SIZES.conv1, bench.dtype),
-        "spread2": lambda: bench.step.spread("conv2", two),
+        "spread2": lambda: bench.passes.spread("conv2", two),
         "dense1 weights": lambda: weights.transpose(2, 3).to(
             bench.dtype, memory_format=torch.contiguous_format
         ),

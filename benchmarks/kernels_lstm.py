@@ -17,11 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from anarchic.kernels import lstm_lanes
-from anarchic.kernels.lstm_lanes import PAPER
+from anarchic.kernels.lstm_lanes import Sizes
 from anarchic.models.lstm import Lstm
 
 BATCH, LENGTH = 10, 80
 LANES = (72, 288, 864)
+PAPER = Sizes(classes=80, embedding=8, hidden=100, layers=2)
+HOW = {"shapes": PAPER.shapes, "precision": "bf16"}
 LIMIT = 0.02  # of the relative error of a gradient in half precision
 TARGETS_MS = {72: 2.0, 864: 8.0}
 
@@ -55,7 +57,7 @@ def lanes_of(lanes: int, *, spread: float = 1.0) -> Given:
     generator = torch.Generator().manual_seed(lanes)
     model = Lstm(PAPER.classes)
     held = dict(model.named_parameters())
-    start = torch.cat([held[name].detach().flatten() for name in PAPER.layout.names])
+    start = torch.cat([held[name].detach().flatten() for name in PAPER.shapes])
     params = spread * start + 0.02 * torch.randn(lanes, len(start), generator=generator)
     tokens = torch.randint(0, PAPER.classes, (lanes, BATCH, LENGTH), generator=generator)
     y = torch.randint(0, PAPER.classes, (lanes, BATCH), generator=generator)
@@ -69,9 +71,9 @@ def agreement(lstm_cuda) -> bool:  # type: ignore[no-untyped-def]
     for spread in (1.0, 3.0):  # at the start, and as after training
         given = lanes_of(6, spread=spread)
         expected = by_autograd(given)
-        exact = lstm_lanes.lane_gradients(*given)
-        found = lstm_cuda.lane_gradients(*given, precision="bf16")
-        again = lstm_cuda.lane_gradients(*given, precision="bf16")
+        exact = lstm_lanes.lane_gradients(*given, shapes=PAPER.shapes)
+        found = lstm_cuda.lane_gradients(*given, **HOW)
+        again = lstm_cuda.lane_gradients(*given, **HOW)
         errors = {
             name: away(part, PAPER.split(expected)[name])
             for name, part in PAPER.split(found).items()
@@ -101,7 +103,7 @@ def by_autograd(given: Given) -> Tensor:
         for name, tensor in PAPER.split(params).items():
             held[name].data.copy_(tensor[lane])
         loss = nn.functional.cross_entropy(model(tokens[lane].long()), y[lane])
-        found = torch.autograd.grad(loss, [held[name] for name in PAPER.layout.names])
+        found = torch.autograd.grad(loss, [held[name] for name in PAPER.shapes])
         rows.append(torch.cat([gradient.flatten() for gradient in found]))
     return torch.stack(rows)
 
@@ -161,7 +163,7 @@ def parts(lstm_cuda, lanes: int) -> bool:  # type: ignore[no-untyped-def]
     flat, before = lstm_lanes.per_lane(d_gates), lstm_lanes.per_lane(upper.states[:, :-1])
     d_states = lstm_cuda.upper_gradients({}, weights, 1, flat, first.states)
     gradients = PAPER.split(torch.zeros_like(params))
-    whole = lambda: lstm_cuda.lane_gradients(params, tokens, y, precision="bf16")  # noqa: E731
+    whole = lambda: lstm_cuda.lane_gradients(params, tokens, y, **HOW)  # noqa: E731
     rows: dict[str, Callable[[], object]] = {
         "forward, layer 1": lambda: lstm_cuda.first_forward(weights, tokens),
         "forward, layer 2, with its input": lambda: lstm_cuda.upper_forward(
@@ -188,7 +190,7 @@ def parts(lstm_cuda, lanes: int) -> bool:  # type: ignore[no-untyped-def]
 
 def others(given: Given) -> None:
     """What the kernels replace, for 72 lanes."""
-    run = lambda: lstm_lanes.lane_gradients(*given)  # noqa: E731
+    run = lambda: lstm_lanes.lane_gradients(*given, shapes=PAPER.shapes)  # noqa: E731
     print(f"\nplain operators over lanes: {milliseconds(run, repeats=3):.2f} ms", end="")
     print(f", as a CUDA graph {milliseconds(captured(run), repeats=3):.2f} ms")
     eight = milliseconds(cudnn_loop(given, 8), repeats=3)

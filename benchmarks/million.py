@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 from anarchic import AfaCd
 from anarchic.core.types import Updates
-from anarchic.participation import Diurnal, Habits, LogNormalSpread, UniformSteps, Work
+from anarchic.participation import ContinuousTime, Diurnal, LogNormalTime, UniformSteps, Work
 from anarchic.worker.channel import Retry
 from benchmarks.fleet import DAY_S, Collector
 from benchmarks.queueing import Floats, Queue, serve
 
 SEED = 1
 IDLE = Diurnal(2_600.0, awake_h=7.2, asleep=0.05, wakes_h=(9.0, 12.0))
-WORK = Work(UniformSteps(5), step_s=55.0, spread=LogNormalSpread(0.8))
+WORK = Work(UniformSteps(1, 10), step_s=55.0, time_distribution=LogNormalTime(0.8))
 VISIT_S = WORK.steps.mean * WORK.step_s
 PLATEAU_H = (12.5, 16.0)  # everybody is awake, and has been for more than a visit
 BODY = 4e6
@@ -66,7 +66,7 @@ class Simulated:
     """What is shown of a simulated day."""
 
     rows: list[Compared]
-    day: dict[str, list[float]]  # hour, model, simulated: pushes a second
+    day: dict[str, list[float]]  # hour, model, simulated: pushes per second
     sweep: list[dict[str, float]]  # load, variability, model and simulated wait
     staleness: dict[str, list[float]]  # tau, model, simulated: shares
     facts: dict[str, float]
@@ -74,7 +74,7 @@ class Simulated:
 
 def simulate(collector: Collector, workers: int) -> Simulated:
     rng = np.random.default_rng(SEED)
-    visits = Habits(IDLE, WORK).visits(rng, workers, DAY_S)
+    visits = ContinuousTime(IDLE, WORK).visits(rng, workers, DAY_S)
     order = np.argsort(visits.push_s, kind="stable")
     pull_s, push_s = visits.pull_s[order], visits.push_s[order]
     who = visits.worker[order]
@@ -104,7 +104,7 @@ def simulate(collector: Collector, workers: int) -> Simulated:
 
 
 def rate_of(awake: float) -> float:
-    """Pushes a second of a worker when such a share of all are awake: one over idle and work."""
+    """Pushes per second of a worker when such a share of all are awake: one over idle and work."""
     asleep_s = IDLE.mean_idle_s / IDLE.asleep
     return awake / (IDLE.mean_idle_s + VISIT_S) + (1 - awake) / (asleep_s + VISIT_S)
 
@@ -132,9 +132,9 @@ def arrivals(push_s: Floats, workers: int) -> tuple[list[Compared], dict[str, li
     peak = workers * rate_of(1.0)
     rows = [
         Compared("updates in a day", "", float(model.sum() * 600), float(len(push_s)), 0.02),
-        Compared("updates a second at the peak", "/s", peak, 1 / float(gaps.mean()), 0.02),
+        Compared("updates per second at the peak", "/s", peak, 1 / float(gaps.mean()), 0.02),
         Compared(
-            "variance over mean of their number a second (Poisson: 1)", "",
+            "variance over mean of their number per second (Poisson: 1)", "",
             1.0, float(a_second.var() / a_second.mean()), 0.05,
         ),
         Compared(
@@ -186,7 +186,7 @@ def waiting(queue: Queue, rate: float, push_s: Floats, waits: Floats) -> list[Co
 
 
 def thinned(queue: Queue, load: float, push_s: Floats, rng: Generator) -> Floats:
-    """The plateau's pushes to one of so many collectors that its load is this."""
+    """The plateau's pushes to one collector, as many as give it this load."""
     busy = within(push_s, push_s)
     rate = len(busy) / (3600 * (PLATEAU_H[1] - PLATEAU_H[0]))
     kept = busy[rng.random(len(busy)) < load * queue.capacity / rate]
@@ -229,7 +229,7 @@ def refusals(queue: Queue, push_s: Floats, rng: Generator) -> list[Compared]:
         rows.append(Compared(f"share refused, {where}", "", tight.refused(rate), lost, most))
         again = serve(tight, came, rng, again_s=backoff())
         tries = 1 + again.refusals / len(came)
-        rows.append(Compared(f"tries an update, {where}", "", tight.tries(rate), tries, most))
+        rows.append(Compared(f"tries per update, {where}", "", tight.tries(rate), tries, most))
     return rows
 
 

@@ -1,6 +1,6 @@
-"""Put the results of the workloads into ``docs/performance.md``: ``python -m benchmarks.page``.
+"""Write the results of the workloads to ``docs/performance.md``: ``python -m benchmarks.page``.
 
-Only what stands between the two markers is written; the rest of the page is somebody's prose.
+Only the part between the two markers is written; the rest of the page is written by hand.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def main() -> int:
 
 
 def kept() -> list[Record]:
-    """The results that there are."""
+    """The committed results."""
     paths = [RESULTS / f"{name}.json" for name in NAMES]
     return [read(path) for path in paths if path.exists()]
 
 
 def filled(text: str, between: str) -> str:
-    """A page with something else between its markers."""
+    """The page with ``between`` between its markers."""
     pattern = re.compile(f"({BEGIN}\n).*?({END})", re.S)
     if not pattern.search(text):
         raise SystemExit(f"{PAGE.name} has lost its markers: put {BEGIN} and {END} back.")
@@ -46,7 +46,7 @@ def filled(text: str, between: str) -> str:
 
 
 def section(records: list[Record]) -> str:
-    blocks = [f"![Local steps a second, as a multiple of the plain loop]({CHART})"]
+    blocks = [f"![Local steps per second, as a multiple of the plain loop]({CHART})"]
     for record in records:
         shown = table(record) if rates_of(record) else grid(record)
         blocks += [f"### {record.title}", shown, notes(record)]
@@ -73,12 +73,12 @@ def table(record: Record) -> str:
 
 
 def times(ratio: float) -> str:
-    """With digits enough to see which side of 1 it is on."""
+    """With enough digits to see whether it is above 1."""
     return f"{ratio:.2f}" if ratio < 2 else f"{ratio:.1f}"
 
 
 def grid(record: Record) -> str:
-    """A line for each group, a column for all that was measured in it, and for its ratios."""
+    """One line per group, one column per measure and ratio."""
     cells: dict[str, dict[str, str]] = {}
     for m in record.measures:
         cells.setdefault(m.group, {})[f"{m.name}, {m.unit}"] = spread(m)
@@ -95,7 +95,7 @@ def grid(record: Record) -> str:
 
 def notes(record: Record) -> str:
     lines = []
-    if rates_of(record):  # what the table has no place for
+    if rates_of(record):  # not in the table
         others = [m for m in record.measures if m.unit != RATE]
         lines += [f"- {m.name}, {m.unit}: {spread(m)}." for m in others]
         fastest = [r for r in record.ratios if "fastest peer" in r.name]
@@ -106,7 +106,7 @@ def notes(record: Record) -> str:
     lines.append(
         f"- Medians of {' and '.join(map(str, sorted(repeats)))} repeats, with the lowest and the "
         f"highest in brackets, {record.date}, "
-        f"{record.machine['name']}, {record.machine['cores']} cores, load before it "
+        f"{record.machine['name']}, {record.machine['cores']} cores, load before the run "
         f"{record.machine['load']}. Versions: {versions}."
     )
     return "\n".join(lines)
@@ -117,7 +117,7 @@ def rates_of(record: Record) -> list[Measure]:
 
 
 def draw(records: list[Record], path: Path) -> None:
-    """Bars: every contestant's best setting as a multiple of the plain loop's."""
+    """Bars: the best setting of each contestant as a multiple of the plain loop's."""
     figure = new_figure(7.5, 3.2)
     axes = figure.subplots()
     shares = {record.name.upper(): multiples(record) for record in records}

@@ -1,9 +1,8 @@
 """A collector as a queue: the formulas, and the same queue simulated.
 
-A collector has ``places`` in which updates are served at the same time, and a ``room`` in which
-so many more may wait, first come, first served; whoever finds it full is refused and tries again
-later. Updates of many workers arrive as a Poisson process, whatever each of them does: the
-superposition of many sparse renewal processes is one.
+A collector serves ``places`` updates at the same time; at most ``room`` more may wait, first come,
+first served. If it is full, an update is refused and comes again later. Updates of many workers
+arrive as a Poisson process: the superposition of many sparse renewal processes is close to one.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Queue:
 
     @property
     def capacity(self) -> float:
-        """Updates a second with every place taken."""
+        """Updates per second with every place taken."""
         return self.places / self.service_s
 
     def utilisation(self, rate: float) -> float:

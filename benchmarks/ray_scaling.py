@@ -25,16 +25,14 @@ from pathlib import Path
 
 import numpy as np
 import ray
-import torch
 
 from anarchic import Experiment, Settings, build
 from anarchic.core.types import Vector
 from anarchic.data import Dataset, iid
-from anarchic.models import make
-from anarchic.sim.engine import Walk
+from anarchic.sim.engine import Engine
 from anarchic.train.on_ray import OnRay
 from anarchic.train.task import Backend
-from anarchic.train.torch_task import TorchTask
+from anarchic.train.tasks import make_task
 from benchmarks.record import RESULTS, Record, read, short, spread
 
 REPEATS = 3
@@ -86,12 +84,11 @@ def measure(record: Record, group: str, settings: Settings, backends: dict[str, 
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         for _ in range(REPEATS + 1):  # the first starts actors and processes and does not count
             for name, (threads, backend) in contestants.items():
-                torch.set_num_threads(threads)
                 start = time.perf_counter()
-                ends[name] = walk(replace(plain, backend=backend))
+                ends[name] = train(replace(plain, backend=backend, threads=threads))
                 rates[name].append(steps / (time.perf_counter() - start))
             start = time.perf_counter()
-            list(pool.map(walk_apart, [group] * 2))
+            list(pool.map(train_apart, [group] * 2))
             rates[APART].append(2 * steps / (time.perf_counter() - start))
     medians = {
         name: record.measure(name, found[1:], unit="local steps/s", group=group)
@@ -117,22 +114,21 @@ def prepared(settings: Settings) -> Experiment:
     y = rng.integers(0, 10, 5_000)
     data = Dataset("random", x, y, x[:100], y[:100], 10)
     small = build(replace(settings, model="logistic"))  # its rule and timetable are what is wanted
-    task = TorchTask(make(settings.model, data), data, iid(y, 10, 0))
-    return replace(small, task=task)
+    return replace(small, task=make_task(settings.model, data, iid(y, 10, 0)))
 
 
-def walk(experiment: Experiment) -> Vector:
-    walking = Walk(experiment)
-    while walking.version < experiment.timetable.rounds:
-        walking.next_version()
-    params: Vector = walking.state.params
+def train(experiment: Experiment) -> Vector:
+    engine = Engine(experiment)
+    with experiment.computing():
+        while engine.version < experiment.timetable.rounds:
+            engine.next_version()
+    params: Vector = engine.state.params
     return params
 
 
-def walk_apart(group: str) -> None:
+def train_apart(group: str) -> None:
     """In a process of its own, with one thread."""
-    torch.set_num_threads(1)
-    walk(_kept(group))
+    train(replace(_kept(group), threads=1))
 
 
 @cache
@@ -156,7 +152,7 @@ def write_page() -> None:
 def in_markdown(record: Record) -> str:
     names = list(dict.fromkeys(measure.name for measure in record.measures))
     ratios = list(dict.fromkeys(ratio.name for ratio in record.ratios))
-    heads = ["local steps a second", *names, *ratios]
+    heads = ["local steps per second", *names, *ratios]
     rows = []
     for group in dict.fromkeys(measure.group for measure in record.measures):
         rates = {m.name: m for m in record.measures if m.group == group}
@@ -166,7 +162,7 @@ def in_markdown(record: Record) -> str:
     lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
     told = (
         f"Medians of {record.measures[0].repeats} and the range, {record.date}, "
-        f"{record.machine['cores']} cores, load before it {record.machine['load']}; "
+        f"{record.machine['cores']} cores, load before the run {record.machine['load']}; "
         "made by `benchmarks/ray_scaling.py`."
     )
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + f"\n\n{told}"

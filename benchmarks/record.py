@@ -146,7 +146,7 @@ class Record:
 
     def table(self) -> str:
         """For a terminal."""
-        lines = [f"{self.title} ({self.date}, load before it {self.machine['load']})"]
+        lines = [f"{self.title} ({self.date}, load before the run {self.machine['load']})"]
         lines.append(f"{'':<34}{'median':>12}{'lowest':>12}{'highest':>12}")
         for m in self.measures:
             what = f"{m.group} {m.name}".strip()

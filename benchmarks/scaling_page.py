@@ -1,4 +1,4 @@
-"""The tables and pictures of `docs/scaling.md`: numbers get there from records, not by hand."""
+"""Writes the tables and pictures of `docs/scaling.md` from the recorded results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write_page(found: Simulated, plans: dict[str, Plan], measured: Record) -> No
     for name, table in parts.items():
         text = put_between(text, name, table)
     page.write_text(text, encoding="utf-8")
-    # Text stays text, and a picture of the same numbers is the same file.
+    # Text is kept as text, and the same numbers give the same file.
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "scaling"}):
         for name, draw in (
             ("arrivals", draw_day),
@@ -46,7 +46,7 @@ def write_page(found: Simulated, plans: dict[str, Plan], measured: Record) -> No
 
 
 def put_between(text: str, name: str, table: str) -> str:
-    """The text with what stands between the markers of that name replaced."""
+    """The text with ``table`` between the markers of that name."""
     pattern = rf"(<!-- benchmarks.scaling: {name} begin -->\n).*?(<!-- [\w.]+: {name} end -->)"
     changed, count = re.subn(
         pattern, lambda m: f"{m[1]}\n{table}\n\n{m[2]}", text, count=1, flags=re.S
@@ -65,8 +65,8 @@ def measured_table(record: Record) -> str:
     at = {(m.group, m.name): m for m in record.measures}
     machine = record.machine
     said = (
-        f"{machine['name']}, {machine['cores']} cores, load {machine['load']} when it began, "
-        f"{record.date}; medians, lowest and highest in brackets."
+        f"{machine['name']}, {machine['cores']} cores, load {machine['load']} before the run, "
+        f"{record.date}; medians, with the lowest and the highest in brackets."
     )
     pushes = markdown(
         ["updates/s accepted and durable", *(f"{n} sender{'s' * (n > 1)}" for n in SENDERS)],
@@ -88,9 +88,9 @@ def inputs_table(plan: Plan) -> str:
     collector = plan.collector
     rows = [[says, f"{value:,.10g}", "assumed"] for says, value in plan.assumptions.rows()]
     rows += [
-        ["seconds an update costs a collector", f"{collector.update_s:.2g}", "measured"],
-        ["seconds a MB of it costs", f"{collector.byte_s * 1e6:.2g}", "measured"],
-        ["bytes a second that a disk takes", f"{collector.disk:,.0f}", "measured"],
+        ["seconds of a collector per update", f"{collector.update_s:.2g}", "measured"],
+        ["seconds of a collector per MB", f"{collector.byte_s * 1e6:.2g}", "measured"],
+        ["bytes per second that a disk writes", f"{collector.disk:,.0f}", "measured"],
         ["places of a collector", f"{collector.places}", "the server's default"],
         ["updates that may wait for them", f"{collector.room}", "the server's default"],
         ["squared variation of the service time", f"{collector.variability:.2g}", "measured"],
@@ -100,28 +100,28 @@ def inputs_table(plan: Plan) -> str:
 
 def outputs_table(plans: dict[str, Plan]) -> str:
     shown: list[tuple[str, Callable[[Plan], str]]] = [
-        ("pushes a second, mean / peak", lambda p: f"{p.pushes:,.0f} / {p.peak_pushes:,.0f}"),
-        ("bytes pushed a second at the peak", lambda p: f"{size(p.peak_pushes * p.size)}/s"),
-        ("updates a second that a collector can take", lambda p: short(p.queue.capacity)),
+        ("pushes per second, mean / peak", lambda p: f"{p.pushes:,.0f} / {p.peak_pushes:,.0f}"),
+        ("bytes pushed per second at the peak", lambda p: f"{size(p.peak_pushes * p.size)}/s"),
+        ("updates per second that a collector can take", lambda p: short(p.queue.capacity)),
         ("**collectors**", lambda p: f"**{p.collectors:,}**"),
         ("mean wait for a place at the peak", lambda p: f"{short(p.wait_s * 1e3)} ms"),
-        ("share refused for want of room at the peak", lambda p: at_least(p.refused)),
+        ("share refused for lack of room at the peak", lambda p: at_least(p.refused)),
         ("uploads in progress at a collector", lambda p: f"{p.uploads:,.0f}"),
         ("memory that holds them", lambda p: size(p.upload_memory)),
-        ("log written a second at the peak, all copies", lambda p: f"{size(p.log_rate)}/s"),
+        ("log written per second at the peak, all copies", lambda p: f"{size(p.log_rate)}/s"),
         (
             "**machines of the log** for the copies beyond the first",
             lambda p: f"**{p.log_machines:,}**",
         ),
         ("log held, all copies", lambda p: size(p.log_held)),
-        ("**m**, updates a version", lambda p: f"**{p.m:,}**"),
-        ("versions a day", lambda p: f"{p.versions_a_day:,.0f}"),
+        ("**m**, updates per version", lambda p: f"**{p.m:,}**"),
+        ("versions per day", lambda p: f"{p.versions_a_day:,.0f}"),
         ("seconds between versions at the peak", lambda p: f"{p.m / p.peak_pushes:,.0f}"),
-        ("partial sums into the root, a version", lambda p: size(p.collectors * p.size)),
+        ("partial sums into the root, per version", lambda p: size(p.collectors * p.size)),
         ("**machines of the root**", lambda p: f"**{p.roots:,}**"),
         ("seconds to publish a version", lambda p: f"{p.publication_s:.2g}"),
         ("pulls that reach the origin", lambda p: f"{1 - p.hits:.1e}"),
-        ("to devices, a month", lambda p: size(p.egress)),
+        ("to devices, per month", lambda p: size(p.egress)),
     ]
     rows = [[what, *(show(plan) for plan in plans.values())] for what, show in shown]
     return markdown(["model", *plans], rows)
@@ -132,8 +132,8 @@ def costs_table(plans: dict[str, Plan]) -> str:
     rows = [[what, *(f"{cost[what]:,.0f}" for cost in costs)] for what in costs[0]]
     rows.append(["**together**", *(f"**{plan.cost:,.0f}**" for plan in plans.values())])
     cents = [plan.cost / plan.assumptions.devices * 100 for plan in plans.values()]
-    rows.append(["cents a device and month", *(f"{cent:.2g}" for cent in cents)])
-    return markdown(["$ a month", *plans], rows)
+    rows.append(["cents per device and month", *(f"{cent:.2g}" for cent in cents)])
+    return markdown(["$ per month", *plans], rows)
 
 
 def rows_table(plans: dict[str, Plan]) -> str:
@@ -146,11 +146,10 @@ def rows_table(plans: dict[str, Plan]) -> str:
     devices = every[0].assumptions.devices
     cases = [
         (f"{devices:,.0f} workers, float32", 1.0),
-        (f"{devices:,.0f} workers, int8", 0.25),
         (f"{SILOS:,} workers, float32", SILOS / devices),
     ]
     rows = [[name, *(price(p, p.rows_memory(share)) for p in every)] for name, share in cases]
-    return markdown(["AFA-CS rows, $ a month", *plans], rows)
+    return markdown(["AFA-CS rows, $ per month", *plans], rows)
 
 
 def compared_table(found: Simulated) -> str:
@@ -171,7 +170,7 @@ def compared_table(found: Simulated) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes in the unit that suits them."""
+    """Bytes in a suitable unit."""
     for unit in ("B", "KB", "MB", "GB", "TB"):
         if count < 1000:
             return f"{count:.3g} {unit}"
@@ -188,7 +187,7 @@ def draw_day(axes: Axes, found: Simulated) -> None:
     axes.plot(day["hour"], day["simulated"], ".", markersize=3, label="simulated", color="#D55E00")
     axes.plot(day["hour"], day["model"], label="model", **line_style(0))
     workers = found.facts["workers"]
-    style(axes, title=f"{workers:,.0f} workers that keep hours", x="hour", y="updates a second")
+    style(axes, title=f"{workers:,.0f} diurnal workers", x="hour", y="updates per second")
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
 

@@ -178,7 +178,7 @@ def serving(folder: Path, dim: int, *flags: str) -> Iterator[Server]:
 
 
 def append_and_sync(folder: Path, seconds: float) -> float:
-    """Bytes a second that the disk takes, a model at a time, each synced."""
+    """Bytes per second that the disk takes, a model at a time, each synced."""
     body = os.urandom(4 * LARGE)
     path = folder / "raw"
     start, written = time.perf_counter(), 0
@@ -199,7 +199,7 @@ def connected(port: int) -> socket.socket:
 
 
 def push_for(server: Server, seconds: float, *, senders: int, tally: Tally) -> float:
-    """Accepted updates a second."""
+    """Accepted updates per second."""
     until, run = time.perf_counter() + seconds, os.urandom(4).hex()
     accepted = sum(together(senders, lambda n: push_until(server, until, f"{run}{n}", tally)))
     return accepted / seconds

@@ -1,4 +1,4 @@
-"""The store: durable updates a second, beside appending the same bytes to a bare file.
+"""The store: durable updates per second, beside appending the same bytes to a bare file.
 
 Bodies of 4 MB and 40 KB arrive in groups, one transaction each; every eight updates (or every
 group, if that is larger) a version is published, which drops the bodies that it folded and writes
@@ -55,7 +55,7 @@ class Feed:
 
 
 def raw_rate(folder: Path, size: int, group: int, count: int) -> float:
-    """Updates a second when bodies are only appended to a file, with fdatasync for each group."""
+    """Updates per second when bodies are only appended to a file, with fdatasync for each group."""
     body = os.urandom(size)
     path = folder / "raw"
     with path.open("wb", buffering=0) as file:
@@ -81,7 +81,7 @@ class Load:
         self._waiting: list[int] = []
 
     def run(self, count: int) -> float:
-        """Updates a second."""
+        """Updates per second."""
         started = time.perf_counter()
         for _ in range(0, count, self._group):
             self._waiting += [r.seq for r in self._store.append(self._feed.take(self._group))]
@@ -163,7 +163,7 @@ def keep(record: Record, group: str, rates: list[float], raw: list[float]) -> No
 
 
 def judge(record: Record) -> None:
-    """Of SQLite: half of the disk's rate for large updates, and so many small ones a second."""
+    """Of SQLite: half of the disk's rate for large updates, and a minimum rate of small ones."""
     for ratio in record.ratios:
         if ratio.group.startswith(f"SQLite, {LARGE / 1e6:g} MB"):
             record.bound(f"{ratio.group}: {ratio.name}", ratio.value, least=HALF_OF_RAW)

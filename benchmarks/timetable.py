@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from anarchic.participation import (
+    ContinuousTime,
     Diurnal,
     Dropout,
     Exponential,
-    Habits,
     Sampler,
     SpeedClasses,
     Timetable,
@@ -33,15 +33,15 @@ from anarchic.participation import (
 from benchmarks.record import RESULTS, Record
 
 SEED = 1
-M = 100  # updates a round
+M = 100  # updates per round
 MOST_SECONDS, MOST_GIB = 30.0, 4.0
 WORK = Work(
-    UniformSteps(5),
+    UniformSteps(1, 10),
     step_s=2.0,
     speeds=SpeedClasses({"fast": (0.3, 0.5), "usual": (0.5, 1.0), "slow": (0.2, 4.0)}),
 )
-EXPONENTIAL = Habits(Exponential(600.0), WORK, Dropout(lost=0.1))
-DIURNAL = Habits(Diurnal(600.0, awake_h=8.0, asleep=0.05), WORK, Dropout(lost=0.1))
+EXPONENTIAL = ContinuousTime(Exponential(600.0), WORK, Dropout(lost_share=0.1))
+DIURNAL = ContinuousTime(Diurnal(600.0, awake_h=8.0, asleep=0.05), WORK, Dropout(lost_share=0.1))
 
 
 def exponential(workers: int, rounds: int) -> Timetable:
@@ -57,13 +57,13 @@ def diurnal(workers: int, rounds: int) -> Timetable:
 
 
 def sampler(workers: int, rounds: int) -> Timetable:
-    return Sampler(workers, M, UniformSteps(5), max_staleness=4).timetable(SEED, rounds)
+    return Sampler(workers, M, UniformSteps(1, 10), max_staleness=4).timetable(SEED, rounds)
 
 
 def biased_sampler(workers: int, rounds: int) -> Timetable:
     total = workers * (workers + 1) / 2
     probabilities = [(i + 1) / total for i in range(workers)]
-    biased = Sampler(workers, M, UniformSteps(5), max_staleness=4, probabilities=probabilities)
+    biased = Sampler(workers, M, UniformSteps(1, 10), max_staleness=4, probabilities=probabilities)
     return biased.timetable(SEED, rounds)
 
 

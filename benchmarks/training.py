@@ -1,4 +1,4 @@
-"""W1 to W4 against a plain PyTorch loop and other frameworks, in local steps a second.
+"""W1 to W4 against a plain PyTorch loop and other frameworks, in local steps per second.
 
     python -m benchmarks.training                           # all of it: forty minutes
     python -m benchmarks.training --workloads W1 --repeats 3 --contestants anarchic plain
@@ -248,7 +248,7 @@ class Race:
                 group=name,
             )
             record.bound(f"W1: times the fastest peer, {COMPILING}", to_peers, least=8.0)
-            record.bound("W1: local steps a second", ours, least=10_000.0)
+            record.bound("W1: local steps per second", ours, least=10_000.0)
             record.bound("W1: seconds of anarchic simulate in all", median(self.whole), most=4.0)
         elif name == "W2":
             record.bound(f"W2: times the fastest peer, {COMPILING}", to_peers, least=5.0)

@@ -24,7 +24,7 @@ PLACE = Path(".bench")  # of environments and dealt data, in the root of the rep
 
 @dataclass(frozen=True)
 class Workload:
-    """``m`` of ``workers`` a round, each with ``steps`` local steps of plain SGD.
+    """``m`` of ``workers`` per round, each with ``steps`` local steps of plain SGD.
 
     ``least_gain`` is what the test accuracy has to gain before a time counts: a benchmark of
     something that does not train is void.
@@ -49,16 +49,16 @@ class Workload:
 
 
 W1 = Workload(
-    "W1", "LR/MNIST, 10 workers, 5 a round", "mnist", "logistic",
+    "W1", "LR/MNIST, 10 workers, 5 per round", "mnist", "logistic",
     workers=10, m=5, steps=5, batch=64, lr=0.1, rounds=150, labels=2, least_gain=0.6,
 )  # fmt: skip
-W2 = replace(W1, name="W2", title="LR/MNIST, 100 workers, 20 a round", workers=100, m=20)
+W2 = replace(W1, name="W2", title="LR/MNIST, 100 workers, 20 per round", workers=100, m=20)
 W3 = Workload(
-    "W3", "CNN/CIFAR-10 of 28x28, 10 workers, 5 a round", "cifar10", "cnn",
+    "W3", "CNN/CIFAR-10 of 28x28, 10 workers, 5 per round", "cifar10", "cnn",
     workers=10, m=5, steps=5, batch=50, lr=0.1, rounds=10, labels=10, least_gain=0.05,
 )  # fmt: skip
 W4 = Workload(
-    "W4", "LSTM/Shakespeare, 143 workers, 72 a round", "shakespeare", "lstm",
+    "W4", "LSTM/Shakespeare, 143 workers, 72 per round", "shakespeare", "lstm",
     workers=143, m=72, steps=5, batch=10, lr=0.8, rounds=2, labels=None, least_gain=0.05,
 )  # fmt: skip
 WORKLOADS = {workload.name: workload for workload in (W1, W2, W3, W4)}
@@ -159,8 +159,8 @@ def report(
 ) -> None:
     """Hand in the time of a run and the model it ended with; the runner tests the model.
 
-    Two rates, in local steps a second: of all rounds, as a user waits for them, and of all but the
-    first tenth of them, in which compilers and caches have their first day.
+    Two rates, in local steps per second: of all rounds, and of all but the first tenth of them, in
+    which compilers and caches warm up.
     """
     np.savez(into.with_suffix(".npz"), **params)
     seconds, share = clock.warm_share

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 
 from anarchic import Layout
-from anarchic.worker import FunctionTask, Randomly, RandomSteps, Worker
+from anarchic.worker import Exponential, FunctionTask, UniformSteps, Worker, WorkPlan
 
 rng = np.random.default_rng()
 x = rng.normal(size=(500, 3)).astype(np.float32)  # this worker's own samples
@@ -36,8 +36,9 @@ if __name__ == "__main__":
         print(__doc__)
         sys.exit(0)
     url, name = sys.argv[1:]
+    # Idle for 0.1 s on average, then take 5 to 20 local steps; 50 times.
+    plan = WorkPlan(Exponential(0.1), UniformSteps(5, 20), local_lr=0.5, updates=50)
     with Worker(url, name=name, spool=f"spool-{name}") as worker:
-        # An idle second in the mean, then 5 to 20 local steps; 50 times.
-        print(worker.run(task, Randomly(1.0), steps=RandomSteps(5, 20), local_lr=0.5, updates=50))
+        print(worker.run(task, plan))
         model = layout.split(worker.pull().params)
     print("weight", model["weight"].round(2), "bias", model["bias"].round(2))

@@ -1,4 +1,4 @@
-"""Data of one's own, held by those who have it, and a local rule of one's own."""
+"""Your own data, already divided among workers, and your own local rule."""
 
 from dataclasses import dataclass
 
@@ -8,13 +8,13 @@ from torch import nn
 import anarchic
 
 rng = np.random.default_rng(0)
-site = rng.integers(8, size=2400)  # eight sites, each with instruments of its own
+site = rng.integers(8, size=2400)  # eight sites, each with its own instruments
 x = rng.normal(size=(2400, 2)) + rng.normal(scale=0.5, size=(8, 2))[site]
 y = (x[:, 0] * x[:, 1] > 0).astype(np.int64)  # labels count from 0
 x = x.astype(np.float32)  # inputs are ready for a model: scaled, in float32
 
 data = anarchic.data.Dataset("sites", x[:2000], y[:2000], x[2000:], y[2000:], classes=2)
-parts = [np.flatnonzero(site[:2000] == number) for number in range(8)]  # who holds what
+parts = [np.flatnonzero(site[:2000] == number) for number in range(8)]  # samples of each worker
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Decay(anarchic.Stateless):
 
 module = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 2))
 task = anarchic.TorchTask(module, data, parts)
-sampler = anarchic.Sampler(workers=8, m=4, steps=anarchic.UniformSteps(5), max_staleness=4)
+sampler = anarchic.Sampler(workers=8, m=4, steps=anarchic.UniformSteps(1, 10), max_staleness=4)
 table = sampler.timetable(0, rounds=150)
 rule = anarchic.AfaCs(m=4, server_lr=5.0, population=8)
 

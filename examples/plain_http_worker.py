@@ -1,6 +1,6 @@
 """A worker without our SDK, in plain HTTP: python plain_http_worker.py URL [SAMPLES.npz]
 
-It trains softmax regression (64 inputs) on the file's images, or on samples of its own making.
+It trains softmax regression (64 inputs) on the file's images, or on samples that it generates.
 ANARCHIC_TOKEN may hold a token. Start two or more: no worker may fill a server step alone."""
 
 import json

@@ -10,24 +10,33 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+from tests.numpy_worker import train
 
-pytest.importorskip("torch")
+ROOT = Path(__file__).parents[1]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_an_example_runs(path: Path, tmp_path: Path) -> None:
+    if re.search(r"\b(torch|TorchTask)\b", path.read_text(encoding="utf-8")):
+        pytest.importorskip("torch")
     done = subprocess.run(
         [sys.executable, "-W", "error", str(path)],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=120,
-        env={**os.environ, "PYTHONPATH": str(path.parents[1] / "src")},
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+
+
+@pytest.mark.slow
+def test_the_numpy_worker_trains_at_a_server(tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn")
+    train([sys.executable, "-W", "error"], ROOT / "src", tmp_path)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)

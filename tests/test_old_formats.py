@@ -27,6 +27,7 @@ TOKEN = (FORMAT_1 / "ann.token").read_text().strip()
 
 @pytest.mark.parametrize("name", ["run-afa-cs", "run-scaffold"])
 def test_a_run_directory_is_resumed_to_the_same_bytes(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
     path = tmp_path / name
     shutil.copytree(FORMAT_1 / name, path)
     rounds: list[int] = []

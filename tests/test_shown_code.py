@@ -37,6 +37,7 @@ def blocks(page: Path) -> list[str]:
 PAGES = [page for page in sorted(DOCS.glob("*.md")) if blocks(page)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
     if page.name == "data.md" and not MNIST:

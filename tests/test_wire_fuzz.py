@@ -254,6 +254,7 @@ def test_the_seeds_are_good():
     assert all(agrees(body) for body in SEEDS)
 
 
+@pytest.mark.slow
 @fuzz
 @given(hostile())
 def test_a_mutated_body_is_read_as_the_library_reads_it_or_refused(body):

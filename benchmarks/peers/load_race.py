@@ -1,4 +1,4 @@
-"""The live servers of all under the same load, in turns: updates a second of a 4 MB model.
+"""The live servers of all under the same load, in turns: updates per second of a 4 MB model.
 
 Two workers pull the model and hand back an update at once, over loopback, again and again. Every
 contestant takes the updates by its own rule, with its own client, as it is shipped; ours makes
@@ -109,7 +109,7 @@ class Session:
         return said
 
     def turn(self, seconds: float) -> float:
-        """Updates a second."""
+        """Updates per second."""
         with suppress(BrokenPipeError):  # it has ended: its answer says why
             self.asks.write(f"{seconds}\n")
             self.asks.flush()
@@ -171,7 +171,7 @@ def race(record: Record, contestants: tuple[Contestant, ...] = CONTESTANTS) -> N
 
 def once(session: Session, contestant: Contestant) -> float:
     rate = session.turn(contestant.seconds)
-    print(f"{GROUP}, {contestant.name}: {rate:.3g} a second", flush=True)
+    print(f"{GROUP}, {contestant.name}: {rate:.3g} per second", flush=True)
     return rate
 
 

@@ -84,7 +84,7 @@ class Turns:
 
 
 def rate(moments: list[Moment]) -> float:
-    """Updates a second, from the beginning of a turn until the last worker was done."""
+    """Updates per second, from the beginning of a turn until the last worker was done."""
     return sum(updates for _, updates in moments) / max(when for when, _ in moments)
 
 

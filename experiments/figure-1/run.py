@@ -9,7 +9,7 @@ from anarchic.study.draw import draw_panels
 
 # Yang, Zhang, Khanduri, Liu, "Anarchic Federated Learning", ICML 2022, arXiv:2108.09875, figure 1,
 # whose images give no numbers; those of the baseline are the first column of table 1.
-P = (1, 2, 5, 10)  # labels a worker
+P = (1, 2, 5, 10)  # labels per worker
 BASE = ("table-1", {"M": 10, "local_steps": 5, "setting": "sync-constant"})
 ANARCHY = "figures-5-6"  # whose biased cells are the anarchic ones
 ALGORITHMS = {  # label in the pictures
@@ -22,33 +22,13 @@ SEEDS = {"lr": 5, "lr-by-c": 5}
 AT_ONCE = {"lr": 40, "lr-by-c": 40}
 NAMES = {"lr": "LR/MNIST", "lr-by-c": "LR/MNIST, divided by c"}
 AT_P1 = (
-    "With one label a worker, two labels are seldom heard of. With uniform arrivals the gap is "
+    "With one label per worker, two labels are seldom heard of. With uniform arrivals the gap is "
     "smaller (table 1, async-dynamic), so a figure without a gap may show those."
 )
 AT_P2 = "It is one deal of the labels: see figures 5 and 6."
 DYNAMIC = (
     "It is the cost of dynamic steps at p = 1 when a visit is divided by its own K: see table 1."
 )
-
-ABOUT = """
-LR on MNIST, five of ten workers a round, p labels a worker. The baseline is the ideal case, in
-which workers do as the server says: synchronous rounds, uniform sampling, five local steps. The
-paper calls it FedAvg; its step is that of AFA, eta * eta_L * mean(G) with eta = 1 and eta_L = 0.1,
-and its cells are the first column of [table 1](../table-1/README.md). *fedavg* is the classical
-algorithm in the same rounds: it replaces the model by the mean of the workers' models, so that it
-goes K = 5 times as far in a round.
-
-*afa-cd* and *afa-cs* meet all that the paper calls anarchic at once: general arrivals (the biased
-probabilities of [figures 5 and 6](../figures-5-6/README.md), 0.19, 0.19, six times 0.1, 0.01 and
-0.01), models from the last five versions and K uniform on 1..10. Their cells are the biased ones of
-those figures, and *lr-by-c* has them with a visit's gradients divided by c instead of its own K, of
-which table 1 says more.
-
-The paper reads off its figure that both are "comparable to or nearly the same as" FedAvg; it does
-not say which arrivals the figure shows. The claims below hold both to within 0.02 of the baseline.
-AFA-CD has no remedy for biased arrivals where workers hold few labels, which is what Theorem 1 is
-about and AFA-CS is for.
-"""
 
 
 def cells() -> list[Cell]:
@@ -82,8 +62,8 @@ def as_published(baseline: Cell) -> Cell:
 def worst_gap(found: Findings, *, task: str, algorithm: str) -> float:
     """The most that an algorithm is below the baseline, over the p selected."""
     base = found.where(algorithm="baseline")
-    lines = found.where(task=task, algorithm=algorithm)
-    return max(base.one(p=line.get("p")).ours - line.ours for line in lines)
+    outcomes = found.where(task=task, algorithm=algorithm)
+    return max(base.one(p=outcome.get("p")).ours - outcome.ours for outcome in outcomes)
 
 
 def close(task: str, algorithm: str, p: tuple[int, ...], reason: str = "") -> Claim:
@@ -98,7 +78,7 @@ def close(task: str, algorithm: str, p: tuple[int, ...], reason: str = "") -> Cl
 
 
 def draw(found: Findings, *, task: str):
-    if not found.where(task=task).run.lines:
+    if not found.where(task=task).run.outcomes:
         return None
     of = {"baseline": "lr", "fedavg": "lr", "afa-cd": task, "afa-cs": task}
     return draw_panels(
@@ -112,9 +92,8 @@ def draw(found: Findings, *, task: str):
 
 
 STUDY = Study(
-    home=Path(__file__).parent,
+    folder=Path(__file__).parent,
     title="Figure 1: FedAvg, AFA-CD and AFA-CS under general arrivals",
-    about=ABOUT,
     cells=cells(),
     seeds=SEEDS,
     at_once=AT_ONCE,

@@ -26,24 +26,17 @@ FIGURES = {  # file: caption, the cells it shows, the p of each of its panels
         (None,),
     ),
 }
-ABOUT = """
-Accuracy by round, drawn from the runs of [table 1](../table-1/README.md): the mean over the seeds,
-and a band from the lowest seed to the highest. The paper sees curves that zig-zag under asynchrony
-and dynamic steps, the more so the smaller p is, and that end at the same accuracy; for p = 5 and 10
-on CIFAR-10 curves that are almost one; and an LSTM that oscillates under both.
-"""
 EXPLAIN = """
 ## How much the curves zig-zag
 
 The standard deviation of accuracy over the evaluations of the last fifty rounds, mean over the
-seeds: it is largest under *async-dynamic* in {most} of {rows} rows, and at p = 1 in {least} of the
-{columns} columns of LR and CNN.
+seeds.
 """.strip()
 
 
 def draw(found: Findings, *, caption: str, shown: dict, panels: tuple):
     chosen = found.where(**shown)
-    if not chosen.run.lines:
+    if not chosen.run.outcomes:
         return None
     name = caption.split(",")[0]
     return draw_panels(
@@ -67,23 +60,16 @@ def zigzag(found: Findings) -> str:
         for _, shown, panels in FIGURES.values()
         for p in panels
     }
-    by_p = [[row for (of, _), row in spread.items() if of == task] for task, p in spread if p == 1]
-    at_p1 = [column[0] == max(column) for rows in by_p for column in zip(*rows, strict=True)]
-    at_free = [row[-1] == max(row) for row in spread.values()]
-    told = EXPLAIN.format(
-        most=sum(at_free), rows=len(at_free), least=sum(at_p1), columns=len(at_p1)
-    )
     rows = [
         [TABLE.task_name(task), str(p or ""), *(fixed(value, 4) for value in row)]
         for (task, p), row in spread.items()
     ]
-    return f"{told}\n\n{markdown(('', 'p', *SETTINGS), rows)}"
+    return f"{EXPLAIN}\n\n{markdown(('', 'p', *SETTINGS), rows)}"
 
 
 STUDY = Study(
-    home=Path(__file__).parent,
+    folder=Path(__file__).parent,
     title="Figures 2 to 4: accuracy by round under the four settings",
-    about=ABOUT,
     cells=[
         cell
         for cell in TABLE.cells

@@ -10,12 +10,12 @@ from anarchic.sim.experiment import Experiment
 from anarchic.sim.settings import build
 from anarchic.study import Cell, Claim, Findings, Job, Picture, Study, main, sibling
 from anarchic.study.draw import END, draw_panels
-from anarchic.study.tables import fixed
+from anarchic.study.tables import fixed, markdown
 
 # Yang, Zhang, Khanduri, Liu, "Anarchic Federated Learning", ICML 2022, arXiv:2108.09875, appendix,
 # figures "Test accuracy ... with asynchrony and dynamic local steps". Their images give no numbers;
 # uniform arrivals are cells of table 1, which has some.
-P = (1, 2, 5, 10)  # labels a worker
+P = (1, 2, 5, 10)  # labels per worker
 C = 5  # local steps: K uniform on 1..2c
 BIAS = (0.19, 0.19, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.01, 0.01)  # of being drawn next, by worker
 TABLE = "table-1"  # whose async-dynamic cells are the uniform ones
@@ -25,7 +25,7 @@ ARRIVALS = {  # label in the pictures
     "biased-afa-cs": "AFA-CS, biased arrivals",
 }
 TASKS = {"lr": P, "cnn": P, "lr-by-c": P, "cnn-by-c": (1,)}  # and with how many labels
-SEEDS = {"lr": 5, "cnn": 1, "lr-by-c": 5}
+SEEDS = {"lr": 5, "cnn": 2, "lr-by-c": 5}
 AT_ONCE = {"lr": 30, "cnn": 12, "lr-by-c": 30, "cnn-by-c": 3}
 DEVICES = dict.fromkeys(("cnn", "cnn-by-c"), "cuda")
 PRECISIONS = dict.fromkeys(DEVICES, "bf16")
@@ -48,49 +48,28 @@ SAYS_LITTLE = (
     "numbers."
 )
 NOT_UNLUCKY = (
-    "The reason is not known; *By seed* below has the runs. It is not an unlucky deal: with seeds "
-    "0 and 1 and p = 2 each label of the two workers that are seldom heard has another holder, who "
-    "comes in more than half of the rounds."
+    "The reason is not known. It is not an unlucky deal: with seeds 0 and 1 and p = 2 each label "
+    "of the two workers that are seldom heard has another holder, who comes in more than half of "
+    "the rounds. See *What bias costs AFA-CD, by seed* on the page of figures 5 and 6."
 )
 
-ABOUT = """
-Five of ten workers report in each round, from one of the last five versions, with K uniform on
-1..10. *uniform*: every worker is as likely as another, under AFA-CD; these are the async-dynamic
-cells of [table 1](../table-1/README.md), with its numbers of the paper. *biased*: workers are drawn
-without replacement with probabilities 0.19, 0.19, six times 0.1, 0.01 and 0.01, so that two of them
-are seldom heard, and with few labels a worker their labels with them. *biased-afa-cs*: the same
-arrivals, but the server remembers the last update of every worker and steps along the mean of all
-ten.
 
-The paper says of its figures that bias costs accuracy at p = 1 and none to speak of at p = 2, 5 and
-10, and that AFA-CS makes up for it on MNIST but not on CIFAR-10. Which workers are seldom heard is
-fixed by the probabilities, which labels they hold is dealt anew with every seed.
+BY_MEMORY = """
+## AFA-CS against AFA-CD under biased arrivals
 
-As printed, the sum of a visit's gradients is divided by its own K; *lr-by-c* has the cells of LR
-with the sum divided by the constant c, under AFA-CS too. Table 1 says what speaks for that reading
-and what against it; of CIFAR-10 *cnn-by-c* has p = 1. The uniform cells have the names and settings
-of table 1, so that its raw results, copied here for the seeds of the other cells, need not be
-trained again.
-
-Claims compare the seeds with which both runs went to their end: one that diverged ends early, and
-its number is that of a shorter run.
-"""
-
-
+Mean accuracy over the seeds with which both runs finished.
+""".strip()
 BY_SEED = """
-**By seed.** What bias costs AFA-CD at p = 2: {}.
+## What bias costs AFA-CD, by seed
+
+Accuracy under uniform arrivals less that under biased ones; *diverged* where one of the two runs
+did.
 """.strip()
-HELD = """
-**AFA-CS at p = 1.** With one label a worker, two labels are known to the seldom workers alone.
-These come in 7 of 100 rounds, so that the server uses a row of theirs in some 14 rounds, with a
-weight of 1/10 each time; under AFA-CD each has 1.4 % of the weight. On CIFAR-10 AFA-CS then stays
-at {cnn:.4f}, between {low:.2f} and {high:.2f} in the later half of its run (seeds: {seeds}).
-""".strip()
-NOT_AGE = """
-It is not the age of rows alone: they are as old when sums are divided by c, and AFA-CS then ends at
-{by_c[cnn-by-c]:.4f} on CIFAR-10, and on LR at {by_c[lr-by-c]:.4f} instead of {lr:.4f}. Divided by
-K, a visit of one step weighs up to ten times as much as one of ten, and its row is used until the
-next.
+LATE = """
+## AFA-CS under biased arrivals at p = 1, by seed
+
+The mean over the last ten evaluations, and the lowest and the highest accuracy in the second half
+of the curve.
 """.strip()
 
 
@@ -122,8 +101,8 @@ class DividedByC:
     def scale(self, local_lr, local_steps):
         return self.rule.scale(local_lr * local_steps / self.c, local_steps)
 
-    def due(self, state):
-        return self.rule.due(state)
+    def remaining(self, state):
+        return self.rule.remaining(state)
 
     def flush(self, state):
         return self.rule.flush(state)
@@ -133,7 +112,7 @@ def train_divided_by_c(job: Job) -> Experiment:
     """AFA-CS by the cell's settings, with ``DividedByC`` around it."""
     asked = dict(job.cell.settings)
     c = asked.pop("divided_by")
-    made = build(job.settings_of(asked))
+    made = build(job.settings_of(asked), job.compute)
     return replace(made, rule=DividedByC(made.rule, c), about={**made.about, "divided_by": c})
 
 
@@ -172,8 +151,11 @@ def uniform_cells() -> list[Cell]:
 
 def compared(found: Findings, *arrivals: str) -> dict[int, list[float]]:
     """By seed the accuracies under some kinds of arrivals, if all runs went to their end."""
-    lines = [found.one(arrivals=a) for a in arrivals]
-    runs = [{result.seed: result.numbers["last10"] for result in line.ended} for line in lines]
+    outcomes = [found.one(arrivals=a) for a in arrivals]
+    runs = [
+        {result.seed: result.numbers["last10"] for result in outcome.finished}
+        for outcome in outcomes
+    ]
     return {s: [run[s] for run in runs] for s in runs[0] if all(s in run for run in runs)}
 
 
@@ -190,65 +172,63 @@ def gain(found: Findings, of: str, over: str) -> float | None:
 
 def most(found: Findings, of: str, over: str) -> float | None:
     """The most that one kind of arrivals has over another, of the p selected."""
-    by_p = [found.where(p=p) for p in {line.get("p") for line in found}]
-    gains = [gain(lines, of, over) for lines in by_p]
+    by_p = [found.where(p=p) for p in {outcome.get("p") for outcome in found}]
+    gains = [gain(outcomes, of, over) for outcomes in by_p]
     return None if None in gains else max(gains)
 
 
-def shown(found: Findings) -> str:
-    """What the cells show of AFA-CS, of the deals, and of p = 1."""
-    told = [*filter(None, (by_memory(found.where(task=task)) for task in TASKS))]
-    told = ["\n".join(told), by_seed(found), held(found)]
-    return "\n\n".join(["## What the cells show", *filter(None, told)]) if any(told) else ""
+def notes(found: Findings) -> str:
+    return "\n\n".join(filter(None, (by_memory(found), by_seed(found), late(found))))
 
 
-def by_memory(lines: Findings) -> str:
+def by_memory(found: Findings) -> str:
     """Where AFA-CS ends above AFA-CD under biased arrivals, and where not."""
-    if not lines.complete:
-        return ""
-    sides: dict[str, list[str]] = {"above AFA-CD": [], "not above it": []}
-    for p in TASKS[lines.tasks[0]]:
-        if pair := means(lines.where(p=p), "biased-afa-cs", "biased"):
-            side = "above AFA-CD" if pair[0] > pair[1] else "not above it"
-            sides[side].append(f"p = {p} ({pair[0]:.4f}, {pair[1]:.4f})")
-    told = "; ".join(f"{side} at {', '.join(at)}" for side, at in sides.items() if at)
-    return f"- {SHORT[lines.tasks[0]]}, biased: AFA-CS ends {told}."
+    rows = []
+    for task, p in ((task, p) for task, labels in TASKS.items() for p in labels):
+        outcomes = found.where(task=task, p=p, arrivals=("biased", "biased-afa-cs"))
+        if outcomes.complete and (pair := means(outcomes, "biased-afa-cs", "biased")):
+            difference = fixed(pair[0] - pair[1], 4, signed=True)
+            rows.append([SHORT[task], str(p), *(fixed(x, 4) for x in pair), difference])
+    header = ("task", "p", "AFA-CS", "AFA-CD", "difference")
+    return f"{BY_MEMORY}\n\n{markdown(header, rows)}" if rows else ""
 
 
 def by_seed(found: Findings) -> str:
-    """What bias costs at p = 2 with each deal of the labels."""
-    lines = found.where(p=2, arrivals=("uniform", "biased"))
-    if not lines.complete:
-        return ""
-    told = [f"{SHORT[task]} {', '.join(costs(lines.where(task=task)))}" for task in lines.tasks]
-    return BY_SEED.format("; ".join(told))
+    """What bias costs with each deal of the labels."""
+    rows, most = [], max(len(x.results) for x in found)
+    for task, p in ((task, p) for task, labels in TASKS.items() for p in labels):
+        outcomes = found.where(task=task, p=p, arrivals=("uniform", "biased"))
+        if outcomes.complete:
+            by = costs(outcomes)
+            rows.append([SHORT[task], str(p), *by, *[""] * (most - len(by))])
+    header = ("task", "p", *(f"seed {seed}" for seed in range(most)))
+    return f"{BY_SEED}\n\n{markdown(header, rows)}" if rows else ""
 
 
-def costs(lines: Findings) -> list[str]:
+def costs(outcomes: Findings) -> list[str]:
     """By seed what bias costs, or that a run diverged."""
-    both = compared(lines, "uniform", "biased")
-    seeds = sorted({result.seed for result in lines.results})
-    return [fixed(both[s][0] - both[s][1], 4) if s in both else "one diverged" for s in seeds]
+    both = compared(outcomes, "uniform", "biased")
+    seeds = sorted({result.seed for result in outcomes.results})
+    return [fixed(both[s][0] - both[s][1], 4) if s in both else "diverged" for s in seeds]
 
 
-def held(found: Findings) -> str:
-    """What is known of why AFA-CS fails where only seldom workers hold a label."""
-    lines = found.where(p=1, arrivals=("biased", "biased-afa-cs"))
-    if not lines.complete or (gain(lines.where(task="cnn"), "biased-afa-cs", "biased") or 0) >= 0:
-        return ""
-    cs = {line.get("task"): line for line in lines.where(arrivals="biased-afa-cs")}
-    curve = cs["cnn"].results[0].curve["accuracy"]
-    late = curve[len(curve) // 2 :]
-    ours = {task: line.ours for task, line in cs.items()}
-    seeds = len(cs["cnn"].results)
-    told = HELD.format(cnn=ours["cnn"], low=min(late), high=max(late), seeds=seeds)
-    better = all(ours[f"{task}-by-c"] > ours[task] for task in ("lr", "cnn"))
-    return f"{told}\n{NOT_AGE.format(by_c=ours, lr=ours['lr'])}" if better else told
+def late(found: Findings) -> str:
+    """How AFA-CS ends where only seldom workers hold a label."""
+    rows = []
+    for outcome in found.where(p=1, arrivals="biased-afa-cs").run:
+        for result in outcome.results:
+            curve = result.curve["accuracy"]
+            half = curve[len(curve) // 2 :]
+            numbers = (result.numbers["last10"], min(half), max(half))
+            task = SHORT[outcome.cell.task]
+            rows.append([task, str(result.seed), *(fixed(x, 4) for x in numbers)])
+    header = ("task", "seed", "last ten", "lowest", "highest")
+    return f"{LATE}\n\n{markdown(header, rows)}" if rows else ""
 
 
 def draw(found: Findings, *, task: str, name: str):
     chosen = found.where(task=task)
-    if not chosen.where(arrivals=("biased", "biased-afa-cs")).run.lines:
+    if not chosen.where(arrivals=("biased", "biased-afa-cs")).run.outcomes:
         return None
     return draw_panels(
         {
@@ -284,9 +264,8 @@ def remedy(task: str, *, p: tuple = (1,), **bound) -> Claim:
 
 
 STUDY = Study(
-    home=Path(__file__).parent,
+    folder=Path(__file__).parent,
     title="Figures 5 and 6: biased arrivals",
-    about=ABOUT,
     cells=[cell for uniform in uniform_cells() for cell in cells(uniform)],
     seeds=SEEDS,
     at_once=AT_ONCE,
@@ -303,7 +282,7 @@ STUDY = Study(
         *claims("lr-by-c", UNLUCKY),
         remedy("lr-by-c", at_least=LEAST),
     ],
-    notes=shown,
+    notes=notes,
     pictures=[
         Picture(
             file="figure-5.png",

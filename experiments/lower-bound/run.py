@@ -9,9 +9,10 @@ import numpy as np
 from anarchic import AfaCd, AfaCs, Experiment, LocalWork
 from anarchic.participation.timetable import Timetable, running_numbers
 from anarchic.report.figure import COLOURS, new_figure, style
-from anarchic.sim.engine import Walk
-from anarchic.study import Cell, Claim, Findings, Job, Line, Picture, Study, main
+from anarchic.sim.engine import Engine
+from anarchic.study import Cell, Claim, Findings, Job, Outcome, Picture, Study, main
 from anarchic.study.draw import legend_below
+from anarchic.study.tables import markdown
 from anarchic.theory import Rates, lower_bound
 from anarchic.train.quadratic import QuadraticTask
 
@@ -19,7 +20,7 @@ SIGMAS = (0.1, 0.3, 1.0, 3.0, 10.0)  # sigma_G
 SHARES = (1.0, 0.9, 0.7, 0.5)  # of the first worker in the arrivals
 LATE = "1, then 0.9"  # the second worker is silent for half of the run
 RULES = {"AFA-CD": lambda: AfaCd(M, ETA), "AFA-CS": lambda: AfaCs(M, ETA, population=2)}
-M, K = 2, 3  # updates a round, local steps
+M, K = 2, 3  # updates per round, local steps
 ETA, ETA_L = 2.0, 0.1  # server and local learning rate
 START = 2.0  # x_0
 ROUNDS, SMOKE_ROUNDS = 2000, 30
@@ -29,26 +30,6 @@ SHOWN = 1.0  # the sigma_G of the first picture
 ROUNDING, GONE = -6, -12  # powers of ten: relatively no distance, and no squared gradient
 CLOSE = 0.05  # relatively, to a closed form
 POINTS = 100  # of a curve, evenly on a logarithmic axis
-
-ABOUT = """
-Two workers have f_1(x) = (x + G)^2 and f_2(x) = (x - G)^2, so that f(x) = x^2 + G^2 and
-sigma_G = 2 G. Theorem 1 lets only the first report. Whatever the server does then, it learns the
-optimum of f_1, where the squared gradient of f is sigma_G^2: no choice of learning rates, local
-steps or rounds makes the error smaller. Here this is run, with exact gradients (sigma_L = 0), K = 3
-local steps, m = 2 updates a round, eta = 2 and eta_L = 0.1, for 2,000 rounds from x = 2, over two
-powers of ten in sigma_G.
-
-*share* is the probability that an update is the first worker's. At 1 the second worker is silent:
-the construction of the theorem. Between 1/2 and 1 AFA-CD keeps a part of the ball; its closed form,
-beyond the paper, is (2 share - 1)^2 sigma_G^2 for the bias, and for drawing workers at random
-s / (2 - s) * 4 share (1 - share) sigma_G^2 / m, which vanishes with the step s. With
-*1, then 0.9* the second worker is silent for the first half of the run.
-
-**ours** is the mean squared gradient of f over all rounds after the hundredth (for *1, then 0.9*
-over the second half, from a hundred rounds after the second worker began to report). The paper's
-value is sigma_G^2 where the second worker is silent, whatever the rule, and 0 for AFA-CS where both
-report.
-"""
 
 
 def timetable(share: float | str, rounds: int, seed: int) -> Timetable:
@@ -63,11 +44,11 @@ def timetable(share: float | str, rounds: int, seed: int) -> Timetable:
 def squared_gradients(rule, sigma: float, table: Timetable):
     """||grad f(x_t)||^2 for t = 0 .. T of a run; shape (T + 1,)."""
     task = QuadraticTask(lower_bound.worst_case(sigma), np.array([START]))
-    walk = Walk(Experiment(task, rule, table, LocalWork(lr=ETA_L)))
+    engine = Engine(Experiment(task, rule, table, LocalWork(lr=ETA_L)))
     seen = [START]
-    while walk.version < table.rounds:
-        walk.next_version()
-        seen.append(float(walk.state.params[0]))
+    while engine.version < table.rounds:
+        engine.next_version()
+        seen.append(float(engine.state.params[0]))
     return lower_bound.squared_gradient(np.array(seen))
 
 
@@ -121,17 +102,17 @@ def cell(rule: str, sigma: float, share: float | str) -> Cell:
 
 def furthest(found: Findings, *, number: str) -> float:
     """The largest value of a number over cells and seeds, as a power of ten."""
-    values = [value for line in found for value in line.values(number)]
+    values = [value for outcome in found for value in outcome.values(number)]
     return float(np.log10(max(max(values), 1e-300)))
 
 
 def off(found: Findings) -> float:
     """The largest relative distance of a cell's mean over the seeds from the closed form."""
-    return max(abs(line.ours / line.mean("closed_form") - 1) for line in found)
+    return max(abs(outcome.ours / outcome.mean("closed_form") - 1) for outcome in found)
 
 
 def draw_rounds(found: Findings):
-    """One panel a rule: squared gradient by round, with the closed forms as thin lines."""
+    """One panel per rule: squared gradient by round, with the closed forms as thin lines."""
     shown = found.where(sigma_G=SHOWN)
     if not shown.complete:
         return None
@@ -140,12 +121,14 @@ def draw_rounds(found: Findings):
         axes = figure.add_subplot(1, 2, index + 1)
         for colour, share in zip(COLOURS, (*SHARES, LATE), strict=False):
             width = 4.5 if share == 1.0 else 1.5  # the first half of LATE lies on it
-            line = shown.one(rule=rule, share=share)
-            curve = line.results[0].curve
+            outcome = shown.one(rule=rule, share=share)
+            curve = outcome.results[0].curve
             heights = np.maximum(curve["squared_gradient"], 1e-36)
             axes.loglog(curve["round"], heights, color=colour, label=str(share), linewidth=width)
             if rule == "AFA-CD" and share != LATE:
-                axes.axhline(line.mean("closed_form"), color=colour, linewidth=0.8, linestyle=":")
+                axes.axhline(
+                    outcome.mean("closed_form"), color=colour, linewidth=0.8, linestyle=":"
+                )
         style(
             axes,
             title=f"{rule}, sigma_G = {SHOWN:g}",
@@ -157,7 +140,7 @@ def draw_rounds(found: Findings):
 
 
 def draw_ball(found: Findings):
-    """The measured ball by sigma_G^2, a line a share."""
+    """The measured ball by sigma_G^2, one line per share."""
     shown = found.where(rule="AFA-CD", share=SHARES)
     if not shown.complete:
         return None
@@ -165,10 +148,12 @@ def draw_ball(found: Findings):
     axes = figure.add_subplot()
     squares = np.square(SIGMAS)
     for colour, share in zip(COLOURS, SHARES, strict=False):
-        lines = [shown.one(sigma_G=sigma, share=share) for sigma in SIGMAS]
-        closed = [line.mean("closed_form") for line in lines]
+        outcomes = [shown.one(sigma_G=sigma, share=share) for sigma in SIGMAS]
+        closed = [outcome.mean("closed_form") for outcome in outcomes]
         axes.loglog(squares, closed, color=colour, linewidth=1)
-        axes.loglog(squares, [line.ours for line in lines], "o", color=colour, label=_name(share))
+        axes.loglog(
+            squares, [outcome.ours for outcome in outcomes], "o", color=colour, label=_name(share)
+        )
     style(axes, title="The error ball of AFA-CD", x="sigma_G²", y="||grad f||² in the long run")
     axes.legend(frameon=False, fontsize=9)
     return figure
@@ -178,74 +163,47 @@ def _name(share: float) -> str:
     return "share 1 (the second worker is silent)" if share == 1.0 else f"share {share:g}"
 
 
+BY_SHARE = """
+## By share
+
+The part of sigma_G^2 that AFA-CD and AFA-CS keep as squared gradient at sigma_G = 1, the closed
+form for AFA-CD, the largest relative difference of AFA-CD's part over sigma_G, and the largest
+squared gradient of AFA-CS after the last round, over sigma_G and the seeds.
+""".strip()
+
+
 def notes(found: Findings) -> str:
-    """What the numbers say: a point each, and only where they say it."""
-    told = [*filter(None, (there(found), grows(found), without_silence(found), left(found)))]
-    return "\n".join(["## What the numbers say", "", *told]) if told else ""
-
-
-THERE = """\
-- *The ball is there and is as large as the theorem says.* With a silent worker AFA-CD and AFA-CS
-  end within {:.0e} of sigma_G^2, relatively. A memory of updates cannot remember one that was
-  never sent."""
-GROWS = """\
-- *It grows as sigma_G^2* for every share, to {:.0e}, by construction: the arrivals of a seed are
-  the same for each sigma_G, and the recursion is linear."""
-WITHOUT_SILENCE = """\
-- *It does not need silence.* At a share of 0.9 AFA-CD keeps {:.0f} % of sigma_G^2, at 0.7 {:.0f} %.
-  At 0.5 there is no bias, and what is left, {:.0f} %, is the noise of drawing workers: it vanishes
-  with the step, the bias does not."""
-LEFT = """\
-- *AFA-CS leaves it* as soon as both have reported, however unequally: its squared gradient ends at
-  {:.0e} or below; also where the second worker was silent for {:,} rounds, so that the ball had
-  long been reached."""
-
-
-def there(found: Findings) -> str:
-    silent = found.where(share=1.0)
-    if not silent.complete or (power := furthest(silent, number="off")) > ROUNDING:
+    """What is left of the ball, by share."""
+    if not found.complete:
         return ""
-    return THERE.format(10**power)
+    rows = []
+    for share in (*SHARES, LATE):
+        alone, memory = (found.where(rule=rule, share=share) for rule in RULES)
+        shown, closed = alone.one(sigma_G=SHOWN), alone.one(sigma_G=SHOWN).mean("closed_form")
+        numbers = (kept(shown), closed / SHOWN**2, kept(memory.one(sigma_G=SHOWN)))
+        ends = (apart(alone), 10 ** furthest(memory, number="last"))
+        rows.append([str(share), *(f"{x:.4f}" for x in numbers), *(f"{x:.0e}" for x in ends)])
+    header = ("share", "AFA-CD", "closed form", "AFA-CS", "difference", "last of AFA-CS")
+    return f"{BY_SHARE}\n\n{markdown(header, rows)}"
 
 
-def grows(found: Findings) -> str:
-    alone = found.where(rule="AFA-CD")
-    if not alone.complete:
-        return ""
-    apart = max(abs(kept(line) / kept(same_share(alone, line)) - 1) for line in alone)
-    return GROWS.format(apart) if apart <= 10**ROUNDING else ""
+def apart(alone: Findings) -> float:
+    """The largest relative difference of what is kept to that at the shown sigma_G."""
+    return max(abs(kept(x) / kept(same_share(alone, x)) - 1) for x in alone)
 
 
-def without_silence(found: Findings) -> str:
-    """What AFA-CD keeps of the ball at shares from 1/2 to 0.9, if the closed form has it."""
-    between = found.where(rule="AFA-CD", share=SHARES[1:], sigma_G=SHOWN)
-    if not between.complete:
-        return ""
-    most, some, least = (100 * kept(between.one(share=share)) for share in SHARES[1:])
-    holds = most > some > least and off(between) <= CLOSE
-    return WITHOUT_SILENCE.format(most, some, least) if holds else ""
-
-
-def left(found: Findings) -> str:
-    both = found.where(rule="AFA-CS", share=(*SHARES[1:], LATE))
-    if not both.complete or (power := furthest(both, number="last")) > GONE:
-        return ""
-    return LEFT.format(10**power, ROUNDS // 2)
-
-
-def kept(line: Line) -> float:
+def kept(outcome: Outcome) -> float:
     """The part of sigma_G^2 that is left."""
-    return line.ours / line.get("sigma_G") ** 2
+    return outcome.ours / outcome.get("sigma_G") ** 2
 
 
-def same_share(found: Findings, line: Line) -> Line:
-    return found.one(share=line.get("share"), sigma_G=SHOWN)
+def same_share(found: Findings, outcome: Outcome) -> Outcome:
+    return found.one(share=outcome.get("share"), sigma_G=SHOWN)
 
 
 STUDY = Study(
-    home=Path(__file__).parent,
+    folder=Path(__file__).parent,
     title="Theorem 1: the error ball, and AFA-CS leaving it",
-    about=ABOUT,
     cells=[
         cell(rule, sigma, share) for rule in RULES for share in (*SHARES, LATE) for sigma in SIGMAS
     ],

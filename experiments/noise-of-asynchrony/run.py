@@ -12,10 +12,10 @@ from anarchic.report.figure import line_style, new_figure, style
 from anarchic.sim.experiment import Experiment
 from anarchic.sim.run import Run
 from anarchic.sim.settings import Settings, build, make_table
-from anarchic.study import Cell, Claim, Findings, Job, Line, Picture, Study, accuracies, main
-from anarchic.study.tables import fixed
+from anarchic.study import Cell, Claim, Findings, Job, Picture, Study, accuracies, main
+from anarchic.study.tables import fixed, markdown
 
-M, N, K = 5, 10, 5  # updates a step, workers, local steps
+M, N, K = 5, 10, 5  # updates per step, workers, local steps
 DELAYS = (0, 1, 2, 5, 10, 20, 50, 100)  # tau, the largest delay in rounds
 SKEWS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)  # s: worker i = 1..10 is drawn with weight i^-s
 SKEWED_DELAY = 4  # tau of the skewed arrivals: the paper's last five versions
@@ -41,37 +41,13 @@ COMMON = Settings(
     eval_every=5,
 )
 
-FELT = 0.01  # of accuracy; what costs no more is not felt: the bound of the claims
+FELT = 0.01  # the bound of the claims, in accuracy
 
-ABOUT = """
-Beyond the paper: four rules for asynchronous updates, side by side on LR/MNIST with two labels a
-worker, five updates a round from ten workers, five local steps, 300 rounds. The first sweep draws
-each update's model uniformly from the last tau + 1 versions, with workers drawn uniformly. The
-second keeps the paper's last five versions and draws worker i with weight i^-s, without replacement
-within a round: s = 0 is uniform, at s = 3 the last worker is a thousand times less likely to be
-drawn next than the first.
+LEADS = """
+## What the discounts change, by delay
 
-**One timetable, one rate.** With a seed, all rules meet the same updates: who, when, from which
-version. FedAsync, which steps at every update, takes the 1500 of them one by one; a version of the
-others is every fifth of its own, and it is evaluated there. Rates are matched so that a fresh
-update moves the model equally far under every rule, eta_L * G / m with eta_L = 0.1: AFA-CD and
-AFA-CS with eta = 1, FedBuff, which adds up K steps, with eta = 1/K, FedAsync with a mixing weight
-of 1/(mK). Nothing is tuned, neither for a cell nor for a rule. FedBuff and FedAsync discount an
-update of staleness t by 1/sqrt(1 + t) as published; FedAsync counts t in its own versions, of which
-there are five a round, and so discounts more, even at tau = 0. Entries are the mean over the last
-ten rounds. The bounds of the claims, a hundredth each, were chosen after the results.
-"""
-TOO_LONG = (
-    "The step is too long for directions that old, as the theorems have it, whose conditions ask "
-    "for rates that shrink as tau grows."
-)
-ONLY_DISCOUNT = (
-    "FedBuff with these rates and constant K is AFA-CD with the staleness discount and nothing "
-    "else."
-)
-SHORTENS = ": it shortens the step, which is too long only where delays are"
-ALIKE = "it weighs all workers alike, however seldom they come"
-NO_REMEDY = "A discount is for age, and no remedy for bias."
+Accuracy of FedBuff less that of AFA-CD, and of FedAsync less that of FedBuff, by tau.
+""".strip()
 
 
 def zipf(s: float) -> tuple[float, ...]:
@@ -91,7 +67,7 @@ def train_fedasync(job: Job) -> Experiment:
     settings = job.settings_of(asked)
     table = one_by_one(make_table(settings, N))
     return replace(
-        build(settings),
+        build(settings, job.compute),
         timetable=table,
         rule=FedAsync(mixing, history=int(table.staleness.max()) + 1),
         eval_every=M,
@@ -108,7 +84,7 @@ def read_fedasync(run: Run) -> dict:
 def cell(sweep: str, at: float, rule: str) -> Cell:
     options, _ = RULES[rule]
     by_delay = sweep == "tau"
-    met = {"versions_back": (at if by_delay else SKEWED_DELAY) + 1}
+    met = {"max_staleness": at if by_delay else SKEWED_DELAY}
     if not by_delay:
         met["arrival_probs"] = zipf(at)
     plain = Cell(
@@ -144,117 +120,38 @@ def claim(text: str, task: str, of: tuple, over: tuple, **bound) -> Claim:
     )
 
 
-def shown(found: Findings) -> str:
-    """What the sweeps show: the numbers in any case, a verdict only where they bear it out."""
-    if not found.complete:
+def notes(found: Findings) -> str:
+    """What the discounts of FedBuff and FedAsync change, at each delay."""
+    if not found.where(task="lr-delay").complete:
         return ""
-    delay = short_delays(found), long_delays(found), discounted(found), slower(found)
-    told = {"Delay": delay, "Skew": (remembered(found), followed(found))}
-    parts = (f"**{name}.** " + "\n".join(sentences) for name, sentences in told.items())
-    return "\n\n".join(["## What it shows", *parts])
-
-
-def cost(found: Findings, rule: str, x: str, ends: tuple) -> float:
-    """What a rule loses from one end of a sweep to the other."""
-    start, end = ({"rule": rule, x: at} for at in ends)
-    return lead(found, of=start, over=end)
-
-
-def path(found: Findings, rule: str, x: str, ends: tuple) -> str:
-    return " to ".join(fixed(found.one(rule=rule, **{x: at}).ours, 3) for at in ends)
-
-
-def short_delays(found: Findings) -> str:
-    ends = 0, 10
-    costs = [cost(found, rule, "tau", ends) for rule in ("afa-cd", "afa-cs")]
-    verdict = ": a delay of a few rounds is hardly felt" if max(costs) <= FELT else ""
-    cd, cs = (path(found, rule, "tau", ends) for rule in ("afa-cd", "afa-cs"))
-    return f"From tau = 0 to 10 AFA-CD goes from {cd} and AFA-CS from {cs}{verdict}."
-
-
-def long_delays(found: Findings) -> str:
-    """What AFA comes to at tau = 50, and whether that is a step too long for its directions."""
-    cd, cs = (found.one(rule=rule, tau=50) for rule in ("afa-cd", "afa-cs"))
-    swing = cd.mean("last50_spread") or 0.0
-    before = found.one(rule="afa-cd", tau=10).mean("last50_spread") or 0.0
-    told = (
-        f"At tau = 50 they stand at {_by_seed(cd)} and {_by_seed(cs)}.\nThe standard deviation of "
-        f"AFA-CD's accuracy over the last 50 rounds is {fixed(swing, 3)} there and "
-        f"{fixed(before, 3)} at tau = 10."
-    )
-    lost = min(cost(found, rule, "tau", (10, 50)) for rule in ("afa-cd", "afa-cs"))
-    return f"{told}\n{TOO_LONG}" if lost > FELT and swing > before else told
-
-
-def _by_seed(line: Line) -> str:
-    seeds = line.values(line.cell.value)
-    low, high = (fixed(value, 3) for value in (min(seeds), max(seeds)))
-    return f"{fixed(line.ours, 3)} (by seed {low} to {high})"
-
-
-def discounted(found: Findings) -> str:
-    """At which delays FedBuff, which is AFA-CD with a discount, ends below AFA-CD or above."""
-    leads = {tau: _over(found, "fedbuff", "afa-cd", tau) for tau in DELAYS}
-    costs, pays = ([tau for tau in DELAYS if sign * leads[tau] > 0] for sign in (-1, 1))
-    told = [
-        f"{verb} up to {fixed(max(abs(leads[tau]) for tau in at), 3)} at tau = {_list(at)}"
-        for verb, at in (("costs", costs), ("pays", pays))
-        if at
+    pairs = (("fedbuff", "afa-cd"), ("fedasync", "fedbuff"))
+    rows = [
+        [
+            f"{RULES[rule][1]} less {RULES[other][1]}",
+            *(fixed(over(found, rule, other, tau), 4, signed=True) for tau in DELAYS),
+        ]
+        for rule, other in pairs
     ]
-    verdict = SHORTENS if costs and pays and max(costs) < min(pays) else ""
-    return f"{ONLY_DISCOUNT}\nThe discount {' and '.join(told) or 'changes nothing'}{verdict}."
+    return f"{LEADS}\n\n{markdown(('', *map(str, DELAYS)), rows)}"
 
 
-def slower(found: Findings) -> str:
-    below = [tau for tau in DELAYS if _over(found, "fedasync", "fedbuff", tau) < 0]
-    where = "at every delay" if len(below) == len(DELAYS) else f"at tau = {_list(below)}"
-    told = f"ends below FedBuff {where}" if below else "nowhere ends below FedBuff"
-    way = path(found, "fedasync", "tau", (0, 100))
-    return f"FedAsync discounts more and {told}; it goes from {way} at tau = 100."
-
-
-def _over(found: Findings, rule: str, other: str, tau: int) -> float:
+def over(found: Findings, rule: str, other: str, tau: int) -> float:
     return lead(found, of={"rule": rule, "tau": tau}, over={"rule": other, "tau": tau})
-
-
-def _list(numbers: list[int]) -> str:
-    return ", ".join(map(str, numbers))
-
-
-def remembered(found: Findings) -> str:
-    ends = 0.0, 3.0
-    way = f"{path(found, 'afa-cs', 's', ends)} from s = 0 to 3"
-    if cost(found, "afa-cs", "s", ends) > FELT:
-        return f"AFA-CS feels it, {way}."
-    return f"AFA-CS does not feel it, {way}: {ALIKE}."
-
-
-def followed(found: Findings) -> str:
-    """Which of the others follow those who come often, and whether a discount helps."""
-    ends = 0.0, 3.0
-    costs = {rule: cost(found, rule, "s", ends) for rule in RULES if rule != "afa-cs"}
-    ways = {rule: f"{RULES[rule][1]} from {path(found, rule, 's', ends)}" for rule in costs}
-    fall = [ways[rule] for rule in costs if costs[rule] > FELT]
-    told = f"Those who come often are followed by {', '.join(fall) or 'none of the others'}"
-    if hold := [ways[rule] for rule in costs if costs[rule] <= FELT and fall]:
-        told += f", not by {', '.join(hold)}"
-    no_remedy = costs["afa-cd"] > FELT and costs["fedbuff"] >= costs["afa-cd"]
-    return f"{told}." + (f"\n{NO_REMEDY}" if no_remedy else "")
 
 
 def draw(found: Findings, *, task: str, x: str, label: str):
     """Mean over the seeds, with a bar from the lowest to the highest; rules stand side by side."""
-    if not found.where(task=task).run.lines:
+    if not found.where(task=task).run.outcomes:
         return None
     figure = new_figure(7.2, 4.4)
     axes = figure.add_subplot()
     delays = {tau: place for place, tau in enumerate(DELAYS)}  # evenly, as they grow by factors
     places = delays if x == "tau" else {s: 2 * s for s in SKEWS}
     for index, (rule, (_, name)) in enumerate(RULES.items()):
-        lines = found.where(task=task, rule=rule).run.lines
-        at = [places[line.get(x)] + 0.08 * (index - 1.5) for line in lines]
-        mean = np.array([line.ours for line in lines])
-        seeds = np.array([line.values("last10") for line in lines])
+        outcomes = found.where(task=task, rule=rule).run.outcomes
+        at = [places[outcome.get(x)] + 0.08 * (index - 1.5) for outcome in outcomes]
+        mean = np.array([outcome.ours for outcome in outcomes])
+        seeds = np.array([outcome.values("last10") for outcome in outcomes])
         low, high = mean - seeds.min(axis=1), seeds.max(axis=1) - mean
         look = {"marker": "o", "markersize": 4, "capsize": 3, **line_style(index)}
         axes.errorbar(at, mean, [low, high], label=name, **look)
@@ -265,9 +162,8 @@ def draw(found: Findings, *, task: str, x: str, label: str):
 
 
 STUDY = Study(
-    home=Path(__file__).parent,
+    folder=Path(__file__).parent,
     title="The noise of asynchrony: delay and skew",
-    about=ABOUT,
     cells=[
         cell(sweep, at, rule)
         for sweep, places in (("tau", DELAYS), ("s", SKEWS))
@@ -315,7 +211,8 @@ STUDY = Study(
             at_least=FELT,
         ),
     ],
-    notes=shown,
+    notes=notes,
+    show=dict.fromkeys(NAMES, ("last50_spread",)),
     pictures=[
         Picture(
             file="delay.png",

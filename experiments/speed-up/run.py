@@ -10,8 +10,8 @@ from anarchic import AfaCd, AfaCs, Experiment, LocalWork
 from anarchic.data.quadratics import Quadratics
 from anarchic.participation import ConstantSteps, Sampler, Timetable
 from anarchic.report.figure import COLOURS, new_figure, style
-from anarchic.sim.engine import Walk
-from anarchic.study import Cell, Claim, Findings, Job, Line, Picture, Study, main
+from anarchic.sim.engine import Engine
+from anarchic.study import Cell, Claim, Findings, Job, Outcome, Picture, Study, main
 from anarchic.study.tables import markdown
 from anarchic.theory import (
     Memory,
@@ -32,7 +32,7 @@ SIGMA_L = 1.0
 TARGET = 0.0045  # of the mean of ||grad f(x_t)||^2 over the run, averaged over the copies
 RUNG = 1.5  # the target is bracketed by two runs whose lengths have this ratio
 
-SETTINGS = {"sync": 1, "async": 5}  # each worker starts from one of the last so many versions
+SETTINGS = {"sync": 0, "async": 4}  # tau: the most versions that a worker may be late
 #  line        rule     (m, M, K) of size n              sizes in the fit  beyond    settings
 LINES = {
     "m": ("AFA-CD", lambda n: (n, 64, 1), (1, 2, 4, 8), (16, 32), ("sync", "async")),
@@ -46,42 +46,16 @@ TITLES = {
     "M": "by M, half of the workers report in a round",
     "M, m = 4": "by M, four of the workers report in a round",
 }
-ROBIN = {"M": 32, "eta": 4.0, "eta_L": 1e-4, "rounds": 20_000}  # one worker a round, in turn
+IN_TURN = {"M": 32, "eta": 4.0, "eta_L": 1e-4, "rounds": 20_000}  # one worker per round, in turn
 
 SMOKE = {"target": 24 * TARGET, "copies": 2, "rounds": 50}
 WITHIN = 0.15  # of -1: an exponent as the corollaries have it
 RESAMPLED = 2000  # times, for a confidence interval of 95 %
 
-ABOUT = """
-The corollaries of Theorems 2, 3 and 4 say that with eta_L = 1/sqrt(T) and eta = sqrt(n K) the mean
-squared gradient over T rounds is O(1/sqrt(n K T)) and terms that vanish faster, where n is m for
-AFA-CD and M for AFA-CS. The number of rounds to a given gradient norm then falls as 1/(n K): twice
-the updates a round, or twice the local steps, half the rounds. Here that number is measured: the
-least T such that a run *with the corollary's rates for that T* has a mean of ||grad f(x_t)||^2 over
-its T rounds of 0.0045, less than a hundredth of what it starts from.
-
-The problem is one whose constants are known: quadratics in 20 dimensions with curvatures from 1/2
-to L = 1, the same for every worker (sigma_G = 0, so that there is no error floor), sigma_L = 1,
-f(x_0) - f_* = 0.375. At leading order the gap and the noise then contribute alike at n = 1, and
-
-    T = ((f(x_0) - f_* + a c sigma_L^2 / 2) / target)^2 / (n K),
-
-c = 3/4 being the mean curvature and a = 1 for AFA-CD. In AFA-CS a row is used again until its
-worker reports anew, and its noise with it: a = 2 M / m - 1 for workers drawn at random. The grey
-lines of the picture are this T.
-
-Every T is run through the simulator, ten copies of the problem at a time: the loss is separable,
-so they are coordinates of one run and are independent but for the arrivals. T lies between two runs
-whose lengths have the ratio 1.5 and is interpolated on logarithmic axes. The exponent is the slope
-of log T over the smaller sizes of a line, with a bootstrap interval of 95 % over the copies.
-*async*: each update starts from one of the last five versions (tau = 4). In the line *M* half of
-the workers report in each round (m = M/2), in *M, m = 4* four of them whatever M is; AFA-CD draws m
-of 64. A point that lies on two lines stands in the table under the first.
-"""
 FIXED_REASON = (
     "With m fixed the noise of a row is used M/m times over, which Theorem 4's proof counts as "
-    "fresh each time; averaged over the rows in use it is that of m updates a round, not of M: see "
-    "*AFA-CS: fast in M only where m grows with it* on the page of the experiment."
+    "fresh each time; averaged over the rows in use it is that of m updates per round, not of M: "
+    "see *AFA-CS: fast in M only where m grows with it* on the page of the experiment."
 )
 BOUND_REASON = (
     "The same gap in the proof: all conditions of the theorem hold in this run, and its error lies "
@@ -98,12 +72,12 @@ def problem(copies: int, workers: int, curvatures=CURVATURES) -> Quadratics:
 
 def squared_gradients(experiment: Experiment, copies: int) -> np.ndarray:
     """Mean of ||grad f(x_t)||^2 over t = 0 .. T-1 for every copy; shape (copies,)."""
-    walk, total = Walk(experiment), np.zeros(copies)
+    engine, total = Engine(experiment), np.zeros(copies)
     curvatures, rounds = experiment.task.functions.hessians[0], experiment.timetable.rounds
     for _ in range(rounds):
-        gradient = (curvatures * walk.state.params).reshape(copies, -1)
+        gradient = (curvatures * engine.state.params).reshape(copies, -1)
         total += np.einsum("ij,ij->i", gradient, gradient)
-        walk.next_version()
+        engine.next_version()
     return total / rounds
 
 
@@ -114,7 +88,7 @@ def run_of(asked: dict, rounds: int, copies: int, seed: int) -> np.ndarray:
     rates = corollary_rates(rounds=rounds, n=M if memory else m, local_steps=K)
     eta = rates.server_lr
     rule = AfaCs(m, eta, population=M) if memory else AfaCd(m, eta)
-    sampler = Sampler(M, m, ConstantSteps(K), versions_back=asked["versions_back"])
+    sampler = Sampler(M, m, ConstantSteps(K), max_staleness=asked["max_staleness"])
     start = np.full(copies * DIM, DIM**-0.5)
     experiment = Experiment(
         QuadraticTask(problem(copies, M), start),
@@ -182,7 +156,7 @@ def measure(job: Job) -> dict:
 
 
 def in_turn(job: Job) -> dict:
-    """AFA-CS where one worker a round reports, in turn: the error, and what Theorem 4 allows."""
+    """AFA-CS where one worker per round reports, in turn: the error, and what Theorem 4 allows."""
     asked, copies = job.cell.settings, SMOKE["copies"] if job.smoke else COPIES
     M, rounds = asked["M"], SMOKE["rounds"] if job.smoke else asked["rounds"]
     rates = Rates(server_lr=asked["eta"], local_lr=asked["eta_L"])
@@ -214,7 +188,7 @@ def cells() -> list[Cell]:
     once: dict[str, Cell] = {}  # lines meet: m = 1 of one is K = 1 of another
     for cell in points:
         once.setdefault(cell.name, cell)
-    return [*once.values(), robin()]
+    return [*once.values(), in_turn_cell()]
 
 
 def point(line: str, n: int, setting: str) -> Cell:
@@ -222,7 +196,7 @@ def point(line: str, n: int, setting: str) -> Cell:
     m, M, K = sizes(n)
     name = f"{rule.lower()}-m{m}-M{M}-K{K}-{setting}"
     problem = {"dim": DIM, "copies": COPIES, "sigma_L": SIGMA_L, "target": TARGET}
-    arrivals = {"m": m, "M": M, "K": K, "versions_back": SETTINGS[setting]}
+    arrivals = {"m": m, "M": M, "K": K, "max_staleness": SETTINGS[setting]}
     return Cell(
         name=name,
         task=rule.lower(),
@@ -233,9 +207,9 @@ def point(line: str, n: int, setting: str) -> Cell:
     )
 
 
-def robin() -> Cell:
-    columns = {"line": "in turn", "m": 1, "M": ROBIN["M"], "K": 1, "setting": "sync"}
-    settings = {**ROBIN, "dim": DIM, "copies": COPIES, "sigma_L": SIGMA_L}
+def in_turn_cell() -> Cell:
+    columns = {"line": "in turn", "m": 1, "M": IN_TURN["M"], "K": 1, "setting": "sync"}
+    settings = {**IN_TURN, "dim": DIM, "copies": COPIES, "sigma_L": SIGMA_L}
     return Cell(
         name="in-turn",
         task="theorem-4",
@@ -246,7 +220,7 @@ def robin() -> Cell:
     )
 
 
-def lines_of(found: Findings, line: str, setting: str, sizes: Sequence[int]) -> list[Line]:
+def lines_of(found: Findings, line: str, setting: str, sizes: Sequence[int]) -> list[Outcome]:
     """The cells of some sizes of a line, in their order."""
     rule, place, *_ = LINES[line]
     by_size = [dict(zip("mMK", place(n), strict=True)) for n in sizes]
@@ -272,7 +246,7 @@ def interval(found: Findings, *, line: str, setting: str) -> tuple[float, float]
     return float(low), float(high)
 
 
-def resamples(line: Line, rng: np.random.Generator) -> np.ndarray:
+def resamples(line: Outcome, rng: np.random.Generator) -> np.ndarray:
     """Rounds to the target of resampled copies, the geometric mean over the seeds."""
     logs = []
     for result in line.results:
@@ -285,7 +259,7 @@ def resamples(line: Line, rng: np.random.Generator) -> np.ndarray:
 
 
 def draw(found: Findings):
-    """A panel a line: rounds by size, with the leading order and the fit's exponents."""
+    """One panel per line: rounds by size, with the leading order and the fit's exponents."""
     if not found.complete:
         return None
     figure = new_figure(10.4, 7.2)
@@ -321,15 +295,10 @@ def _draw_line(axes, found: Findings, line: str, setting: str, look: dict) -> No
         axes.loglog(beyond, after, "o", markerfacecolor="none", **look)
 
 
-def notes(found: Findings) -> str:
-    """The exponents, and of what they show that which the numbers bear out."""
+def exponents(found: Findings) -> str:
+    """The exponent of every line, with its interval."""
     if not found.complete:
         return ""
-    parts = exponents(found), bends(found), with_m_fixed(found), above_the_bound(found)
-    return "\n\n".join(filter(None, parts))
-
-
-def exponents(found: Findings) -> str:
     rows = []
     for line, (rule, _, fitted, _, settings) in LINES.items():
         for setting in settings:
@@ -342,92 +311,23 @@ def exponents(found: Findings) -> str:
     return f"## Exponents\n\n{markdown(header, rows)}"
 
 
-BENDS = """\
-## Where the lines bend
-
-The step is sqrt(n K / T), and T falls as n K grows, so that at a fixed target the step grows with
-n K. Terms of second order, which the corollaries write as K^2/T and tau^2/T, then take more rounds
-than the leading order (column *beside*: measured over leading order). Hollow points, beyond the
-sizes that are fitted, show it: at m = 32 the step is {step_m:.2f}, and it takes {sync_m:.2f} times
-the rounds of the leading order, under asynchrony {async_m:.2f} times; at K = 32 {sync_K:.2f} and
-{async_K:.2f} times."""
-ABOVE_MINUS_1 = """\
-That is why the exponents are a little above -1, by {least:.3f} to {most:.3f}; the lower the target,
-the nearer they are to -1."""
-OLDEST = "AFA-CS under asynchrony is the farthest above: its rows are older still."
-FLOOR = """\
-Had the workers different optima and did some report more often than others, an error floor would be
-added, as in [lower-bound](../lower-bound/README.md)."""
+TURN = """
+*measured* is the mean squared gradient over the run, *bound* that of Theorem 4, *margin* the
+smallest factor by which a condition of the theorem holds.
+""".strip()
 
 
-def bends(found: Findings) -> str:
-    """What second order takes, if it takes more rounds at the largest sizes and bends the fits."""
-    ends = {
-        f"{setting}_{line}": lines_of(found, line, setting, (32,))[0].mean("beside")
-        for line in ("m", "K")
-        for setting in SETTINGS
-    }
-    if min(ends.values()) <= 1:
-        return ""
-    told = [BENDS.format(**ends, step_m=lines_of(found, "m", "sync", (32,))[0].mean("step"))]
-    above = {
-        (line, setting): 1 + exponent(found, line=line, setting=setting)
-        for line in ("m", "K", "M")
-        for setting in SETTINGS
-    }
-    least, most = min(above.values()), max(above.values())
-    if least > 0 and most <= WITHIN:
-        told.append(ABOVE_MINUS_1.format(least=least, most=most))
-        told += [OLDEST] if above["M", "async"] == most else []
-    return "\n".join([*told, FLOOR])
-
-
-WITH_M_FIXED = """\
-## AFA-CS: fast in M only where m grows with it
-
-The corollary of Theorem 4 promises a speed-up in M, "even with partial (m) workers participation".
-That is met where a fixed share of the workers reports in each round. With m = 4 of M it is not: the
-exponent is {exponent:.2f}, *more* workers take more rounds, {first:,.0f} at M = 4 and {last:,.0f}
-at M = 16, where AFA-CD with m = 4 takes {cd:,.0f} whatever M is. The server averages M rows, but
-only m of them have new noise in them; the others carry that of former rounds, again and again, so
-that over M/m rounds the noise is that of m updates a round. The rate eta = sqrt(M K) is then too
-large for it. The part of the error that comes from the gap f(x_0) - f_* does fall as promised, and
-the bias of unequal arrivals, which is what AFA-CS is for, does vanish
-([lower-bound](../lower-bound/README.md))."""
-
-
-def with_m_fixed(found: Findings) -> str:
-    """What M does at fixed m, if it is the contrary of what it does where m grows with it."""
-    fixed = exponent(found, line="M, m = 4", setting="sync")
-    shares = [abs(1 + exponent(found, line="M", setting=setting)) for setting in SETTINGS]
-    if fixed <= 0 or max(shares) > WITHIN:
-        return ""
-    first, last = (cell.ours for cell in lines_of(found, "M, m = 4", "sync", (4, 16)))
-    cd = lines_of(found, "m", "sync", (4,))[0].ours
-    return WITH_M_FIXED.format(exponent=fixed, first=first, last=last, cd=cd)
-
-
-ABOVE_THE_BOUND = """\
-## Theorem 4 where m < M
-
-The proof of Theorem 4 takes the noise of a row as fresh in each round in which it is used. So
-**Theorem 4 is false as printed where m < M.** Let {M} workers report in turn, one a round, with
-K = 1, eta = {eta:g}, eta_L = {eta_L:g}, L = 1, sigma_L = 1 and sigma_G = 0, from the optimum. Every
-condition of the theorem holds by a factor of {margin:.0f} or more, and its bound is {bound:.2e}.
-The measured mean squared gradient over {rounds:,.0f} rounds is {measured:.2e}, {over:.1f} times as
-much.
-To leading order in the step the noise settles at eta eta_L sigma_L^2 / (2 m K), where the bound has
-4 eta eta_L sigma_L^2 / (M K)."""
-
-
-def above_the_bound(found: Findings) -> str:
-    """The counterexample to Theorem 4, if its conditions hold and its bound does not."""
+def in_turn_table(found: Findings) -> str:
+    """The run in which one worker per round reports, beside the bound of Theorem 4."""
     turn = found.one(line="in turn")
-    names = ("margin", "bound", "measured", "over", "rounds")
-    numbers = {name: turn.mean(name) for name in names}
-    if numbers["margin"] < 1 or numbers["over"] <= 1:
+    if not turn.results:
         return ""
-    return ABOVE_THE_BOUND.format(**{**ROBIN, **numbers})
+    measured, bound, over, margin, rounds = (
+        turn.mean(name) for name in ("measured", "bound", "over", "margin", "rounds")
+    )
+    row = [f"{rounds:,.0f}", f"{measured:.2e}", f"{bound:.2e}", f"{over:.3f}", f"{margin:.0f}"]
+    table = markdown(("rounds", "measured", "bound", "measured / bound", "margin"), [row])
+    return f"{TURN}\n\n{table}"
 
 
 def claim(line: str, setting: str) -> Claim:
@@ -445,9 +345,8 @@ def claim(line: str, setting: str) -> Claim:
 
 
 STUDY = Study(
-    home=Path(__file__).parent,
+    folder=Path(__file__).parent,
     title="Linear speed-up in m, K and M",
-    about=ABOUT,
     cells=cells(),
     across="setting",
     show=dict.fromkeys(("afa-cd", "afa-cs"), ("leading_order", "beside", "step")),
@@ -455,13 +354,14 @@ STUDY = Study(
     task_names={
         "afa-cd": "AFA-CD: rounds to the target",
         "afa-cs": "AFA-CS: rounds to the target",
-        "theorem-4": "AFA-CS, one worker a round in turn: error over the bound of Theorem 4",
+        "theorem-4": "AFA-CS, one worker per round in turn: error over the bound of Theorem 4",
     },
-    notes=notes,
+    notes=exponents,
+    tables={"theorem-4": in_turn_table},
     claims=[
         *(claim(line, setting) for line, (*_, settings) in LINES.items() for setting in settings),
         Claim(
-            text="AFA-CS, one worker a round in turn: error over the bound of Theorem 4",
+            text="AFA-CS, one worker per round in turn: error over the bound of Theorem 4",
             of={"task": "theorem-4"},
             value=lambda found: found.one(line="in turn").ours,
             at_most=1,

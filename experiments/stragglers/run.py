@@ -7,11 +7,11 @@ import numpy as np
 
 from anarchic.participation import (
     ConstantSteps,
+    ContinuousTime,
     Diurnal,
     Exponential,
-    ExponentialSpread,
-    Habits,
-    LogNormalSpread,
+    ExponentialTime,
+    LogNormalTime,
     Timetable,
     Work,
     make_timetable,
@@ -28,16 +28,16 @@ from anarchic.study.tables import fixed, markdown
 # exponential times of rate 1, LR/MNIST, p = 1, to 85 %.
 PAPER_ROUNDS = {"sync": 46, "race": 61}
 PAPER_RATIO = 1 / 2.6
-M, N, K = 5, 10, 5  # updates a step, workers, local steps
+M, N, K = 5, 10, 5  # updates per step, workers, local steps
 TARGET = 0.85
 ROUNDS = 500  # at most
 VISIT_S = 1800.0  # mean work of a visit; times are given in such visits
 AWAKE_H = 12.0  # of a diurnal worker's day; it wakes at an hour of its own
-VERSIONS_BACK = 5  # from which the racers start
+MAX_STALENESS = 4  # of the racers: they start from one of the last five versions
 WORKERS = {  # how a worker idles, and the spread of its work times, which have mean VISIT_S
-    "exponential": (Exponential(0.0), ExponentialSpread()),
-    "log-normal": (Exponential(0.0), LogNormalSpread(1.0)),
-    "diurnal": (Diurnal(1.0, awake_h=AWAKE_H), ExponentialSpread()),
+    "exponential": (Exponential(0.0), ExponentialTime()),
+    "log-normal": (Exponential(0.0), LogNormalTime(1.0)),
+    "diurnal": (Diurnal(1.0, awake_h=AWAKE_H), ExponentialTime()),
 }
 ALGORITHMS = {  # rule and its rate, who makes a round, label in the picture
     "sync": ("afa-cd", 1.0, "picked", "FedAvg, the same step"),
@@ -65,33 +65,6 @@ ASLEEP = (
     "fares, which remembers everybody's last update, the next claim says."
 )
 
-ABOUT = """
-The paper says that under exponential work times AFL takes 61 rounds to FedAvg's 46 to reach 85 % on
-LR/MNIST with one label a worker, and 1/2.6 of its time. A run *reaches* 85 % at the first round
-after which the test accuracy is at or above it; the model is evaluated after every round. At p = 1
-accuracy zig-zags, so other definitions give other rounds. Time is virtual and in units of a visit's
-mean work.
-
-*sync* is FedAvg in the paper's sense: the server picks 5 of 10 workers and waits for all of them,
-and steps as AFA-CD does. *fedavg* does the same with the classical step, the mean of the workers'
-models. How long an anarchic round lasts the paper does not say. Two readings:
-
-- **Reading 1** (*race*): in every round all ten workers draw a fresh time and the fastest five make
-  the step; each starts from one of the last five versions, as in the paper's asynchrony. A round
-  lasts 0.646 visits on average, against 2.283 for the slowest of five, and with the paper's own
-  numbers of rounds the ratio is 61 * 0.646 / (46 * 2.283) = 1/2.67: this is where its figure seems
-  to come from. Workers that start together in every round are hardly anarchic, though.
-- **Reading 2** (*keep-on*): ten workers pull, work, push and begin again, and the server steps at
-  every fifth push. Nobody waits: updates come at rate 10 and a round lasts half a visit. A fast
-  worker may be in a step twice and a slow one is late by as many versions as passed meanwhile.
-
-*keep-on-cs* is reading 2 under AFA-CS. Beyond the paper, the same with log-normal work times (sigma
-= 1, the same mean) and with workers that keep hours: each is awake for 12 hours a day from an hour
-of its own, works without a pause while it is awake, half an hour a visit on average, and finishes
-what it has begun. Then *sync* waits for picked workers to wake up; *sync-awake* is a kinder FedAvg
-that picks the five that turn up first.
-"""
-
 
 def rounds_of(who: str, idle, work: Work, rng: np.random.Generator, rounds: int) -> Timetable:
     """Rounds that begin together, as ``Synchronous`` has them, under any habits.
@@ -103,7 +76,7 @@ def rounds_of(who: str, idle, work: Work, rng: np.random.Generator, rounds: int)
     now, made = 0.0, []
     for _ in range(rounds):
         pull = idle.pulls(rng, traits, np.full(N, now)) - now
-        steps = work.draw_steps(rng, factor)
+        steps = work.steps.draw(rng, factor.shape)
         push = pull + work.draw_seconds(rng, steps, factor)
         order = {"picked": rng.random(N), "awake": pull, "race": push}[who]
         chosen = np.argsort(order, kind="stable")[:M]
@@ -115,16 +88,16 @@ def rounds_of(who: str, idle, work: Work, rng: np.random.Generator, rounds: int)
 def late(table: Timetable, rng: np.random.Generator) -> Timetable:
     """The same visits, each from one of the last versions that existed."""
     newest = table.base_version
-    back = rng.integers(0, np.minimum(newest + 1, VERSIONS_BACK), dtype=np.int32)
+    back = rng.integers(0, np.minimum(newest, MAX_STALENESS) + 1, dtype=np.int32)
     return replace(table, base_version=newest - back)
 
 
 def timetable(workers: str, who: str | None, seed: int, rounds: int) -> Timetable:
     idle, spread = WORKERS[workers]
-    work = Work(ConstantSteps(K), VISIT_S / K, spread=spread)
+    work = Work(ConstantSteps(K), VISIT_S / K, time_distribution=spread)
     rng = np.random.default_rng([seed, list(WORKERS).index(workers)])
     if who is None:
-        return make_timetable(Habits(idle, work), workers=N, m=M, rounds=rounds, rng=rng)
+        return make_timetable(ContinuousTime(idle, work), workers=N, m=M, rounds=rounds, rng=rng)
     table = rounds_of(who, idle, work, rng, rounds)
     return late(table, rng) if who == "race" else table
 
@@ -133,7 +106,7 @@ def train(job: Job) -> Experiment:
     asked = job.cell.settings
     settings = replace(COMMON, rule=asked["rule"], server_lr=asked["server_lr"])
     settings = job.settings_of(settings)
-    made = build(settings)
+    made = build(settings, job.compute)
     table = timetable(asked["habits"], asked["who"], job.seed, settings.rounds)
     return replace(made, timetable=table, about={**made.about, **asked})
 
@@ -163,7 +136,7 @@ def cell(workers: str, algorithm: str) -> Cell:
             "habits": workers,
             "who": who,
             "visit_s": VISIT_S,
-            "versions_back": VERSIONS_BACK if who == "race" else None,
+            "max_staleness": MAX_STALENESS if who == "race" else None,
             **({"awake_h": AWAKE_H} if workers == "diurnal" else {}),
         },
         columns={"workers": workers, "algorithm": algorithm},
@@ -185,8 +158,8 @@ def cells() -> list[Cell]:
 
 def ratio(found: Findings) -> float:
     """Mean time of the one algorithm selected beside sync, over that of sync."""
-    other = found.where(lambda line: not line.get("algorithm").startswith("sync")).lines[0]
-    base = found.where(lambda line: line.get("algorithm").startswith("sync")).lines[0]
+    other = found.where(lambda outcome: not outcome.get("algorithm").startswith("sync")).outcomes[0]
+    base = found.where(lambda outcome: outcome.get("algorithm").startswith("sync")).outcomes[0]
     return other.ours / base.ours
 
 
@@ -204,14 +177,14 @@ def ratios(found: Findings) -> str:
     paper = str(PAPER_ROUNDS["race"]), str(PAPER_ROUNDS["sync"]), share(PAPER_RATIO)
     rows = [["exponential", "the paper's AFL", "its FedAvg", *paper, ""]]
     for base in found.run.where(algorithm=("sync", "sync-awake")):
-        for line in found.run.where(workers=base.get("workers"), algorithm=ANARCHIC):
-            times = line.values("time_to_85"), base.values("time_to_85")
+        for outcome in found.run.where(workers=base.get("workers"), algorithm=ANARCHIC):
+            times = outcome.values("time_to_85"), base.values("time_to_85")
             by_seed = sorted(a / b for a, b in zip(*times, strict=True))
             rows.append(
                 [
-                    *(base.get("workers"), line.get("algorithm"), base.get("algorithm")),
-                    *(fixed(x.mean("rounds_to_85"), 3) for x in (line, base)),
-                    share(line.ours / base.ours),
+                    *(base.get("workers"), outcome.get("algorithm"), base.get("algorithm")),
+                    *(fixed(x.mean("rounds_to_85"), 3) for x in (outcome, base)),
+                    share(outcome.ours / base.ours),
                     f"{share(by_seed[0])} to {share(by_seed[-1])}",
                 ]
             )
@@ -222,21 +195,24 @@ def ratios(found: Findings) -> str:
 
 
 def readings(found: Findings) -> str:
-    """Whether reading 2 takes more rounds than reading 1, and shorter ones, under all workers."""
+    """Rounds to the target and visits per round, by reading 1 and by reading 2."""
     both = found.where(algorithm=("race", "keep-on"))
     if not both.complete:
         return ""
-    told, holds = [], True
+    rows = []
     for workers in WORKERS:
-        race, keep = (
-            (line.mean("rounds_to_85"), line.ours / line.mean("rounds_to_85"))
-            for line in (both.one(workers=workers, algorithm=a) for a in ("race", "keep-on"))
-        )
-        holds = holds and keep[0] > race[0] and keep[1] < race[1]
-        told.append(f"{keep[0]:.1f} of {keep[1]:.2f} against {race[0]:.1f} of {race[1]:.2f}")
-    verdict = " Reading 2 takes more rounds, of shorter duration." if holds else ""
-    numbers = ", ".join(f"{who} {n}" for who, n in zip(WORKERS, told, strict=True))
-    return f"Rounds, and visits a round, of reading 2 against reading 1: {numbers}.{verdict}"
+        race, keep = (both.one(workers=workers, algorithm=a) for a in ("race", "keep-on"))
+        rounds = [x.mean("rounds_to_85") for x in (race, keep)]
+        lengths = [x.ours / n for x, n in zip((race, keep), rounds, strict=True)]
+        rows.append([workers, *(f"{n:.1f}" for n in rounds), *(f"{n:.2f}" for n in lengths)])
+    header = (
+        "workers",
+        "rounds, reading 1",
+        "reading 2",
+        "visits per round, reading 1",
+        "reading 2",
+    )
+    return f"## Rounds of the two readings\n\n{markdown(header, rows)}"
 
 
 def share(ratio: float) -> str:
@@ -245,19 +221,21 @@ def share(ratio: float) -> str:
 
 
 def draw(found: Findings):
-    """A dot a seed, a bar at the mean."""
-    if not found.run.lines:
+    """One dot per seed, a bar at the mean."""
+    if not found.run.outcomes:
         return None
     figure = new_figure(9.0, 6.4)
     axes = figure.subplots(len(WORKERS), 1, sharex=False, height_ratios=[5, 4, 5])
     for place, workers in zip(axes, WORKERS, strict=True):
-        lines = list(found.run.where(workers=workers))
-        for at, line in enumerate(lines):
-            colour = line_style(list(ALGORITHMS).index(line.get("algorithm")))["color"]
-            times = line.values("time_to_85")
+        outcomes = list(found.run.where(workers=workers))
+        for at, outcome in enumerate(outcomes):
+            colour = line_style(list(ALGORITHMS).index(outcome.get("algorithm")))["color"]
+            times = outcome.values("time_to_85")
             place.plot(times, [at] * len(times), "o", color=colour, alpha=0.5, markersize=5)
-            place.plot([line.ours], [at], "|", color=colour, markersize=18, markeredgewidth=2.5)
-        place.set_yticks(range(len(lines)), [ALGORITHMS[x.get("algorithm")][3] for x in lines])
+            place.plot([outcome.ours], [at], "|", color=colour, markersize=18, markeredgewidth=2.5)
+        place.set_yticks(
+            range(len(outcomes)), [ALGORITHMS[x.get("algorithm")][3] for x in outcomes]
+        )
         place.invert_yaxis()
         style(place, title=f"{workers} workers", x="time to 85 %, in mean visits", y="")
         place.set_xlim(left=0)
@@ -266,9 +244,8 @@ def draw(found: Findings):
 
 
 STUDY = Study(
-    home=Path(__file__).parent,
+    folder=Path(__file__).parent,
     title="Stragglers: the time to 85 %",
-    about=ABOUT,
     cells=cells(),
     seeds=SEEDS,
     at_once=AT_ONCE,
@@ -301,7 +278,7 @@ STUDY = Study(
     pictures=[
         Picture(
             file="stragglers.png",
-            caption="Time to 85 %: a dot a seed, a bar at the mean",
+            caption="Time to 85 %: one dot per seed, a bar at the mean",
             draw=draw,
         )
     ],

@@ -1,23 +1,18 @@
 """Table 2: FedProx and SCAFFOLD at the workers, alone and under anarchy."""
 
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 
-from anarchic.core.arrays import norms
-from anarchic.errors import Diverged
-from anarchic.models import make
-from anarchic.sim.engine import Walk
-from anarchic.sim.settings import build, dealt
-from anarchic.study import Cell, Claim, Findings, Job, Line, Study, main, sibling
-from anarchic.study.results import read_cell
-from anarchic.study.tables import fixed
+from anarchic.study import Cell, Claim, Findings, Outcome, Study, beside, main, sibling
+from anarchic.study.results import Result, Results, read_results
+from anarchic.study.tables import fixed, markdown
 
 # Yang, Zhang, Khanduri, Liu, "Anarchic Federated Learning", ICML 2022, arXiv:2108.09875, table
-# "Test Accuracy of FedProx and SCAFFOLD". p labels a worker, m of M workers a round, K local steps;
-# then the four accuracies in the order of SETTINGS.
+# "Test Accuracy of FedProx and SCAFFOLD". p labels per worker, m of M workers per round, K local
+# steps; then the four accuracies in the order of SETTINGS.
 PAPER = {
     "lr": [
         (1, 5, 10, 5, 0.8893, 0.8928, 0.8775, 0.8946),
@@ -39,7 +34,7 @@ PAPER = {
         (None, 72, 143, 50, 0.4690, 0.4794, 0.4550, 0.4515),
     ],
 }
-# The cells of table 1, by their place in it: its tasks, rates and rounds are those of this table.
+# The cells of table 1 by their columns; this table has the same tasks, rates and rounds.
 TABLE = sibling(__file__, "table-1")
 BASE = {(cell.task, *cell.columns.values()): cell for cell in TABLE.cells}
 PROX, SCAFFOLD = {"local_rule": "prox", "mu": 0.1}, {"local_rule": "scaffold"}
@@ -49,16 +44,17 @@ SETTINGS = {  # a setting of table 1, and the local rule under it
     "afl-fedprox": ("async-dynamic", PROX),
     "afl-scaffold": ("async-dynamic", SCAFFOLD),
 }
+controls = beside(__file__, "controls")
 OPTION_1 = {"local_options": {"option": 1}}
 CONTROLS = {"rounds": 150, "batch": 100}  # the short runs whose controls are measured, on a CPU
-SEEDS = {"lr": 5, "cnn": 1, "rnn": 3, "lr-by-c": 5, "lr-option-1": 5}
+SEEDS = {"lr": 5, "cnn": 1, "rnn": 3, "lr-by-c": 5, "lr-option-1": 5, "cnn-option-1": 2}
 # Runs trained as lanes of one batch.
 AT_ONCE = {"lr": 32, "cnn": 8, "rnn": 12, "lr-by-c": 16, "lr-option-1": 16, "cnn-option-1": 8}
 FIRST = (1, None, 10)  # p of the cells that are run before the others
-FAILED = 0.3  # an accuracy on CIFAR-10 that is no success, at chance 0.1
+FAILED = 0.3  # on CIFAR-10 an accuracy below it is a failure; chance is 0.1
 FAILS = f"fail (diverge or end below {FAILED})"
-CLOSE = 0.015  # an accuracy that is lost, and not to speak of
-DEVICES = {"cnn": "cuda", "rnn": "cuda", "cnn-option-1": "cuda"}  # what a laptop would be days at
+CLOSE = 0.015  # a loss of accuracy that counts as none
+DEVICES = {"cnn": "cuda", "rnn": "cuda", "cnn-option-1": "cuda"}  # days of work for a laptop
 PRECISIONS = dict.fromkeys(DEVICES, "bf16")
 NAMES = {
     "lr": "LR/MNIST",
@@ -67,67 +63,42 @@ NAMES = {
     "lr-by-c": "LR/MNIST, under AFL, divided by c",
     "lr-option-1": "LR/MNIST, SCAFFOLD by option I",
     "cnn-option-1": "CNN/CIFAR-10, SCAFFOLD by option I",
-    "controls": f"CNN/CIFAR-10, rounds lived, of {CONTROLS['rounds']}, and the norms of controls",
+    "controls": f"CNN/CIFAR-10, rounds that a run of {CONTROLS['rounds']} lasted, and the norms of "
+    "controls",
 }
-
-ABOUT = """
-The local rules of FedProx (mu = 0.1) and SCAFFOLD under AFA-CD, with the tasks, rates and rounds
-of [table 1](../table-1/README.md). *fedprox* and *scaffold* are synchronous with constant local
-steps, as the paper says. For AFL with either it says that the effects of asynchrony and dynamic
-local steps are studied; *afl-fedprox* and *afl-scaffold* here have both at once.
-
-SCAFFOLD is its option II, with the population M known to the server; a worker keeps its control
-from its last visit, and the shared one is that of the version it pulled. Ours is the mean over the
-last ten evaluations and the seeds. The paper does not say which option it has: *lr-option-1* and
-*cnn-option-1* show the same cells under option I, where a worker's new control is its gradient at
-the version that it pulled, here that of its first local step.
-
-The step is that of AFA-CD, which divides the sum of a worker's gradients by its own K; *lr-by-c*
-shows the dynamic cells of LR with every sum divided by the constant c, for which table 1 gives the
-reason.
-
-A run that diverges, to a loss or an update that is not finite, ends there; ours is then the mean
-over the last ten evaluations before, and the entry says that it diverged. Where it had none but
-that of the untrained model, its number says nothing else.
-"""
 
 SEE = "See *SCAFFOLD on CIFAR-10* on the page of table 2."
 AT_P1 = "Table 1 says why: *Dynamic steps at p = 1* on its page."
 CNN_P1 = (
-    f"The reason is not known (seeds: {SEEDS['cnn']}). Table 1's cell at p = 1 loses under "
-    "asynchrony without FedProx, too."
+    "The reason is not known. Table 1's cell at p = 1 loses under asynchrony without FedProx, too."
 )
-CNN_P2 = "See *What else diverged* on the page of table 2."
+CNN_P2 = "See *FedProx on CIFAR-10* on the page of table 2."
 RNN_AFL = (
     "Table 1's cell loses under asynchrony and dynamic steps without FedProx, too, and does not "
     "when sums are divided by c: see *Divided by K or by c* on its page."
 )
-RNN_SCAFFOLD = f"The paper's own cell loses {PAPER['rnn'][0][5] - PAPER['rnn'][0][7]:.4f}."
+RNN_SCAFFOLD = "The paper's own cell loses more."
 RNN_PROX = (
     "A likely reason is the length of the step: at mu = 0.1, eta_L = 0.8, K = 50 the pull to the "
     "start leaves a visit a quarter of its way, were gradients constant, as a server rate of 12 "
     "instead of 50 would. What smaller rates cost is on the page of table 1."
 )
-WHY = """
-Under option II a worker's new control is the mean gradient of its visit. A visit that strays meets
-steep ground and brings home a long control; the next one sets out with a step against it and strays
-further, while the shared control, a mean, pulls all the others along. *controls* shows it in short
-synchronous runs, with a batch of {batch} in {precision} where the table has {full} in {of_table}:
-the rounds that a run lived, and the norms of the controls that its visits brought home. Under
-option I a control is a gradient at a version that the server has published, so that a visit that
-strays does not lead the next astray by it. The paper's own guess at the reason for the failure is
-that controls grow stale where only some of the workers come in a round.
-"""
-SEEN = """
-Under option I the short run at p = 1 lived all its {rounds:.0f} rounds, while that of the table
-diverged: its failure is seen, not explained. Controls are long there (their median is {one:.2f}, at
-p = 10 {ten:.2f}), by conjecture because workers with one label pull in opposite directions.
-"""
-INDEPENDENT = """
-*plain* is Algorithm 1 of SCAFFOLD, option II, as a loop of its own: nothing but the network and the
-data is shared with the rest. At p = 10 it diverges, too, after {plain:.0f} rounds, ours after
-{ours:.0f}: this is the algorithm's, not an error in our code.
-"""
+RUNS = """
+## Runs on CIFAR-10, one by one
+
+Option I or II of SCAFFOLD, or FedProx. *rounds* are those until the last evaluation, *last* is the
+accuracy there, *ours* the mean over the last ten evaluations.
+""".strip()
+COSTS = """
+## What AFL costs FedProx on CIFAR-10, by seed
+
+Accuracy of *fedprox* less that of *afl-fedprox*; an asterisk where one of the two diverged.
+""".strip()
+OPTIONS = """
+## SCAFFOLD's options on LR
+
+Mean absolute difference of SCAFFOLD's cells to the paper.
+""".strip()
 
 
 def cell(task: str, row: list, setting: str, paper: float) -> Cell:
@@ -156,8 +127,9 @@ def cells() -> list[Cell]:
         for *row, _, _, c, d in PAPER["lr"]
         for setting, paper in (("afl-fedprox", c), ("afl-scaffold", d))
     ]
-    short = controls(table)
-    return [*table, *by_c, *by_option_1(table), *short, alone(short)]
+    few_and_many = [c for c in table if c.task == "cnn" and c.columns["p"] in FIRST]
+    short = controls.cells(few_and_many, CONTROLS, {"option-2": {}, "option-1": OPTION_1})
+    return [*table, *by_c, *by_option_1(table), *short]
 
 
 def by_option_1(table: list[Cell]) -> list[Cell]:
@@ -174,269 +146,107 @@ def by_option_1(table: list[Cell]) -> list[Cell]:
     ]
 
 
-def controls(table: list[Cell]) -> list[Cell]:
-    """Either option with the fewest and the most labels, short enough for a CPU."""
-    return [
-        replace(
-            base,
-            name=f"{base.name}-{option}-controls",
-            task="controls",
-            settings={**base.asked, **CONTROLS, **changed},
-            columns={**base.columns, "setting": option},
-            measure=measure_controls,
-            value="rounds",
-            paper=None,
-        )
-        for base in table
-        if base.task == "cnn" and base.columns["p"] in FIRST
-        if base.columns["setting"] == "scaffold"
-        for option, changed in {"option-2": {}, "option-1": OPTION_1}.items()
-    ]
-
-
-def alone(short: list[Cell]) -> Cell:
-    """Option II with all labels, by a loop that is not ours."""
-    base = next(c for c in short if (c.columns["p"], c.columns["setting"]) == (10, "option-2"))
-    return replace(
-        base,
-        name=base.name.replace("option-2", "plain"),
-        columns={**base.columns, "setting": "plain"},
-        measure=measure_plain,
-    )
-
-
-def measure_controls(job: Job) -> dict:
-    """How many rounds a run lives, and how long the controls are that its visits bring home."""
-    experiment = build(job.settings_of(job.cell.settings))
-    walk, found = Walk(experiment), []
-    while walk.version < experiment.timetable.rounds:
-        lanes = walk.wanted()
-        if lanes is not None:
-            computed = experiment.backend.compute(experiment.task, lanes)
-            found.append(norms(computed.kept["own_control"]))
-            walk.take(computed)
-        try:
-            walk.advance()
-        except Diverged:
-            break
-    return {"rounds": walk.version, **summary(np.concatenate(found))}
-
-
-def measure_plain(job: Job) -> dict:
-    """The same of SCAFFOLD's Algorithm 1, option II, in plain torch; network and data are ours.
-
-    Karimireddy et al., "SCAFFOLD", ICML 2020, arXiv:1910.06378. The server's rate is eta_g * K,
-    which is AFA-CD's eta. A batch is cropped and mirrored as a whole.
-    """
-    import torch
-    from torch.nn.functional import cross_entropy, pad
-    from torch.nn.utils import parameters_to_vector, vector_to_parameters
-
-    settings = job.settings_of(job.cell.settings)
-    data, parts = dealt(settings)
-    rng, net = np.random.default_rng(job.seed), make(settings.model, data, seed=job.seed)
-    M, m, K, lr = len(parts), settings.m, settings.local_steps, settings.local_lr
-
-    def gradient(at, worker):
-        chosen = rng.choice(parts[worker], settings.batch)
-        images, size = torch.as_tensor(data.x_train[chosen]), data.x_train.shape[-1]
-        if data.augment == "crop-flip":
-            top, left = rng.integers(0, 9, 2)
-            images = pad(images, (4, 4, 4, 4))[..., top : top + size, left : left + size]
-            images = images.flip(-1) if rng.random() < 0.5 else images
-        vector_to_parameters(at, net.parameters())
-        loss = cross_entropy(net(images), torch.as_tensor(data.y_train[chosen]).long())
-        return parameters_to_vector(torch.autograd.grad(loss, list(net.parameters())))
-
-    x = parameters_to_vector(net.parameters()).detach()
-    c, own, lengths, version = torch.zeros_like(x), x.new_zeros(M, len(x)), [], 0
-    while version < settings.rounds:
-        moved, learnt = torch.zeros_like(x), torch.zeros_like(x)
-        for worker in rng.choice(M, m, replace=False):
-            y = x.clone()
-            for _ in range(K):
-                y -= lr * (gradient(y, worker) - own[worker] + c)
-            control = own[worker] - c + (x - y) / (K * lr)
-            moved, learnt = moved + (y - x) / m, learnt + (control - own[worker]) / M
-            own[worker] = control
-            lengths.append(float(control.norm()))
-        if not np.isfinite(lengths).all():
-            break
-        x, c, version = x + settings.server_lr / K * moved, c + learnt, version + 1
-    return {"rounds": version, **summary(np.array(lengths))}
-
-
-def summary(lengths: np.ndarray) -> dict:
-    finite = lengths[np.isfinite(lengths)]
-    return {"median": float(np.median(finite)), "most": float(finite.max())}
-
-
 def cost(found: Findings) -> float:
     """The most that a row loses under AFL against the same local rule alone."""
     return max(
-        line.ours - found.one(**{**line.cell.columns, "setting": f"afl-{line.get('setting')}"}).ours
-        for line in found.where(setting=("fedprox", "scaffold"))
+        outcome.ours
+        - found.one(**{**outcome.cell.columns, "setting": f"afl-{outcome.get('setting')}"}).ours
+        for outcome in found.where(setting=("fedprox", "scaffold"))
     )
 
 
 def behind(found: Findings) -> float | None:
     """The most that a row loses against plain steps, which are those of table 1."""
-    pairs = [(plain(line).ours, line.ours) for line in found]
+    pairs = [(plain(outcome).ours, outcome.ours) for outcome in found]
     return None if any(ours is None for ours, _ in pairs) else max(a - b for a, b in pairs)
 
 
-def plain(line: Line) -> Line:
+def plain(outcome: Outcome) -> Outcome:
     """The cell of table 1 that differs in nothing but the local rule."""
-    under, _ = SETTINGS[line.get("setting")]
-    base = BASE[line.cell.task, *{**line.cell.columns, "setting": under}.values()]
-    return Line(base, read_cell(TABLE.results, base))
+    under, _ = SETTINGS[outcome.get("setting")]
+    base = BASE[outcome.cell.task, *{**outcome.cell.columns, "setting": under}.values()]
+    return Outcome(base, plain_results().of(base))
+
+
+@cache
+def plain_results() -> Results:
+    return read_results(TABLE.results)
 
 
 def notes(found: Findings) -> str:
-    return "\n\n".join(filter(None, (failures(found), besides(found))))
+    return "\n\n".join(filter(None, (runs(found), costs(found), by_option(found))))
 
 
-def besides(found: Findings) -> str:
-    """Whatever diverged that is not SCAFFOLD, beside the same cell with plain steps."""
-    lines = found.where(
-        lambda line: bool(line.lost), task=(*PAPER,), setting=("fedprox", "afl-fedprox")
+def runs(found: Findings) -> str:
+    """How each run on CIFAR-10 ended."""
+    rows = [
+        [
+            *(rule(outcome), str(outcome.get("p")), outcome.get("setting"), str(result.seed)),
+            *(f"{result.numbers['rounds']:,}", "diverged" if result.diverged else "finished"),
+            *(fixed(result.numbers[name], 4) for name in ("final", "last10", "best")),
+            fixed(outcome.cell.paper, 4),
+        ]
+        for outcome in found.where(task=("cnn", "cnn-option-1"))
+        for result in outcome.results
+    ]
+    header = ("rule", "p", "setting", "seed", "rounds", "end", "last", "ours", "best", "paper")
+    return f"{RUNS}\n\n{markdown(header, rows)}" if rows else ""
+
+
+def rule(outcome: Outcome) -> str:
+    if outcome.get("setting").endswith("fedprox"):
+        return "FedProx"
+    return "option I" if outcome.cell.task.endswith("-option-1") else "option II"
+
+
+def costs(found: Findings) -> str:
+    """What AFL costs FedProx on CIFAR-10, seed by seed."""
+    outcomes = found.where(task="cnn", setting=("fedprox", "afl-fedprox"))
+    if not outcomes.complete:
+        return ""
+    pairs = {p: cost_by_seed(outcomes.where(p=p)) for p, *_ in PAPER["cnn"]}
+    seeds = sorted({seed for pair in pairs.values() for seed in pair})
+    rows = [[str(p), *(pair.get(seed, "") for seed in seeds)] for p, pair in pairs.items()]
+    return f"{COSTS}\n\n{markdown(('p', *(f'seed {seed}' for seed in seeds)), rows)}"
+
+
+def cost_by_seed(outcomes: Findings) -> dict[int, str]:
+    alone, under = (
+        {result.seed: result for result in outcomes.one(setting=setting).results}
+        for setting in ("fedprox", "afl-fedprox")
     )
-    told = "\n".join(
-        f"- {NAMES[line.cell.task]}, {place(line)}: {len(line.lost)} of {len(line.results)} "
-        f"{course(replace(line, results=line.lost))} The table has {line.ours:.4f}. The reason is "
-        f"not known ({about(line)}){beside(plain(line))}."
-        for line in lines
-    )
-    return f"## What else diverged\n\n{told}" if told else ""
+    return {seed: lost(alone[seed], under[seed]) for seed in alone if seed in under}
 
 
-def beside(other: Line) -> str:
-    end = "diverged, too" if other.lost else "went through"
-    return f"; with plain steps the cell (table 1) {end}, {other.ours:.4f}" if other.results else ""
+def lost(alone: Result, under: Result) -> str:
+    mark = "*" if alone.diverged or under.diverged else ""
+    return fixed(alone.numbers["last10"] - under.numbers["last10"], 4) + mark
 
 
-def failures(found: Findings) -> str:
-    """What became of SCAFFOLD on CIFAR-10, where the paper reports failure at p = 1."""
-    scaffold = found.where(setting=("scaffold", "afl-scaffold"))
-    lines = scaffold.where(task=("cnn", "cnn-option-1")).run
-    if not lines.lines:
-        return ""
-    at_once = [line for line in lines if line.lost and not line.mean("rounds")]
-    rest = [f"- {which(line)} {course(line)}" for line in lines if line not in at_once]
-    courses = "\n".join([*rest, *ended(at_once)])
-    reasons = (mechanism, independent, seen) if any(line.lost for line in lines) else ()
-    why = [reason(found) for reason in reasons]
-    told = ["## SCAFFOLD on CIFAR-10", courses, *why, pattern(scaffold), by_option(scaffold)]
-    return "\n\n".join(filter(None, told))
-
-
-def mechanism(found: Findings) -> str:
-    """Why option II diverges, and under what the short runs that show it were made."""
-    short, full = (found.where(task=task).run for task in ("controls", "cnn"))
-    if not (short.lines and full.lines):
-        return ""
-    return WHY.strip().format(
-        batch=CONTROLS["batch"],
-        full=full.lines[0].cell.asked["batch"],
-        precision=short.results[0].precision,
-        of_table=full.results[0].precision,
-    )
-
-
-def independent(found: Findings) -> str:
-    """Whether SCAFFOLD diverges without our code, too."""
-    lines = found.where(task="controls", p=10, setting=("option-2", "plain"))
-    if not lines.complete or any(line.ours == CONTROLS["rounds"] for line in lines):
-        return ""
-    ours, alone = (lines.one(setting=setting).ours for setting in ("option-2", "plain"))
-    return INDEPENDENT.strip().format(plain=alone, ours=ours)
-
-
-def seen(found: Findings) -> str:
-    """What the short runs do not explain of option I."""
-    one, ten = (found.where(task="controls", setting="option-1", p=p) for p in (1, 10))
-    table = found.where(task="cnn-option-1", setting="scaffold", p=1)
-    if not (one.complete and ten.complete and table.complete and table.lines[0].lost):
-        return ""
-    short = one.lines[0]
-    if short.ours < CONTROLS["rounds"]:
-        return ""
-    median = short.mean("median")
-    return SEEN.strip().format(rounds=short.ours, one=median, ten=ten.lines[0].mean("median"))
-
-
-def pattern(scaffold: Findings) -> str:
-    """Whether option I fails and succeeds where the paper does."""
-    every = scaffold.where(task="cnn-option-1")
-    one, ten = (every.where(p=p) for p in FIRST if p)
-    if not (one.complete and ten.complete and all(map(failed, one))) or any(map(failed, ten)):
-        return ""
-    rest = every.where(lambda line: line.get("p") not in FIRST).run
-    far = [f"{fixed(line.difference, 4)} at {place(line)}" for line in rest]
-    between = f" Between them it differs by {', '.join(far)}." if far else ""
-    return (
-        "So option I fails at p = 1 and succeeds at p = 10, as SCAFFOLD does in the paper, there "
-        f"within {worst_difference(ten):.4f} of its numbers ({about(ten.lines[0])}).{between}"
-    )
-
-
-def by_option(scaffold: Findings) -> str:
+def by_option(found: Findings) -> str:
     """How far either option is from the paper on LR."""
+    scaffold = found.where(setting=("scaffold", "afl-scaffold"))
     two, one = (scaffold.where(task=task) for task in ("lr", "lr-option-1"))
     if not (two.complete and one.complete):
         return ""
-    return (
-        f"On LR the {len(two.lines)} cells of SCAFFOLD differ from the paper's by "
-        f"{two.mean_difference:.4f} on average under option II, and by {one.mean_difference:.4f} "
-        "under option I."
-    )
-
-
-def course(line) -> str:
-    """How a cell went, in a sentence."""
-    best, last, rounds = (line.mean(name) for name in ("best", "final", "rounds"))
-    end = "diverged after the evaluation at" if line.lost else "went on to"
-    return (
-        f"{end} round {rounds:,.0f}, with accuracy {last:.4f} there, {line.ours:.4f} over the last "
-        f"ten evaluations and {best:.4f} at its best. The paper has {line.cell.paper:.4f}."
-    )
-
-
-def ended(lines: list) -> list[str]:
-    """Those that diverged before the evaluation after the first, in one sentence."""
-    told = "; ".join(f"{which(line)} ({line.cell.paper:.4f})" for line in lines)
-    return [f"- Diverged before they were evaluated again (the paper's): {told}."] if lines else []
-
-
-def which(line) -> str:
-    option = "I" if line.cell.task.endswith("-option-1") else "II"
-    return f"option {option}, {place(line)}"
-
-
-def place(line) -> str:
-    return f"p = {line.get('p')}, *{line.get('setting')}*"
-
-
-def about(line) -> str:
-    """With how many seeds a cell was run, and in what precision."""
-    seeds = len(line.results)
-    return f"{seeds} seed{'s' if seeds > 1 else ''}, {line.results[0].precision}"
+    rows = [[str(len(two)), *(fixed(x.mean_difference, 4) for x in (two, one))]]
+    return f"{OPTIONS}\n\n{markdown(('cells', 'option II', 'option I'), rows)}"
 
 
 def worst_difference(found: Findings) -> float:
-    return max(abs(line.difference) for line in found)
+    return max(abs(outcome.difference) for outcome in found)
 
 
-def failed(line) -> bool:
-    return bool(line.lost) or line.ours < FAILED
+def failed(outcome) -> bool:
+    return bool(outcome.diverged) or outcome.ours < FAILED
 
 
 def share_failed(found: Findings) -> float:
-    return float(np.mean([failed(line) for line in found]))
+    return float(np.mean([failed(outcome) for outcome in found]))
 
 
 def under_afl(of: dict, rules: tuple, reason: str = "") -> Claim:
-    """That AFL costs local rules nothing to speak of, where the paper sees no degradation."""
+    """That AFL costs local rules at most CLOSE, where the paper sees no degradation."""
     p = "" if of["p"] is None else ", p = 1" if of["p"] == 1 else ", p >= 2"
     names = " and ".join({"fedprox": "FedProx", "scaffold": "SCAFFOLD"}[rule] for rule in rules)
     return Claim(
@@ -479,9 +289,8 @@ def scaffold_fails(task: str, option: str) -> list[Claim]:
 
 
 STUDY = Study(
-    home=Path(__file__).parent,
+    folder=Path(__file__).parent,
     title="Table 2: FedProx and SCAFFOLD, alone and under anarchy",
-    about=ABOUT,
     cells=cells(),
     seeds=SEEDS,
     at_once=AT_ONCE,

@@ -4,16 +4,18 @@ from typing import TYPE_CHECKING, Any
 
 from anarchic import data
 from anarchic.core import local, rules
+from anarchic.core.checking import check
 from anarchic.core.local import *  # noqa: F403
-from anarchic.core.rule import Rule, State, check
+from anarchic.core.rows import WorkerRows
+from anarchic.core.rule import Rule, RuleState, State, SteppingRule
 from anarchic.core.rules import *  # noqa: F403
 from anarchic.core.steps import AdamStep, MomentumStep, SgdStep, Step, YogiStep
 from anarchic.core.types import Layout, Snapshot, Update, Updates
 from anarchic.core.wrappers import Clip, SharedVectors, StalenessDiscount
 from anarchic.participation import (
     ConstantSteps,
+    ContinuousTime,
     Exponential,
-    Habits,
     Sampler,
     Timetable,
     UniformSteps,
@@ -21,10 +23,11 @@ from anarchic.participation import (
     make_timetable,
 )
 from anarchic.sim.experiment import Experiment
-from anarchic.sim.many import simulate_many
-from anarchic.sim.run import Progress, Run, simulate
+from anarchic.sim.run import Progress, Run
 from anarchic.sim.settings import Settings, build
+from anarchic.sim.simulate import simulate, simulate_many
 from anarchic.train.batched import Batched
+from anarchic.train.compute import Compute
 from anarchic.train.loop import Loop
 from anarchic.train.task import LocalWork, Task
 
@@ -41,16 +44,18 @@ __all__ = [
     "Batched",
     "SharedVectors",
     "Clip",
+    "Compute",
     "ConstantSteps",
     "Experiment",
     "Exponential",
-    "Habits",
+    "ContinuousTime",
     "Layout",
     "LocalWork",
     "Loop",
     "MomentumStep",
     "Progress",
     "Rule",
+    "RuleState",
     "Run",
     "Sampler",
     "Settings",
@@ -59,6 +64,7 @@ __all__ = [
     "StalenessDiscount",
     "State",
     "Step",
+    "SteppingRule",
     "Task",
     "Timetable",
     "TorchTask",
@@ -67,6 +73,7 @@ __all__ = [
     "Updates",
     "Work",
     "Worker",
+    "WorkerRows",
     "YogiStep",
     "build",
     "check",

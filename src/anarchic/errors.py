@@ -3,19 +3,19 @@
     AnarchicError
       ConfigError         a setting is wrong, or two settings contradict each other
       DataError           a data set is missing, damaged or of the wrong shape
-        DownloadError     it could not be fetched either
+        DownloadError     it could not be downloaded
       RunError            a run directory or checkpoint cannot be used
-      UpdateRefused       a rule will not fold this update; its state is as it was
+      UpdateRefused       a rule refuses this update; its state is unchanged
         MalformedUpdate   wrong shape, dtype or numbers
-          NotFinite       among them NaN, infinity, or what would soon become that
+          NotFinite       NaN, infinity, or numbers that would overflow in a step
         StaleUpdate       its base version is unknown or too old
       Diverged            training produced numbers that are not finite
-      StoreError          the server's database
-        StoreFull         has no room left
-        StoreUnavailable  cannot be read or written now
-        StoreCorrupt      holds what cannot be right
-        Deposed           takes no version from one that no longer leads
-      LinkError           a worker cannot reach its server, or was refused
+      StoreError          an error of the server's database
+        StoreFull         it has no room left
+        StoreUnavailable  it cannot be read or written now
+        StoreCorrupt      its contents are wrong
+        Deposed           another process leads by now; nothing was written
+      WorkerError         a worker cannot reach its server, was refused, or cannot use its spool
 
 A message says what is wrong, the value found and what to do about it.
 """
@@ -24,7 +24,7 @@ from __future__ import annotations
 
 
 class AnarchicError(Exception):
-    """Root of the tree; the command line prints it without a traceback."""
+    """Base class; the command line prints these errors without a traceback."""
 
 
 class ConfigError(AnarchicError):
@@ -40,19 +40,19 @@ class DownloadError(DataError):
 
 
 class RunError(AnarchicError):
-    """A run cannot go on: its directory, its checkpoint or the machines that compute it fail."""
+    """A run cannot continue: its directory, its checkpoint or a machine that computes it fails."""
 
 
 class UpdateRefused(AnarchicError):
-    """A rule will not fold this update; the state it was offered to is unchanged."""
+    """A rule refuses this update; the state of the rule is unchanged."""
 
 
 class MalformedUpdate(UpdateRefused):
-    """The update has the wrong shape or dtype, or numbers that cannot be right."""
+    """The update has the wrong shape or dtype, or impossible numbers."""
 
 
 class NotFinite(MalformedUpdate):
-    """The update holds NaN or infinity, or numbers so large that a step would make them so."""
+    """The update holds NaN or infinity, or numbers so large that a step would overflow."""
 
 
 class StaleUpdate(UpdateRefused):
@@ -64,7 +64,7 @@ class Diverged(AnarchicError):
 
 
 class StoreError(AnarchicError):
-    """Something is wrong with the database of a server."""
+    """An error of the server's database."""
 
 
 class StoreFull(StoreError):
@@ -72,21 +72,21 @@ class StoreFull(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The database cannot be read or written now; later it may."""
+    """The database cannot be read or written now; try again later."""
 
 
 class StoreCorrupt(StoreError):
-    """The database holds what cannot be right; nothing is served from it."""
+    """The contents of the database are wrong; nothing is served from it."""
 
 
 class Deposed(StoreError):
     """Another process leads by now, or the version has moved on: nothing was written."""
 
 
-class LinkError(AnarchicError):
-    """A worker cannot reach its server, or the server refused what it sent.
+class WorkerError(AnarchicError):
+    """A worker cannot reach its server, its update was refused, or it cannot use its spool.
 
-    ``code`` is the server's word for it, empty where no answer came.
+    ``code`` names the reason in one word; it is the server's error code if the server refused.
     """
 
     def __init__(self, message: str, code: str = "") -> None:

@@ -16,8 +16,8 @@ def work(*wall_s: float) -> Work:
 
 def test_folds_are_held_against_the_copy() -> None:
     record = Record("w7", "W7", machine={"name": "here", "cores": 2, "load": 0.0}, versions={})
-    works = {"copy": work(1.0, 1.0, 2.0), "AFA-CD": work(2.0, 2.0, 4.0), "AFA-CS int8": work(10.0)}
-    works["AFA-CS int8"].wall_s *= 3
+    works = {"copy": work(1.0, 1.0, 2.0), "AFA-CD": work(2.0, 2.0, 4.0), "another": work(10.0)}
+    works["another"].wall_s *= 3
     note(record, "16 MB, 1 thread", works, 8_000_000_000)
     copy, fold, other = record.measures
     assert (copy.median, copy.lowest) == (8.0, 4.0)  # 8 GB in a second, or in two
@@ -25,7 +25,7 @@ def test_folds_are_held_against_the_copy() -> None:
     assert {r.name: r.value for r in record.ratios} == {"AFA-CD / copy": 0.5}
     note(record, "1 MB, 1 thread", {"copy": works["copy"]}, 8_000_000_000)
     assert grid(record).splitlines() == [
-        "| | copy, GB/s | AFA-CD, GB/s | AFA-CS int8, GB/s | AFA-CD / copy |",
+        "| | copy, GB/s | AFA-CD, GB/s | another, GB/s | AFA-CD / copy |",
         "| --- | ---: | ---: | ---: | ---: |",
         "| 16 MB, 1 thread | 8 (4 to 8) | 4 (2 to 4) | 0.8 | 0.5 |",
         "| 1 MB, 1 thread | 8 (4 to 8) | - | - | - |",
@@ -33,6 +33,7 @@ def test_folds_are_held_against_the_copy() -> None:
     assert "GB/s" not in notes(record)  # the table has them
 
 
+@pytest.mark.slow
 def test_a_run_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.aggregation.SECONDS", 0.0)
     monkeypatch.setattr("benchmarks.aggregation.POOL_MB", 2)

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
+pytest.importorskip("torch")
 from benchmarks.page import (
     BEGIN,
     END,
@@ -39,10 +41,11 @@ def dealt() -> Held:
     return Held(x, y, np.array([20, 40, 60, 80]), x, y, np.array(10), start)
 
 
+@pytest.mark.slow
 def test_ours_and_the_plain_loop_both_learn(dealt: Held) -> None:
     workload = replace(SMALL, rounds=60)
     clock, task = Clock(), ours.task_of(workload, dealt, compiled=False)
-    found = task.layout.split(ours.walk(workload, task, clock))
+    found = task.layout.split(ours.train(workload, task, clock))
     assert len(clock.moments) == 61  # one before, one after every round
     assert clock.made < clock.moments[0]
     module = net(workload, dealt.start)

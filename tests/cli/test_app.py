@@ -29,7 +29,7 @@ each_command = pytest.mark.parametrize("command", COMMANDS)
 
 
 @each_command
-def test_every_command_says_what_it_does_and_teaches_by_example(anarchic, command):
+def test_every_command_has_a_description_and_examples(anarchic, command):
     shown = anarchic(*command.split(), "--help")
     assert shown.exit_code == 0
     does, _, taught = shown.output.partition("Examples:")
@@ -38,7 +38,7 @@ def test_every_command_says_what_it_does_and_teaches_by_example(anarchic, comman
 
 
 @each_command
-def test_every_option_says_what_it_is_and_what_holds_without_it(command):
+def test_every_option_has_a_description_and_a_default(command):
     for parameter in COMMANDS[command].params:
         said = parameter.help or ""
         assert len(said) > 5, parameter.name
@@ -85,7 +85,8 @@ def test_the_program_exits_2_on_misuse_without_a_traceback(process):
     )
 
 
-def test_a_terminal_without_bars_and_dashes_gets_question_marks(monkeypatch, process):
+@pytest.mark.slow
+def test_characters_that_a_terminal_lacks_become_question_marks(monkeypatch, process):
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     program = process("timetable", "--rounds", 1)
     out, err = program.communicate(timeout=60)

@@ -5,7 +5,7 @@ import pytest
 from tests.report.make import make_run
 
 
-def test_runs_are_tabled_drawn_and_written(anarchic, tmp_path):
+def test_runs_are_compared_drawn_and_written(anarchic, tmp_path):
     pytest.importorskip("matplotlib")
     make_run(tmp_path / "one")
     make_run(tmp_path / "two", rule="fedavg", clock=True, finished=False)
@@ -15,7 +15,7 @@ def test_runs_are_tabled_drawn_and_written(anarchic, tmp_path):
     assert shown.exit_code == 0, shown.output
     assert "80.0 %" in shown.output
     assert "2+" in shown.output
-    assert "still going" in shown.output
+    assert "+: not finished." in shown.output
     assert picture.read_bytes().startswith(b"\x89PNG")
     with open(numbers, newline="") as file:
         rows = list(csv.DictReader(file))
@@ -30,7 +30,7 @@ def test_the_table_fits_80_columns(anarchic, tmp_path):
     assert "fedasync-7" in table[2]
 
 
-def test_what_is_no_run_is_refused(refused, tmp_path):
+def test_a_directory_without_a_run_is_refused(refused, tmp_path):
     make_run(tmp_path / "one")
     (tmp_path / "empty").mkdir()
     assert "empty has no settings.json" in refused(

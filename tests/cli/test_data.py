@@ -41,22 +41,22 @@ def test_a_damaged_file_is_found_by_check(anarchic, nothing_here):
     assert "1,437" in shown.stdout
 
 
-def test_holdings_are_counted_and_drawn(anarchic, tmp_path):
+def test_a_partition_is_counted_and_drawn(anarchic, tmp_path):
     pytest.importorskip("matplotlib")
-    picture = tmp_path / "holdings.png"
-    shown = anarchic("data", "holdings", "--labels-per-worker", 2, "--out", picture)
+    picture = tmp_path / "partition.png"
+    shown = anarchic("data", "partition", "--labels-per-worker", 2, "--out", picture)
     assert shown.exit_code == 0, shown.output
     assert "1,380 of 1,437" in shown.output
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_holdings_of_data_with_options(anarchic):
-    shown = anarchic("data", "holdings", "--data", "synthetic", "--data-option", "workers=4")
+def test_a_partition_of_data_with_options(anarchic):
+    shown = anarchic("data", "partition", "--data", "synthetic", "--data-option", "workers=4")
     assert shown.exit_code == 0, shown.output
     assert "synthetic(1, 1)" in shown.output
-    assert "workers          │ 4" in shown.output
+    assert "workers            │ 4" in shown.output
 
 
-def test_holdings_that_cannot_be(refused):
-    line = refused(2, "data", "holdings", "--workers", 7, "--labels-per-worker", 3)
+def test_an_impossible_partition_is_refused(refused):
+    line = refused(2, "data", "partition", "--workers", 7, "--labels-per-worker", 3)
     assert "cannot hold each class equally often" in line

@@ -13,9 +13,9 @@ def short(monkeypatch):
     """A race that is over at once."""
     from dataclasses import replace
 
-    from anarchic.report import demo
+    from anarchic.demo import race
 
-    monkeypatch.setattr(demo, "FEDAVG", replace(demo.FEDAVG, rounds=4))
+    monkeypatch.setattr(race, "FEDAVG", replace(race.FEDAVG, rounds=4))
 
 
 @pytest.mark.usefixtures("short")
@@ -53,7 +53,7 @@ def test_a_place_that_cannot_be_written_is_named(refused, tmp_path):
 
 def test_a_live_demo_goes_where_it_is_told(anarchic, monkeypatch):
     shown = []
-    monkeypatch.setattr("anarchic.cli.live.show_live", lambda *told: shown.append(told))
+    monkeypatch.setattr("anarchic.cli.demo._live", lambda *told: shown.append(told))
     anarchic("demo", "--live")
     anarchic("demo", "--live", "--out", "demo", "--seconds", 9)
     assert shown == [(Path("demo-live"), 20.0), (Path("demo"), 9.0)]

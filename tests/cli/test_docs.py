@@ -44,7 +44,7 @@ GROUPS = (
     ("simulate", "compare"),
     ("theory",),
     ("timetable",),
-    ("data list", "data holdings"),
+    ("data list", "data partition"),
     ("init", "token add", "token list", "token revoke"),
 )
 

@@ -15,7 +15,7 @@ def test_it_runs_one_in_small(anarchic, tmp_path):
     flags = ("--smoke", "--task", "lr", "--only", "p1-m5-M10-K5-*", "--out", tmp_path)
     shown = anarchic("reproduce", "table-1", *flags)
     assert shown.exit_code == 0, shown.output
-    assert len(list(tmp_path.glob("results/lr/*.json"))) == 4
+    assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 4
     assert "Smoke run, not a result" in (tmp_path / "README.md").read_text()
     assert (tmp_path / "table-1.csv").exists()
 
@@ -33,4 +33,4 @@ def test_misuse_is_one_line(refused):
     assert "Which experiment?" in refused(2, "reproduce", "--smoke")
     assert "there are" in refused(2, "reproduce", "table-9")
     assert "it has lr, cnn, rnn" in refused(2, "reproduce", "table-1", "--task", "gpt")
-    assert "of one experiment" in refused(2, "reproduce", "all", "--report", "--out", "x")
+    assert "for one experiment" in refused(2, "reproduce", "all", "--report", "--out", "x")

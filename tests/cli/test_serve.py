@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from anarchic import Layout, wire
+from anarchic.core.registry import load
 from anarchic.server import listen
-from anarchic.server.evaluate import find
 from anarchic.server.runs import begin
 from anarchic.server.settings import RuleSettings
 from anarchic.server.sql import open_store
@@ -86,7 +86,7 @@ def test_versions_are_evaluated_by_a_module_that_lies_here(anarchic, first, tmp_
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place])  # as scripts have it
     found = []
     monkeypatch.setattr(
-        "anarchic.server.serve.Evaluator", lambda name, *_: found.append(find(name))
+        "anarchic.server.serve.Evaluator", lambda name, *_: found.append(load(name))
     )
     monkeypatch.setattr(listen, "serve", lambda *_: None)
     words = ("--open-enrolment", "--evaluate", "own_judge:judge", "--port", free_port())

@@ -11,6 +11,7 @@ import pytest
 from anarchic.cli.simulate import _ending_between_rounds
 from anarchic.sim.record import RunDirectory
 from anarchic.sim.settings import Settings
+from anarchic.train.compute import Compute
 from tests.cli.conftest import contents
 
 pytest.importorskip("torch")
@@ -24,7 +25,7 @@ def recorded_settings(path):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A small recorded run; tests that may change it copy it."""
-    from anarchic.sim.run import simulate
+    from anarchic.sim.simulate import simulate
 
     path = tmp_path_factory.mktemp("runs") / "run"
     simulate(Settings(rounds=6, batch=8), out=path)
@@ -67,6 +68,7 @@ def test_flags_become_settings(anarchic, tmp_path):
         "--backend": "loop",
         "--dtype": "float64",
         "--threads": "1",
+        "--lookahead": "7",
         "--seed": "4",
         "--eval-every": "2",
         "--target-accuracy": "0.99",
@@ -98,17 +100,17 @@ def test_flags_become_settings(anarchic, tmp_path):
         slow_factor=3.0,
         lost_share=0.1,
         seed=4,
-        backend="loop",
         dtype="float64",
-        threads=1,
         eval_every=2,
         target_accuracy=0.99,
         dynamic_steps=True,
     )
+    found = json.loads((tmp_path / "run" / "settings.json").read_text())
+    assert Compute(**found["compute"]) == Compute(backend="loop", threads=1, lookahead=7)
 
 
 def test_a_run_on_data_with_options_is_recorded_and_resumed_with_them(anarchic, tmp_path):
-    from anarchic.sim.run import simulate
+    from anarchic.sim.simulate import simulate
 
     data = ("--data", "synthetic", "--data-option", "beta=0", "--data-option", "workers=5")
     shown = anarchic(*QUICK, *data, "--m", 2, "--out", tmp_path / "run")

@@ -12,7 +12,7 @@ def test_the_calculator_shows_conditions_bounds_and_rates(anarchic):
         "180 eta_L^2 K^2 L^2 max(tau, 1) < 1",
         "eta = 5, eta_L = 0.005",
         "allowed from T = 18,001 on",
-        "of which 6 stays for ever",
+        "of which 6 never vanishes",
     ):
         assert words in shown.output
     assert "bound (void)" in anarchic("theory", "--local-lr", 1).output
@@ -21,7 +21,7 @@ def test_the_calculator_shows_conditions_bounds_and_rates(anarchic):
     assert " ".join(("holds", "2e-20", "1", "2e-20")) in " ".join(tiny.split())
 
 
-def test_a_corrected_condition_is_marked_and_a_dispute_told(anarchic):
+def test_corrected_conditions_are_marked_and_disagreement_is_said(anarchic):
     # tau = 4, eta eta_L = 0.03: 0.03 + 2 * 16 * 0.0009 = 0.0588 > 1/20, as printed 0.0444
     options = ("--staleness", 4, "--server-lr", 30, "--local-lr", 0.001)
     shown = anarchic("theory", *options).output
@@ -56,13 +56,13 @@ def test_json_has_every_number(anarchic):
     assert {c["name"] for c in found["verdicts"][0]["conditions"]} == {"drift", "gradient", "step"}
 
 
-def test_numbers_that_cannot_be_are_refused(refused):
+def test_impossible_numbers_are_refused(refused):
     assert "smoothness" in refused(2, "theory", "--smoothness", 0)
     assert "m=0" in refused(2, "theory", "--m", 0)
     assert "smoothness=1e+200" in refused(2, "theory", "--smoothness", 1e200)
 
 
-def test_a_silent_worker_is_told_without_infinities(anarchic, tmp_path):
+def test_a_silent_worker_is_reported_without_infinities(anarchic, tmp_path):
     pytest.importorskip("torch")
     probabilities = "0.25,0.25,0.25,0.25,0,0,0,0,0,0"
     run = tmp_path / "run"
@@ -74,7 +74,7 @@ def test_a_silent_worker_is_told_without_infinities(anarchic, tmp_path):
     assert "first to last model" not in shown
 
 
-def test_a_run_is_reported_and_warned_of(anarchic, refused, tmp_path):
+def test_a_run_is_reported_with_warnings(anarchic, refused, tmp_path):
     pytest.importorskip("torch")
     probabilities = "0.19,0.19,0.1,0.1,0.1,0.1,0.1,0.1,0.01,0.01"
     run = tmp_path / "run"
@@ -90,10 +90,10 @@ def test_a_run_is_reported_and_warned_of(anarchic, refused, tmp_path):
     assert "Use AFA-CS" in shown.output
     tried = anarchic("theory", "--run", run, "--local-lr", 1e-5, "--repeats", 2, "--json")
     assert json.loads(tried.output)["verdicts"][0]["holds"] is True
-    assert "leave out --m" in refused(2, "theory", "--run", run, "--m", 3)
+    assert "leave out m," in refused(2, "theory", "--run", run, "--m", 3)
 
 
-def test_many_values_of_local_steps_are_told_by_quartiles(anarchic, tmp_path):
+def test_many_values_of_local_steps_are_shown_by_quartiles(anarchic, tmp_path):
     pytest.importorskip("torch")
     run = tmp_path / "run"
     options = ("--dynamic-steps", "--local-steps", 20, "--rounds", 40, "--batch", 8)
@@ -104,5 +104,5 @@ def test_many_values_of_local_steps_are_told_by_quartiles(anarchic, tmp_path):
     assert "largest 40" in line
 
 
-def test_what_is_no_run_is_refused(refused, tmp_path):
+def test_a_directory_without_a_run_is_refused(refused, tmp_path):
     assert "no settings.json" in refused(1, "theory", "--run", tmp_path)

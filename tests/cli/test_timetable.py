@@ -1,6 +1,6 @@
 import pytest
 
-from anarchic.report.turnout import turnout
+from anarchic.report.timetable_summary import summarise
 from anarchic.sim.settings import Settings, build
 from tests.cli.conftest import contents
 
@@ -16,17 +16,18 @@ def test_statistics_are_shown(anarchic):
 def test_a_clock_gives_virtual_time_and_a_picture(anarchic, tmp_path):
     pytest.importorskip("matplotlib")
     options = ("--participation", "exponential", "--slow-share", 0.3, "--rounds", 20)
-    shown = anarchic("timetable", *options, "--out", tmp_path / "turnout.svg")
+    shown = anarchic("timetable", *options, "--out", tmp_path / "timetable.svg")
     assert shown.exit_code == 0, shown.output
     assert "virtual time" in shown.output
-    assert list(map(str, contents(tmp_path))) == ["turnout.svg"]
+    assert list(map(str, contents(tmp_path))) == ["timetable.svg"]
 
 
 def test_it_is_the_timetable_of_simulate(anarchic, monkeypatch):
     pytest.importorskip("torch")
     seen = []
     monkeypatch.setattr(
-        "anarchic.report.turnout.turnout", lambda table: seen.append(table) or turnout(table)
+        "anarchic.report.timetable_summary.summarise",
+        lambda table: seen.append(table) or summarise(table),
     )
     anarchic("timetable", "--rounds", 9, "--max-staleness", 3, "--seed", 3)
     assert seen == [build(Settings(rounds=9, max_staleness=3, seed=3)).timetable]

@@ -3,6 +3,7 @@ import pytest
 from anarchic.cli.values import parse_options, parse_probabilities
 from anarchic.core.local import Scaffold
 from anarchic.core.rules import AfaCd, AfaCs, FedAsync, FedAvg
+from anarchic.data import load_shakespeare
 from anarchic.errors import ConfigError
 
 
@@ -11,8 +12,8 @@ def test_probabilities():
 
 
 @pytest.mark.parametrize("text", ["", "0.1,,0.2", "0.1;0.2", "a"])
-def test_malformed_probabilities(text):
-    with pytest.raises(ConfigError, match="numbers with commas"):
+def test_malformed_probabilities_are_refused(text):
+    with pytest.raises(ConfigError, match="numbers separated by commas"):
         parse_probabilities(text)
 
 
@@ -24,7 +25,7 @@ def test_malformed_probabilities(text):
         (FedAvg, "by_samples=TRUE", {"by_samples": True}),
         (FedAvg, "by-samples=false", {"by_samples": False}),
         (AfaCs, "expire-after=4", {"expire_after": 4}),
-        (AfaCs, "rows=int8", {"rows": "int8"}),
+        (load_shakespeare, "seed=7", {"seed": 7}),
         (AfaCs, "cap=None", {"cap": None}),
         (Scaffold, "option=1", {"option": 1}),
         (AfaCd, "unknown=1", {"unknown": 1.0}),
@@ -51,6 +52,6 @@ def test_values_get_the_type_of_their_field(kind, pair, expected):
         (FedAsync, ["power=1", "power=2"], "twice"),
     ],
 )
-def test_malformed_options(kind, pairs, message):
+def test_malformed_options_are_refused(kind, pairs, message):
     with pytest.raises(ConfigError, match=message):
         parse_options("--rule-option", pairs, kind)

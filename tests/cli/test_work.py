@@ -5,19 +5,7 @@ from pathlib import Path
 import pytest
 
 from anarchic import Prox, wire
-from anarchic.cli.work import default_spool, parse_policy, parse_rule, parse_steps
-from anarchic.errors import ConfigError
-from anarchic.worker import (
-    Always,
-    Every,
-    Fixed,
-    Hours,
-    Randomly,
-    RandomSteps,
-    Summary,
-    TimeBudget,
-    When,
-)
+from anarchic.worker import Connection, Hours, Summary, UniformSteps, WorkPlan
 from tests.cli.test_app import COMMANDS
 from tests.waiting import until
 from tests.worker import faulty
@@ -69,7 +57,7 @@ def test_a_file_that_is_no_token_is_named(refused, here, listening):
     assert "model.safetensors holds no token" in told
 
 
-def test_one_line_a_push_and_a_last_one(process, here, listening):
+def test_one_line_per_push_and_a_summary(process, here, listening):
     program = process(*arguments(listening, "--name", "ann", "--updates", 2))
     out, err = program.communicate(timeout=60)
     assert program.returncode == 0, err
@@ -81,6 +69,7 @@ def test_one_line_a_push_and_a_last_one(process, here, listening):
     assert {path.name for path in spool.iterdir()} == {"lock"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["file", "variable"])
 def test_a_token_comes_by_file_or_variable_and_is_never_shown(
     process, here, listening, monkeypatch, by
@@ -97,6 +86,7 @@ def test_a_token_comes_by_file_or_variable_and_is_never_shown(
     assert "s3cret" not in out + err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_it_cleanly_with_the_update_spooled(process, here, listening, number):
     listening.scripted.faults = [503] * 100_000
@@ -110,6 +100,7 @@ def test_a_signal_stops_it_cleanly_with_the_update_spooled(process, here, listen
     assert len(list((here / "spool").glob("*.update"))) == 1
 
 
+@pytest.mark.slow
 def test_two_workers_on_one_spool_are_refused(process, here, listening):
     listening.scripted.faults = [503] * 100_000
     spool = ["--name", "ann", "--spool", here / "spool"]
@@ -132,42 +123,15 @@ def test_two_workers_on_one_spool_are_refused(process, here, listening):
         (["--name", "ann", "--policy", "every:soon"], "no policy 'every:soon'"),
         (["--name", "ann", "--policy", "every:0"], "minutes > 0"),
         (["--name", "ann", "--local-rule", "nope"], "no local rule 'nope'"),
-        (["--name", "ann", "--local-option", "mu=1"], "has no such option"),
+        (["--name", "ann", "--local-option", "mu=1"], "Sgd has no setting 'mu'"),
         (["--name", "ann", "--dtype", "F8"], "no dtype 'F8'"),
         (["--name", "ann", "--time-budget-s", "3"], "not both"),
+        (["--name", "ann", "--updates", "0"], "at least 1 update"),
     ],
 )
 def test_misuse_is_refused(refused, here, more, message):
     arguments = ["--server", "http://127.0.0.1:9", "--task", "digits:1/2", "--local-steps", "3"]
     assert message in refused(2, "work", *arguments, *more)
-
-
-def test_policies_are_read():
-    assert parse_policy("always") == Always()
-    assert parse_policy("every:2.5") == Every(2.5)
-    assert parse_policy("hours:22-6.5") == Hours(22, 6.5)
-    assert parse_policy("random:30") == Randomly(30)
-    assert parse_policy("when:os:getpid") == When(__import__("os").getpid)
-
-
-def test_steps_are_read():
-    assert parse_steps(None, None) == Fixed(10)
-    assert parse_steps("3", None) == Fixed(3)
-    assert parse_steps("3-9", None) == RandomSteps(3, 9)
-    assert parse_steps(None, 5.0) == TimeBudget(5)
-    with pytest.raises(ConfigError, match="a range such as"):
-        parse_steps("many", None)
-
-
-def test_rules_are_read():
-    assert parse_rule("prox", ["mu=0.5"]) == Prox(0.5)
-
-
-def test_each_worker_at_each_server_has_a_spool(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    places = {default_spool(url, who) for url in ("http://a", "http://a:1") for who in ("x", "y")}
-    assert len(places) == 4
-    assert all(tmp_path in place.parents for place in places)
 
 
 def test_the_model_that_a_worker_is_given_is_the_servers(here, listening, process):
@@ -180,9 +144,11 @@ def test_the_model_that_a_worker_is_given_is_the_servers(here, listening, proces
     assert update.direction.tolist() == [3.0, 3.0]  # (4 + 2) / 2
 
 
-LINK = {  # what is given, and what the worker is made with
+WORKER = {  # what is given, and what the worker is made with
     "--token-file": ("token", "token", "bob.s3cret"),
     "--spool": ("spool", "spool", Path("spool")),
+}
+CONNECTION = {
     "--ca-file": ("ca", "ca_file", Path("ca")),
     "--client-cert": ("cert", "client_cert", Path("cert")),
     "--client-key": ("key", "client_key", Path("key")),
@@ -190,14 +156,15 @@ LINK = {  # what is given, and what the worker is made with
     "--timeout-s": ("7", "timeout_s", 7.0),
     "--dtype": ("BF16", "dtype", "BF16"),
 }
-HABITS = {  # and what it is let run with
-    "--local-steps": ("3-9", "steps", RandomSteps(3, 9)),
+PLAN = {
+    "--policy": ("hours:22-6", "policy", Hours(22, 6)),
+    "--local-steps": ("3-9", "steps", UniformSteps(3, 9)),
     "--local-lr": ("0.25", "local_lr", 0.25),
     "--local-rule": ("prox", "local_rule", Prox(0.5)),
     "--updates": ("4", "updates", 4),
 }
 ELSEWHERE = {  # part of those, or tried above
-    *("--server", "--task", "--name", "--policy", "--time-budget-s", "--local-option"),
+    *("--server", "--task", "--name", "--time-budget-s", "--local-option"),
 }
 
 
@@ -214,19 +181,23 @@ def test_every_option_reaches_the_worker(anarchic, here, monkeypatch):
         def __exit__(self, *_):
             pass
 
-        def run(self, task, policy, **run_with):
-            met.update(policy=policy, run=run_with)
+        def run(self, task, plan):
+            met.update(plan=plan)
             return Summary()
 
     (here / "token").write_text("bob.s3cret\n")
-    monkeypatch.setattr("anarchic.worker.Worker", Noting)
-    options = LINK | HABITS
+    monkeypatch.setattr("anarchic.worker.settings.Worker", Noting)
+    options = WORKER | CONNECTION | PLAN
     given = [word for flag, (value, *_) in options.items() for word in (flag, value)]
-    given += ["--policy", "hours:22-6", "--local-option", "mu=0.5"]
+    given += ["--local-option", "mu=0.5"]
     shown = anarchic("work", "--server", "https://server", "--task", "own_tasks:task", *given)
     assert shown.exit_code == 0, shown.output
-    assert (met["url"], met["policy"]) == ("https://server", Hours(22, 6))
-    assert met["made"] == {"name": None} | {name: value for _, name, value in LINK.values()}
-    assert met["run"] == {name: value for _, name, value in HABITS.values()}
+    assert met["url"] == "https://server"
+    assert met["made"] == {
+        "name": None,
+        "connection": Connection(**{name: value for _, name, value in CONNECTION.values()}),
+        **{name: value for _, name, value in WORKER.values()},
+    }
+    assert met["plan"] == WorkPlan(**{name: value for _, name, value in PLAN.values()})
     flags = {flag for parameter in COMMANDS["work"].params for flag in parameter.opts}
     assert flags == {*options, *ELSEWHERE}

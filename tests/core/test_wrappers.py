@@ -14,9 +14,8 @@ from anarchic import (
     StalenessDiscount,
     Updates,
 )
-from anarchic.core import rule as rule_module
-from anarchic.core import wrappers
-from anarchic.core.rule import MOST
+from anarchic.core import checking, wrappers
+from anarchic.core.checking import MOST
 from anarchic.errors import ConfigError, StaleUpdate, UpdateRefused
 
 from .make import dump, fold, update, vector
@@ -47,7 +46,7 @@ def test_in_a_block_staleness_counts_from_the_version_that_is_met():
 
 def test_what_counts_by_lateness_alone_is_not_measured(monkeypatch):
     monkeypatch.setattr(wrappers, "norms", None)
-    monkeypatch.setattr(rule_module, "norms", None)
+    monkeypatch.setattr(checking, "norms", None)
     rule = StalenessDiscount(AfaCd(m=2), power=1.0)
     block = Updates.of([update([12.0])] * 2)
     assert rule.receive_many(rule.init(vector(0.0)), block).params[0] == -12.0

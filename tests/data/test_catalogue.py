@@ -3,12 +3,13 @@ import sys
 
 import pytest
 
-from anarchic.data import DATASETS, load
+from anarchic.core import registry
+from anarchic.data import load
 from anarchic.errors import ConfigError
 
 
 def test_the_known_names():
-    assert list(DATASETS) == [
+    assert list(registry.KINDS["datasets"].built_in) == [
         "digits",
         "mnist",
         "fashion-mnist",
@@ -21,7 +22,20 @@ def test_the_known_names():
 def test_a_wrong_name_gets_the_nearest_and_all_others():
     with pytest.raises(ConfigError) as caught:
         load("MNSIT")
-    assert "'MNSIT'. Did you mean 'mnist'? Known: digits, mnist," in str(caught.value)
+    assert "'MNSIT'. Did you mean 'mnist'? There are digits, mnist," in str(caught.value)
+
+
+def test_a_loader_of_ones_own_needs_no_hints_and_no_directory(tmp_path, monkeypatch):
+    lines = (
+        "from anarchic.data import load_digits",
+        "def mine(scale=1): return load_digits(), scale",
+    )
+    (tmp_path / "own_loader.py").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
+    data, scale = load("own_loader:mine", scale=3)
+    assert (data.name, scale) == ("digits", 3)
+    with pytest.raises(ConfigError, match="no option 'size'"):
+        load("own_loader:mine", size=3)
 
 
 def test_a_wrong_option_gets_the_nearest_and_all_others():

@@ -41,7 +41,7 @@ def test_a_part_left_by_an_earlier_process_is_continued(serve, tmp_path):
     assert mirror.requests == ["bytes=1000-"]
 
 
-def test_a_useless_part_does_not_spoil_the_only_mirror(serve, tmp_path):
+def test_a_bad_part_is_fetched_again_from_the_only_mirror(serve, tmp_path):
     (tmp_path / "file.gz.part").write_bytes(b"?" * 1000)
     mirror = serve(BODY)
     assert fetch(source(mirror.url), tmp_path).read_bytes() == BODY
@@ -87,7 +87,7 @@ def test_a_wrong_checksum_leaves_nothing_behind(serve, tmp_path):
     assert names(tmp_path) == []
 
 
-def test_a_good_mirror_makes_up_for_a_bad_one(serve, tmp_path):
+def test_a_good_mirror_is_used_after_a_bad_one(serve, tmp_path):
     bad, good = serve(b"x" * len(BODY)), serve(BODY)
     assert fetch(source(bad.url, good.url), tmp_path).read_bytes() == BODY
     assert good.requests == [None]  # the bad bytes were thrown away, not continued
@@ -128,7 +128,7 @@ def test_the_error_names_every_mirror_and_its_failure(serve, tmp_path):
     assert names(tmp_path) == []
 
 
-def test_a_folder_that_cannot_be_made_is_an_error_of_ours(tmp_path):
+def test_a_folder_that_cannot_be_made_is_a_data_error(tmp_path):
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(DownloadError, match="cannot write"):
         fetch(source("http://127.0.0.1:9/"), tmp_path / "file" / "mnist")

@@ -83,7 +83,7 @@ def test_damaged_files_are_named_with_the_remedy(tmp_path, compress, spoil):
     assert "Delete it" in str(caught.value)
 
 
-def test_a_file_that_vanished_is_an_error_of_ours(tmp_path):
+def test_a_file_that_vanished_is_a_data_error(tmp_path):
     with pytest.raises(DataError, match=r"cannot be read: .* Make it readable"):
         read(tmp_path / "gone.gz")
 
@@ -103,7 +103,7 @@ def test_a_missing_file_is_fetched_into_the_first_place_that_can_be_written(
     assert len(mirror.requests) == 2
 
 
-def test_a_read_only_folder_stays_as_it_is(serve, empty_home, monkeypatch, tmp_path):
+def test_a_read_only_folder_is_not_written(serve, empty_home, monkeypatch, tmp_path):
     shared = tmp_path / "shared"
     shared.mkdir(mode=0o555)
     monkeypatch.setenv("ANARCHIC_DATA", str(shared))
@@ -137,7 +137,7 @@ def test_no_network_names_the_file_the_places_and_the_remedy(empty_home, monkeyp
     assert "ANARCHIC_DATA" in message
 
 
-def test_a_file_nobody_offers_says_where_to_put_it(empty_home, tmp_path):
+def test_a_file_without_a_mirror_says_where_to_put_it(empty_home, tmp_path):
     with pytest.raises(DataError, match=f"Put it at {tmp_path}/mnist/letters"):
         find("mnist", "letters", tmp_path)
 
@@ -187,7 +187,7 @@ def test_an_archive_put_there_by_hand_is_used_and_kept(empty_home, monkeypatch, 
     [b"<html>sorry</html>", zip_of({"b": b""}), tar_of({"b": b""})],
     ids=["page", "zip", "tar"],
 )
-def test_an_archive_that_is_none_is_an_error_of_ours(serve, empty_home, monkeypatch, name, content):
+def test_a_broken_archive_is_a_data_error(serve, empty_home, monkeypatch, name, content):
     mirror = serve(content)
     use_source(monkeypatch, "a", Source(name, (mirror.url,), members={"a": "a"}))
     with pytest.raises(DataError, match="Delete it"):
@@ -195,7 +195,7 @@ def test_an_archive_that_is_none_is_an_error_of_ours(serve, empty_home, monkeypa
     assert list((empty_home / "toy").iterdir()) == []
 
 
-def test_a_member_that_swells_is_refused(serve, empty_home, monkeypatch):
+def test_a_member_above_the_size_limit_is_refused(serve, empty_home, monkeypatch):
     monkeypatch.setattr("anarchic.data.unpack.LARGEST_MEMBER", 1000)
     mirror = serve(zip_of({"a": b"0" * 1001}))
     use_source(monkeypatch, "a", Source("toy.zip", (mirror.url,), members={"a": "a"}))

@@ -61,7 +61,7 @@ def test_another_seed_gives_other_parts(partition):
 
 @given(workers=st.integers(1, 40), data=st.data(), seed=st.integers(0, 2**32))
 @settings(max_examples=100, deadline=None)
-def test_labels_are_dealt_exactly(workers, data, seed):
+def test_labels_gives_each_worker_exactly_per_worker_classes(workers, data, seed):
     classes = data.draw(st.integers(1, 12))
     able = [p for p in range(1, classes + 1) if workers * p % classes == 0]
     per_worker = data.draw(st.sampled_from(able))
@@ -103,7 +103,7 @@ def test_the_labels_need_not_count_from_zero():
 
 
 @pytest.mark.parametrize("per_worker", [0, 1, 3, 11])
-def test_labels_says_which_per_worker_would_do(per_worker):
+def test_labels_lists_possible_values_of_per_worker(per_worker):
     with pytest.raises(ConfigError, match=r"With 5 workers per_worker can be 2, 4, 6, 8, 10\."):
         labels(np.arange(100) % 10, 5, per_worker, seed=0)
 
@@ -119,7 +119,7 @@ def test_labels_needs_a_sample_for_each_slot():
     seed=st.integers(0, 2**32),
 )
 @settings(max_examples=60, deadline=None)
-def test_dirichlet_deals_everything_and_leaves_nobody_out(workers, alpha, seed):
+def test_dirichlet_uses_all_samples_and_leaves_no_worker_empty(workers, alpha, seed):
     parts = dirichlet(some_labels(seed), workers, alpha, seed)
     assert sum(map(len, parts)) == 600
     assert min(map(len, parts)) >= 1
@@ -134,7 +134,7 @@ def test_a_small_alpha_concentrates_the_classes():
     assert largest[1] < 200
 
 
-def test_iid_is_even_and_takes_a_number_too():
+def test_iid_is_even_and_accepts_a_sample_count():
     parts = iid(103, 10, seed=0)
     assert sorted(map(len, parts)) == [10] * 7 + [11] * 3
     assert all(map(np.array_equal, parts, iid(np.zeros(103), 10, seed=0)))
@@ -151,7 +151,7 @@ def test_wrong_settings_are_refused():
     y = np.arange(20) % 10
     with pytest.raises(ConfigError, match="alpha=0"):
         dirichlet(y, 2, 0, seed=0)
-    with pytest.raises(ConfigError, match=r"workers=21 so that each has one\. Take 1 to 20"):
+    with pytest.raises(ConfigError, match=r"workers=21 with at least one each\. Take 1 to 20"):
         dirichlet(y, 21, 1.0, seed=0)
     with pytest.raises(ConfigError, match="workers=0"):
         iid(20, 0, seed=0)

@@ -17,7 +17,7 @@ def test_shapes_and_split():
     )
 
 
-def test_the_seed_decides():
+def test_another_seed_gives_other_data():
     one, again, other = (load("synthetic", workers=3, seed=seed) for seed in (1, 1, 2))
     assert np.array_equal(one.x_train, again.x_train)
     assert len(one.x_train) != len(other.x_train)
@@ -43,7 +43,7 @@ def test_beta_is_the_variance_of_the_mean_inputs():
     assert np.var(means) == pytest.approx(4, rel=0.1)
 
 
-def test_alpha_is_felt_by_no_label():
+def test_alpha_changes_no_label():
     """Every class's score moves by u_k (sum of x + 1), so that the largest stays the largest."""
     plain, other = (load("synthetic", workers=5, alpha=alpha) for alpha in (0, 100))
     assert np.array_equal(plain.x_train, other.x_train)

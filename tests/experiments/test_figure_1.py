@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 
 from anarchic.study import find
-from anarchic.study.findings import Findings, Line, read_findings
+from anarchic.study.findings import Findings, Outcome, read_findings
 from tests.experiments.run_files import names_of
 from tests.study.make import result
 
@@ -28,7 +28,7 @@ def test_the_worst_gap_is_that_of_the_p_where_it_is_largest():
     ours = {"baseline": 0.9, "fedavg": 0.9, "afa-cs": 0.95}
     cells = [cell for cell in run.STUDY.cells if cell.task == "lr"]
     values = {c.name: ours.get(c.columns["algorithm"], 0.8 + c.columns["p"] / 100) for c in cells}
-    found = Findings([Line(c, [result(c, 0, last10=values[c.name])]) for c in cells])
+    found = Findings([Outcome(c, [result(c, 0, last10=values[c.name])]) for c in cells])
     assert run.worst_gap(found, task="lr", algorithm="afa-cd") == pytest.approx(0.09)  # at p = 1
     assert run.worst_gap(found, task="lr", algorithm="afa-cs") == pytest.approx(-0.05)
 

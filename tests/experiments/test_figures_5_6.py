@@ -12,9 +12,9 @@ pytest.importorskip("torch")
 from anarchic.core.rules import AfaCs
 from anarchic.core.types import Update, Updates
 from anarchic.participation import ConstantSteps, Sampler
-from anarchic.sim.settings import Settings, dealt
-from anarchic.study.findings import Findings, Line
-from tests.experiments.run_files import names_of
+from anarchic.sim.settings import Settings, partition
+from anarchic.study.findings import Findings, Outcome
+from tests.experiments.run_files import names_of, rows_of
 from tests.study.make import result
 
 run = names_of("figures-5-6")
@@ -28,7 +28,7 @@ def test_a_visit_of_twice_c_steps_counts_twice():
     update = Update("a", 0, local_steps=10, local_lr=0.5, direction=np.array([2.0]))
     state = rule().receive(rule().init(np.array([10.0])), update)
     assert state.params[0] == 9.0  # 10 - (0.5 * 10/5 * 2) / 2
-    assert rule().reach(0.5, 10) == 1.0  # 0.5 * 10/5
+    assert rule().scale(0.5, 10) == 1.0  # 0.5 * 10/5
 
 
 def test_a_block_is_folded_as_its_updates_are():
@@ -56,7 +56,7 @@ SELDOM = (8, 9)  # as the probabilities have it
 
 def holders(p, seed):
     """Who holds each label; the deal depends on the number of classes, not on the images."""
-    data, parts = dealt(Settings(data="digits", workers=10, labels_per_worker=p, seed=seed))
+    data, parts = partition(Settings(data="digits", workers=10, labels_per_worker=p, seed=seed))
     held = [set(data.y_train[part]) for part in parts]
     return [{worker for worker in range(10) if label in held[worker]} for label in range(10)]
 
@@ -92,16 +92,32 @@ def visits():
 def findings(ours):
     """All cells, with the same accuracy for all of a kind of arrivals."""
     return Findings(
-        [Line(c, [result(c, 0, last10=ours[c.columns["arrivals"]])]) for c in run.STUDY.cells]
+        [Outcome(c, [result(c, 0, last10=ours[c.columns["arrivals"]])]) for c in run.STUDY.cells]
     )
 
 
-@pytest.mark.parametrize(("cs", "side"), [(0.8, "above AFA-CD"), (0.6, "not above it")])
-def test_afa_cs_is_told_as_it_went(cs, side):
-    found = findings({"uniform": 0.9, "biased": 0.7, "biased-afa-cs": cs})
-    told = run.by_memory(found.where(task="cnn"))
-    assert told.startswith(f"- CNN, biased: AFA-CS ends {side} at p = 1 ({cs:.4f}, 0.7000), p = 2")
-    assert "LR 0.2000; CNN 0.2000; LR by c 0.2000." in run.by_seed(found)
+def test_afa_cs_stands_beside_afa_cd():
+    found = findings({"uniform": 0.9, "biased": 0.7, "biased-afa-cs": 0.6})
+    rows = rows_of(run.by_memory(found))
+    assert len(rows) == 13
+    assert rows[4] == ["CNN", "1", "0.6000", "0.7000", "\N{MINUS SIGN}0.1000"]
+
+
+def test_what_bias_costs_stands_by_seed():
+    found = findings({"uniform": 0.9, "biased": 0.7, "biased-afa-cs": 0.6})
+    assert rows_of(run.by_seed(found))[5] == ["CNN", "2", "0.2000"]
+
+
+def test_the_second_half_of_the_curve_at_p_1_stands_by_seed():
+    (cell,) = (
+        c
+        for c in run.STUDY.cells
+        if (c.task, c.columns["p"], c.columns["arrivals"]) == ("cnn", 1, "biased-afa-cs")
+    )
+    curve = {"round": [0, 1, 2, 3], "accuracy": [0.1, 0.9, 0.3, 0.5]}
+    one = replace(result(cell, 0, last10=0.4), curve=curve)
+    rows = rows_of(run.late(Findings([Outcome(cell, [one])])))
+    assert rows == [["CNN", "0", "0.4000", "0.3000", "0.5000"]]
 
 
 def test_runs_that_diverged_are_left_out_of_a_comparison():
@@ -109,11 +125,11 @@ def test_runs_that_diverged_are_left_out_of_a_comparison():
     whole = [result(cells["uniform"], seed, last10=ours) for seed, ours in enumerate((0.8, 0.7))]
     short = replace(result(cells["biased"], 1, last10=0.1), stopped_at="diverged")
     lines = [
-        Line(cells["uniform"], whole),
-        Line(cells["biased"], [result(cells["biased"], 0, last10=0.75), short]),
+        Outcome(cells["uniform"], whole),
+        Outcome(cells["biased"], [result(cells["biased"], 0, last10=0.75), short]),
     ]
     assert run.gain(Findings(lines), "uniform", "biased") == pytest.approx(0.05)
-    assert run.costs(Findings(lines)) == ["0.0500", "one diverged"]
+    assert run.costs(Findings(lines)) == ["0.0500", "diverged"]
     none = Findings([lines[0], replace(lines[1], results=[short])])
     assert run.most(none, "uniform", "biased") is None
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anarchic.study.findings import Findings, Line
-from tests.experiments.run_files import names_of
+from anarchic.study.findings import Findings, Outcome
+from tests.experiments.run_files import names_of, rows_of
 from tests.study.make import result
 
 run = names_of("lower-bound")
@@ -45,39 +45,30 @@ def findings(**strange):
         numbers = {"ball": ball, "closed_form": ball, "off": 1e-9, "last": 1e-30}
         if sigma == 3.0:
             numbers |= strange
-        lines.append(Line(cell, [result(cell, 0, **numbers)]))
+        lines.append(Outcome(cell, [result(cell, 0, **numbers)]))
     return Findings(lines)
 
 
-def test_what_the_theory_has_is_told():
-    told = run.notes(findings())
-    assert "end within 1e-09 of sigma_G^2" in told
-    assert "keeps 67 % of sigma_G^2, at 0.7 24 %" in told  # 0.675, 0.242
-    assert "1e-30 or below" in told
-    assert told.count("\n- ") == 4
+def test_the_table_has_what_is_left_of_the_ball_by_share():
+    rows = rows_of(run.notes(findings()))
+    assert rows[0] == ["1.0", "1.0000", "1.0000", "1.0000", "0e+00", "1e-30"]
+    assert rows[1][:4] == ["0.9", "0.6750", "0.6750", "0.0000"]
+    assert [row[0] for row in rows] == ["1.0", "0.9", "0.7", "0.5", run.LATE]
 
 
-@pytest.mark.parametrize(
-    ("strange", "untold"),
-    [
-        ({"off": 1e-3}, "The ball is there"),
-        ({"ball": 1.0}, "It grows as sigma_G^2"),
-        ({"last": 1e-3}, "AFA-CS leaves it"),
-    ],
-)
-def test_what_one_cell_contradicts_is_not_told(strange, untold):
-    told = run.notes(findings(**strange))
-    assert untold not in told
-    assert told.count("\n- ") == 3
+def test_one_cell_that_differs_shows_in_the_table():
+    rows = rows_of(run.notes(findings(ball=1.0)))  # at sigma_G = 3, where 9 * 0.675 is expected
+    assert float(rows[1][4]) == pytest.approx(1 - 1 / (9 * 0.675), abs=0.05)
+    rows = rows_of(run.notes(findings(last=1e-3)))
+    assert {row[5] for row in rows} == {"1e-03"}
 
 
-def test_a_ball_that_needs_silence_is_not_told_as_one_that_does_not():
-    whole = findings()
-    between = [
-        Line(x.cell, [result(x.cell, 0, ball=0.0, closed_form=x.mean("closed_form"))])
-        if (x.get("rule"), x.get("share")) == ("AFA-CD", 0.9)
-        else x
-        for x in whole
-    ]
-    assert "silence" in run.without_silence(whole)
-    assert run.without_silence(Findings(between)) == ""
+def test_the_claims_see_one_cell_that_differs():
+    def met(**strange):
+        found = findings(**strange)
+        return [claim.holds(claim.measured(found)) for claim in run.STUDY.claims]
+
+    assert met() == [True, True, True]
+    assert met(off=1e-3) == [False, True, True]
+    assert met(ball=1.0) == [True, False, True]
+    assert met(last=1e-3) == [True, True, False]

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from anarchic.study import find
 from anarchic.study.findings import read_findings
 from anarchic.study.overview import BEGIN, END, overview_path, overview_text, readme_text
 from anarchic.study.page import page_text
+from anarchic.study.results import FILE, read_results
 from anarchic.study.tables import as_csv
 
-HOW = "Make it anew: anarchic reproduce all --report"
+HOW = "Make it again: anarchic reproduce all --report"
 
 
 @pytest.mark.parametrize("name", find.names())
 def test_the_page_of_an_experiment_is_made_of_its_results(name):
     study = find.load(name)
     findings = read_findings(study.cells, study.results)
-    page = study.home / "README.md"
-    assert page.read_text(encoding="utf-8") == page_text(study, findings, study.home), HOW
+    page = study.folder / "README.md"
+    assert page.read_text(encoding="utf-8") == page_text(study, findings, study.folder), HOW
     if study.results_of is None:
-        table = study.home / f"{name}.csv"
+        table = study.folder / f"{name}.csv"
         assert table.read_text(encoding="utf-8") == as_csv(study, findings), HOW
 
 
 def test_the_page_of_all_is_made_of_the_results():
     studies = [find.load(name) for name in find.names()]
-    assert overview_path().read_text(encoding="utf-8") == overview_text(studies), HOW
+    assert overview_path().read_text(encoding="utf-8") == overview_text(
+        studies, overview_path().parent
+    ), HOW
 
 
 def test_the_headline_of_the_readme_is_made_of_the_results():
@@ -37,9 +42,21 @@ def test_the_headline_of_the_readme_is_made_of_the_results():
     assert "LR/MNIST" in readme.partition(BEGIN)[2].partition(END)[0]
 
 
-@pytest.mark.parametrize("name", find.names())
-def test_every_result_is_one_of_a_cell(name):
+@pytest.mark.parametrize(
+    "name", [name for name in find.names() if (find.folder() / name / FILE).exists()]
+)
+def test_every_result_is_one_of_a_cell_and_stands_in_order(name):
     study = find.load(name)
-    known = read_findings(study.cells, study.results).results
-    files = sorted(study.results.rglob("*.json")) if study.results_of is None else []
-    assert not {path.relative_to(study.results) for path in files} - {r.path for r in known}
+    known = {r.key for r in read_findings(study.cells, study.results).results}
+    keys = list(read_results(study.results).by_key)
+    assert keys == sorted(keys)
+    assert not set(keys) - known
+    lines = study.results.read_text(encoding="utf-8").splitlines()
+    assert lines == [json.dumps(json.loads(line)) for line in lines]
+
+
+def test_every_experiment_has_results_of_its_own_or_says_whose():
+    for name in find.names():
+        study = find.load(name)
+        assert study.results.exists()
+        assert (study.results_of is None) == (study.folder / FILE).exists()

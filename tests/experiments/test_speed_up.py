@@ -1,18 +1,20 @@
-"""How the experiment on linear speed-up finds the rounds to a target, its slope, and its words."""
+"""How the experiment on linear speed-up finds the rounds to a target, its slope, and its tables."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from anarchic.study.findings import Findings, Line
+from anarchic.study.findings import Findings, Outcome
 from anarchic.theory import Memory, Rates, memory_conditions
-from tests.experiments.run_files import names_of
+from tests.experiments.run_files import names_of, rows_of
 from tests.study.make import result
 
 run = names_of("speed-up")
-CD = {"rule": "AFA-CD", "m": 4, "M": 64, "K": 2, "versions_back": 1}
-CS = {"rule": "AFA-CS", "m": 2, "M": 4, "K": 1, "versions_back": 1}
+CD = {"rule": "AFA-CD", "m": 4, "M": 64, "K": 2, "max_staleness": 0}
+CS = {"rule": "AFA-CS", "m": 2, "M": 4, "K": 1, "max_staleness": 0}
 
 
 def test_the_leading_order_by_hand():
@@ -53,57 +55,46 @@ def test_lines_meet_in_one_cell():
 
 
 def findings(bend=1.0, m_is_fixed=1.0, **turn):
-    """Lines that fall as n^-1, slower where ``bend`` is more; M^m_is_fixed at m = 4."""
+    """Rounds that fall as n^-1, slower where ``bend`` is more; M^m_is_fixed at m = 4."""
     turn = {"margin": 700.0, "bound": 1.0, "measured": 2.0, "over": 2.0, "rounds": 10, **turn}
-    lines = []
+    outcomes = []
     for cell in run.STUDY.cells:
         line, m, M, K = (cell.columns[name] for name in ("line", "m", "M", "K"))
         n = m * K if cell.task == "afa-cd" else M
-        numbers = {"rounds": 1e5 * n ** (-1 / bend), "beside": bend**n, "step": 0.1}
+        numbers = {"rounds": 1e5 * n ** (-1 / bend), "target": 0.1}
         if line == "M, m = 4":
             numbers["rounds"] = 1e5 / 8 * (M / 8) ** m_is_fixed  # at M = 8 it meets the line M
         numbers = turn if line == "in turn" else numbers
-        lines.append(Line(cell, [result(cell, 0, **numbers)]))
-    return Findings(lines)
+        curve = {"rounds": [100, 200], "copy0": [0.2, 0.05], "copy1": [0.2, 0.05]}
+        outcomes.append(Outcome(cell, [replace(result(cell, 0, **numbers), curve=curve)]))
+    return Findings(outcomes)
 
 
-def test_lines_bend_only_if_they_take_more_rounds_than_the_leading_order():
-    told = run.bends(findings(bend=1.02))  # exponents -1/1.02, all alike
-    assert "at m = 32 the step is 0.10, and it takes 1.88 times" in told  # 1.02^32
-    assert "a little above -1, by 0.020 to 0.020" in told
-    assert run.bends(findings(bend=1.0)) == ""
-    assert "above -1" not in run.bends(findings(bend=1.3))  # -0.77 is not a little above
+def test_the_exponents_of_power_laws_stand_in_the_table():
+    rows = rows_of(run.exponents(findings(bend=1.25)))
+    assert [row[4] for row in rows[:5]] == ["-0.800"] * 5
+    assert rows[6][1:5] == ["M, m = 4", "4 to 16", "sync", "1.000"]
+    found = findings()
+    assert run.exponents(Findings([*found, Outcome(found.outcomes[0].cell)])) == ""
 
 
-def test_afa_cs_alone_is_the_farthest_above_only_if_it_is():
-    whole = findings(bend=1.02)
-    slow = [slower(x) if (x.get("line"), x.get("setting")) == ("M", "async") else x for x in whole]
-    assert run.OLDEST in run.bends(Findings(slow))
-    slow = [slower(x) if (x.get("line"), x.get("setting")) == ("K", "async") else x for x in whole]
-    assert run.OLDEST not in run.bends(Findings(slow))
+def test_each_claim_can_be_missed():
+    def met(**numbers):
+        found = findings(**numbers)
+        return [claim.holds(claim.measured(found)) for claim in run.STUDY.claims]
+
+    assert met(m_is_fixed=-1.0, over=0.9) == [True] * 8
+    assert met(m_is_fixed=1.0, over=1.1) == [True] * 6 + [False] * 2
+    assert met(bend=1.3)[:5] == [False] * 5
 
 
-def slower(line):
-    numbers = line.results[0].numbers
-    rounds = numbers["rounds"] * line.get("M" if line.get("line") == "M" else "K") ** 0.05
-    return Line(line.cell, [result(line.cell, 0, **{**numbers, "rounds": rounds})])
+def test_the_run_in_turn_stands_beside_the_bound():
+    (row,) = rows_of(run.in_turn_table(findings()))
+    assert row == ["10", "2.00e+00", "1.00e+00", "2.000", "700"]
 
 
-def test_more_workers_take_more_rounds_only_if_they_do():
-    told = run.with_m_fixed(findings())
-    assert "exponent is 1.00, *more* workers take more rounds, 6,250 at M = 4" in told
-    assert run.with_m_fixed(findings(m_is_fixed=-1.0)) == ""
-    assert run.with_m_fixed(findings(bend=1.3)) == ""  # nor is it met where m grows
-
-
-def test_theorem_4_is_false_only_where_its_conditions_hold_and_its_bound_does_not():
-    assert "by a factor of 700 or more" in run.above_the_bound(findings())
-    assert run.above_the_bound(findings(over=0.9)) == ""
-    assert run.above_the_bound(findings(margin=0.9)) == ""
-
-
-def test_the_conditions_hold_where_one_worker_a_round_reports_in_turn():
-    rates = Rates(server_lr=run.ROBIN["eta"], local_lr=run.ROBIN["eta_L"])
-    workers = run.ROBIN["M"]
+def test_the_conditions_hold_where_one_worker_per_round_reports_in_turn():
+    rates = Rates(server_lr=run.IN_TURN["eta"], local_lr=run.IN_TURN["eta_L"])
+    workers = run.IN_TURN["M"]
     memory = Memory.steady(workers=workers, rounds=100, row_age=workers - 1, fresh=1)
     assert all(condition.holds for condition in memory_conditions(1, rates, memory))

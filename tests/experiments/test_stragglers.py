@@ -7,10 +7,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from anarchic.participation import ConstantSteps, Diurnal, ExponentialSpread, Work
+from anarchic.participation import ConstantSteps, Diurnal, ExponentialTime, Work
 from anarchic.sim.run import Run
-from anarchic.study.findings import Findings, Line
-from tests.experiments.run_files import names_of
+from anarchic.study.findings import Findings, Outcome
+from tests.experiments.run_files import names_of, rows_of
 from tests.study.make import result
 
 run = names_of("stragglers")
@@ -39,7 +39,7 @@ def test_workers_that_keep_working_make_a_round_in_half_a_visit():
 
 def test_who_is_awake_is_picked_and_the_others_are_waited_for():
     idle = Diurnal(1.0, awake_h=12.0)
-    work = Work(ConstantSteps(5), run.VISIT_S / 5, spread=ExponentialSpread())
+    work = Work(ConstantSteps(5), run.VISIT_S / 5, time_distribution=ExponentialTime())
     waits = {}
     for who in ("picked", "awake"):
         table = run.rounds_of(who, idle, work, np.random.default_rng(0), 200)
@@ -71,19 +71,17 @@ def findings(**rounds):
     for cell in run.STUDY.cells:
         count, lasts = rounds.get(cell.columns["algorithm"].replace("-", "_"), (40, 1.0))
         numbers = {"rounds_to_85": count, "time_to_85": count * lasts}
-        lines.append(Line(cell, [result(cell, 0, **numbers)]))
+        lines.append(Outcome(cell, [result(cell, 0, **numbers)]))
     return Findings(lines)
 
 
-@pytest.mark.parametrize(
-    ("race", "keep_on", "holds"),
-    [
-        ((40, 1.0), (50, 0.5), True),
-        ((40, 1.0), (30, 0.5), False),
-        ((40, 1.0), (50, 2.0), False),
-    ],
-)
-def test_more_and_shorter_rounds_are_told_only_if_they_are(race, keep_on, holds):
-    told = run.readings(findings(race=race, keep_on=keep_on))
-    assert f"diurnal {keep_on[0]}.0 of {keep_on[1]:.2f} against 40.0 of 1.00" in told
-    assert told.endswith("more rounds, of shorter duration.") == holds
+def test_rounds_and_their_length_stand_beside_each_other_by_reading():
+    rows = rows_of(run.readings(findings(race=(40, 1.0), keep_on=(50, 0.5))))
+    assert [row[0] for row in rows] == ["exponential", "log-normal", "diurnal"]
+    assert all(row[1:] == ["40.0", "50.0", "1.00", "0.50"] for row in rows)
+
+
+def test_the_ratios_stand_by_algorithm():
+    rows = rows_of(run.ratios(findings(race=(40, 0.5), keep_on=(50, 1.0))))
+    assert rows[1] == ["exponential", "race", "sync", "40.0", "40.0", "1/2.0", "1/2.0 to 1/2.0"]
+    assert rows[2][5] == "1.25"

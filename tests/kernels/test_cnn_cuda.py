@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+
+pytest.importorskip("torch")
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -35,23 +38,35 @@ def _few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_gradients_are_those_of_autograd(channels: int, size: int, classes: int) -> None:
     params, x, y, want = case(channels, size, classes, lanes=2, batch=3)
-    got = cnn_cuda.lane_gradients(params, x, y, precision="ieee")
-    for name, where in cnn_cuda.Sizes(channels, size, classes).layout.slices.items():
+    sizes = cnn_cuda.Sizes(channels, size, classes)
+    got = cnn_cuda.lane_gradients(params, x, y, shapes=sizes.shapes, precision="ieee")
+    for name, where in sizes.slices.items():
         assert away(got[:, where], want[:, where]) < 1e-5, name
 
 
+@pytest.mark.slow
 def test_bfloat16_gradients_are_near_those_of_autograd() -> None:
     params, x, y, want = case(3, 16, 10, lanes=1, batch=3)
-    got = cnn_cuda.lane_gradients(params, x.bfloat16(), y, precision="bf16")
+    shapes = cnn_cuda.Sizes(3, 16, 10).shapes
+    got = cnn_cuda.lane_gradients(params, x.bfloat16(), y, shapes=shapes, precision="bf16")
     assert got.dtype == torch.float32
     assert away(got, want) < 5e-2  # now and then a value close to zero changes sides
 
 
-def test_a_vector_that_fits_no_network_is_refused() -> None:
-    with pytest.raises(ConfigError, match="has 1000 parameters"):
-        cnn_cuda.lane_gradients(
-            torch.zeros(1, 1000), torch.zeros(1, 2, 3, 16, 16), torch.zeros(1, 2), precision="ieee"
-        )
+@pytest.mark.parametrize(
+    ("shapes", "size"),
+    [({"weight": (10, 100)}, 16), (cnn_cuda.Sizes(3, 20, 10).shapes, 16)],
+    ids=["other tensors", "other images"],
+)
+def test_tensors_that_fit_no_network_are_refused(shapes: Any, size: int) -> None:
+    x, y = torch.zeros(1, 2, 3, size, size), torch.zeros(1, 2)
+    with pytest.raises(ConfigError, match="No cnn for images of 16x16 has tensors"):
+        cnn_cuda.lane_gradients(torch.zeros(1, 1000), x, y, shapes=shapes, precision="ieee")
+
+
+def test_the_tensors_are_those_of_the_model() -> None:
+    want = {name: tuple(tensor.shape) for name, tensor in Cnn(3, 32, 10).named_parameters()}
+    assert cnn_cuda.Sizes(3, 32, 10).shapes == want
 
 
 def case(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+pytest.importorskip("torch")
 import torch
 
 from anarchic.train import images
@@ -16,13 +19,15 @@ def test_crops_are_those_of_torch() -> None:
     index = torch.tensor([4, 0, 0, 2])
     crops = torch.tensor([[0, 8, 0], [8, 0, 1], [4, 4, 1], [3, 5, 0]])
     want = images.crop_and_flip(data, index, crops)
-    assert torch.equal(crops_cuda.crop_and_flip(data, index, crops, torch.float32), want)
-    rounded = crops_cuda.crop_and_flip(data, index, crops, torch.bfloat16)
+    assert torch.equal(
+        crops_cuda.crop_and_flip(data, index, crops, torch.float32, images.PAD), want
+    )
+    rounded = crops_cuda.crop_and_flip(data, index, crops, torch.bfloat16, images.PAD)
     assert torch.equal(rounded, want.bfloat16())
 
 
 def test_a_flip_mirrors_the_columns() -> None:
     data = images.padded(torch.arange(1.0, 5).reshape(1, 1, 2, 2))
     crops = torch.tensor([[4, 4, 1]])  # nothing moved
-    got = crops_cuda.crop_and_flip(data, torch.tensor([0]), crops, torch.float32)
+    got = crops_cuda.crop_and_flip(data, torch.tensor([0]), crops, torch.float32, images.PAD)
     assert got[0, 0].tolist() == [[2.0, 1.0], [4.0, 3.0]]

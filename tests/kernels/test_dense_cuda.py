@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+pytest.importorskip("torch")
 import torch
 
 from anarchic.kernels.tiles_cuda import Tile

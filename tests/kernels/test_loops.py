@@ -8,9 +8,7 @@ import pytest
 
 from anarchic import AfaCd, AfaCs, Update
 from anarchic.core.arrays import add_scaled, norm_at_most
-from anarchic.core.rules.afa_cs import ROWS
-from anarchic.core.rules.coded_rows import GROUP
-from anarchic.core.rules.rows import Exchange, exchange
+from anarchic.core.rules.exchange import Exchange, exchange
 from anarchic.core.types import Updates
 from anarchic.errors import NotFinite
 from anarchic.kernels import chunks, loops
@@ -24,7 +22,6 @@ FOLDED = {
     "cd double": (AfaCd(m=3), "f8"),
     "cs": (AfaCs(m=3), "f4"),
     "cs double": (AfaCs(m=3), "f8"),
-    "cs int8": (AfaCs(m=3, rows="int8"), "f4"),
 }
 DIM = chunks.SHARED + chunks.CHUNK + 17  # several pieces, the last of them short
 
@@ -89,96 +86,6 @@ def test_rows_are_exchanged_alike(dtype, known, monkeypatch):
 
     one, other = with_and_without(monkeypatch, exchanged)
     assert one == other
-
-
-def test_coded_loops_by_hand():
-    total = np.full((1, 4), 10.0)
-    codes = np.array([[1, 2, -3, 0]], np.int8)
-    scales = np.array([2.0], np.float32)
-    direction = np.array([[254.0, 101.0, -254.0, 3.0]], np.float32)
-    loops.exchange_bytes(total, codes, scales, direction, 0.5, known=True)
-    assert (codes.tolist(), scales.tolist()) == ([[127, 50, -127, 2]], [1.0])  # ties go to even
-    assert total.tolist() == [[10 - 2 + 127, 10 - 4 + 50, 10 + 6 - 127, 10 + 2]]
-
-
-@pytest.mark.skipif(not (CAN_COMPILE and loops.can_halve()), reason="no instructions for float16")
-def test_loop_over_halves_by_hand():
-    total = np.full((1, 3), 10.0)
-    codes = np.array([[0.5, -0.25, 0.0]], np.float16)
-    scales = np.array([2.0], np.float32)
-    direction = np.array([[8.0, -4.0, 8.0 * (2**-11 + 2**-23)]], np.float32)
-    loops.exchange_halves(total, codes, scales, direction, 0.5, known=True)
-    assert (codes.tolist(), scales.tolist()) == ([[1.0, -0.5, 2**-11]], [4.0])
-    assert total.tolist() == [[10 - 1 + 4, 10 + 0.5 - 2, 10 + 2**-9]]
-
-
-def hard(dim, seed):
-    """Groups of numbers of all sizes, of zeros of either sign, subnormal, huge, and half way."""
-    rng = np.random.default_rng(seed)
-    groups = np.zeros((-(-dim // GROUP), GROUP), np.float32)
-    signs = rng.choice([-1, 1], groups.shape).astype(np.float32)
-    kinds = [
-        numbers(GROUP, "f4", seed),
-        np.zeros(GROUP),
-        rng.integers(0, 400, GROUP) * 2.0**-149,
-        np.full(GROUP, 2.0**-149),
-        rng.uniform(0, 3e38, GROUP),
-        np.where(np.arange(GROUP) == 7, 1e30, 1e-30),
-        np.append(rng.integers(0, 254, GROUP - 1) / 2, 127.0),  # half way between bytes
-        np.append(1 - rng.integers(0, 9, GROUP - 1) * 2.0**-13, 1.0),  # and between halves
-        np.append(rng.integers(0, 4096, GROUP - 1) * 2.0**-26, 1.0),  # and subnormal halves
-    ]
-    with np.errstate(under="ignore"):
-        for kind, values in enumerate(kinds):
-            groups[kind :: len(kinds)] = values
-        return np.roll(signs * groups, seed, axis=0).reshape(-1)[:dim]
-
-
-@pytest.mark.parametrize("kind", ["float16", "int8"])
-@pytest.mark.parametrize("dim", [DIM, chunks.CHUNK + GROUP, chunks.CHUNK + 1])
-def test_coded_rows_are_exchanged_alike(kind, dim, monkeypatch):
-    def exchanged():
-        memory, total = ROWS[kind](np.zeros(dim, np.float32)), hard(dim, 9).astype(np.float64)
-        memory.put("ann", np.zeros(dim, np.float32), 0)
-        memory.put("bob", hard(dim, 8), 0)
-        ann, bob = memory.get("ann"), memory.get("bob")
-        assert ann.suits(total, hard(dim, 1)) == (loops.CAN_COMPILE and halves(kind))
-        exchange(total, [Exchange(ann, False, hard(dim, 1), 0.3)])
-        exchange(total, [Exchange(ann, True, hard(dim, 2), 1.0)])
-        exchange(total, [Exchange(bob, True, hard(dim, 3), 1e-9)])
-        twice = [(hard(dim, 4), 0.7), (unwritable, 1.0)]
-        exchange(total, [Exchange(ann, True, *values) for values in twice])
-        arrays = memory.pack()[0]
-        return total.tobytes(), arrays["codes"].tobytes(), arrays["scales"].tobytes()
-
-    unwritable = hard(dim, 5)
-    unwritable.flags.writeable = False
-    with np.errstate(under="ignore"):
-        one, other = with_and_without(monkeypatch, exchanged)
-    assert one == other
-
-
-def halves(kind):
-    return kind != "float16" or loops.can_halve()
-
-
-def test_without_instructions_for_float16_numpy_does_it(monkeypatch):
-    monkeypatch.setattr(loops, "can_halve", lambda: False)
-    long = np.zeros(chunks.CHUNK + 1, np.float32)
-    memory = ROWS["float16"](long)
-    memory.put("ann", long, 0)
-    assert not memory.get("ann").suits(long.astype(np.float64), long)
-
-
-def test_numba_is_asked_what_it_compiles_for(monkeypatch):
-    from numba.core import config
-
-    from anarchic.kernels.float16 import has_instructions
-
-    monkeypatch.setattr(config, "CPU_FEATURES", "+avx,-f16c")
-    assert not has_instructions()
-    monkeypatch.setattr(config, "CPU_FEATURES", "+avx,+f16c")
-    assert has_instructions()
 
 
 @pytest.mark.parametrize(("rule", "dtype"), FOLDED.values(), ids=FOLDED)

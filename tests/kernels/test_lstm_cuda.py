@@ -38,8 +38,8 @@ def away(found, expected):
 )
 def test_every_gradient_is_that_of_the_reference_to_half_precision(sizes, batch, length):
     params, tokens, y = some_lanes(sizes, batch=batch, length=length)
-    expected = lstm_lanes.lane_gradients(params, tokens, y, sizes=sizes)
-    found = lstm_cuda.lane_gradients(params, tokens, y, precision="bf16", sizes=sizes)
+    expected = lstm_lanes.lane_gradients(params, tokens, y, shapes=sizes.shapes)
+    found = lstm_cuda.lane_gradients(params, tokens, y, precision="bf16", shapes=sizes.shapes)
     assert found.dtype == torch.float32
     for name, part in sizes.split(found).items():
         assert away(part, sizes.split(expected)[name]) < 0.012, name
@@ -48,7 +48,7 @@ def test_every_gradient_is_that_of_the_reference_to_half_precision(sizes, batch,
 def test_bytes_give_the_same_bits_as_integers_and_so_does_a_repeat():
     params, tokens, y = some_lanes(SMALL)
     wide, narrow, again = (
-        lstm_cuda.lane_gradients(params, given, y, precision="bf16", sizes=SMALL)
+        lstm_cuda.lane_gradients(params, given, y, precision="bf16", shapes=SMALL.shapes)
         for given in (tokens, tokens.to(torch.uint8), tokens)
     )
     assert torch.equal(wide, narrow)
@@ -81,5 +81,5 @@ def test_a_tape_holds_what_the_recurrence_computes():
 
 def test_other_precisions_are_the_reference_itself():
     given = some_lanes(SMALL)
-    found = lstm_cuda.lane_gradients(*given, precision="ieee", sizes=SMALL)
-    assert torch.equal(found, lstm_lanes.lane_gradients(*given, sizes=SMALL))
+    found = lstm_cuda.lane_gradients(*given, precision="ieee", shapes=SMALL.shapes)
+    assert torch.equal(found, lstm_lanes.lane_gradients(*given, shapes=SMALL.shapes))

@@ -5,8 +5,8 @@ from anarchic.errors import ConfigError, DataError
 from anarchic.participation import (
     Availability,
     ConstantSteps,
+    ContinuousTime,
     Exponential,
-    Habits,
     Work,
     read_availability,
 )
@@ -47,8 +47,8 @@ def test_idle_time_counts_only_while_available(worker, now, idle, pull, until):
 
 
 def test_visits_lie_within_windows_and_those_cut_off_are_lost():
-    habits = Habits(Exponential(0.0), Work(ConstantSteps(4), 1.0), availability=TRACE)
-    visits = habits.visits(np.random.default_rng(0), 3, 100.0)
+    process = ContinuousTime(Exponential(0.0), Work(ConstantSteps(4), 1.0), availability=TRACE)
+    visits = process.visits(np.random.default_rng(0), 3, 100.0)
     rows = zip(visits.worker.tolist(), visits.pull_s.tolist(), visits.push_s.tolist(), strict=True)
     assert sorted(rows) == [
         (0, 10, 14),
@@ -96,17 +96,17 @@ def test_rounding_loses_no_window():
     edges = np.cumsum(rng.uniform(0.1, 5, (300, 20)), axis=1)
     worker = np.repeat(np.arange(300), 10)
     trace = Availability.of(worker, edges[:, ::2].ravel(), edges[:, 1::2].ravel())
-    habits = Habits(Exponential(0.0), Work(ConstantSteps(1), 100.0), availability=trace)
-    visits = habits.visits(rng, 300, 1000.0)
+    process = ContinuousTime(Exponential(0.0), Work(ConstantSteps(1), 100.0), availability=trace)
+    visits = process.visits(rng, 300, 1000.0)
     assert visits.lost.all()
     assert len(visits) == 3000
     assert np.allclose(np.sort(visits.pull_s), np.sort(edges[:, ::2].ravel()))
 
 
 def test_a_trace_must_fit_the_population():
-    habits = Habits(Exponential(1.0), Work(ConstantSteps(1), 1.0), availability=TRACE)
+    process = ContinuousTime(Exponential(1.0), Work(ConstantSteps(1), 1.0), availability=TRACE)
     with pytest.raises(ConfigError, match=r"workers 0..2, but the population is 0..1"):
-        habits.visits(np.random.default_rng(0), 2, 10.0)
+        process.visits(np.random.default_rng(0), 2, 10.0)
 
 
 @pytest.mark.parametrize("rows", [[(0, 5, 5)], [(0, 0, 5), (0, 4, 6)]])

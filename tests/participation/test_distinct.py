@@ -86,7 +86,7 @@ def test_all_workers_once_when_m_is_everyone():
     assert (np.sort(rows, axis=1) == np.arange(6)).all()
 
 
-def test_few_of_a_million_cost_no_million_keys():
+def test_a_small_sample_of_a_million_draws_few_keys():
     """O(m) a round: 20,000 rounds of 2 would need 20 billion keys by races."""
     rows = distinct_workers(np.random.default_rng(8), 1_000_000, (20_000, 2))
     assert (rows[:, 0] != rows[:, 1]).all()

@@ -2,15 +2,15 @@ import numpy as np
 import pytest
 
 from anarchic.errors import ConfigError
-from anarchic.participation import ConstantSteps, Diurnal, Habits, Work
+from anarchic.participation import ConstantSteps, ContinuousTime, Diurnal, Work
 
 HOUR = 3600.0
 DAY = 24 * HOUR
 
 
 def pulls(idle: Diurnal, days: int = 10, workers: int = 300) -> np.ndarray:
-    habits = Habits(idle, Work(ConstantSteps(1), step_s=1e-6))
-    return habits.visits(np.random.default_rng(0), workers, days * DAY).pull_s
+    process = ContinuousTime(idle, Work(ConstantSteps(1), step_s=1e-6))
+    return process.visits(np.random.default_rng(0), workers, days * DAY).pull_s
 
 
 def test_asleep_workers_do_not_come():
@@ -31,7 +31,7 @@ def test_rates_by_day_and_by_night():
     assert idle.mean_s == HOUR * 24 / 12  # 8 hours at rate 1 and 16 at 1/4 are worth 12
 
 
-def test_workers_wake_at_their_own_hours():
+def test_each_worker_wakes_at_an_hour_of_its_own():
     idle = Diurnal(HOUR, awake_h=1, wakes_h=(6, 12))
     hour = pulls(idle) % DAY / HOUR
     assert hour.min() >= 6
@@ -46,7 +46,7 @@ def test_always_awake_is_exponential():
     assert len(times) == pytest.approx(300 * 240, abs=4 * np.sqrt(300 * 240))
 
 
-def test_warp_and_back():
+def test_awake_time_and_wall_time_are_inverse():
     idle = Diurnal(HOUR, awake_h=5, asleep=0.1)
     wall = np.random.default_rng(0).uniform(-DAY, 10 * DAY, 1000)
     assert np.allclose(idle._wall_time(idle._awake_time(wall)), wall)

@@ -8,59 +8,59 @@ import pytest
 from anarchic.errors import ConfigError
 from anarchic.participation import (
     ConstantSteps,
-    Course,
+    ContinuousTime,
     Diurnal,
     Dropout,
     Exponential,
-    ExponentialSpread,
-    Habits,
+    ExponentialTime,
     Participation,
     Sampler,
     SpeedClasses,
     Timetable,
     UniformSteps,
     Visits,
+    VisitStream,
     Work,
     horizon,
     make_timetable,
     timetable_blocks,
 )
 
-HABITS = Habits(Exponential(1.0), Work(ConstantSteps(1), 1.0))
+PROCESS = ContinuousTime(Exponential(1.0), Work(ConstantSteps(1), 1.0))
 
 
 @dataclass
 class Misjudged:
-    """Says a pace that is far from its own, and notes the horizons it is asked for."""
+    """A process with a wrong pace; notes the horizons it is asked for."""
 
     pace_s: float
     horizons: list[float]
 
-    def begin(self, rng: np.random.Generator, workers: int) -> Course:
-        return Noting(HABITS.begin(rng, workers), self.horizons)
+    def begin(self, rng: np.random.Generator, workers: int) -> VisitStream:
+        return Noting(PROCESS.begin(rng, workers), self.horizons)
 
 
 @dataclass
 class Noting:
-    """A course that notes the horizons it is asked for, and how many visits it told each time."""
+    """A stream that notes the horizons it is asked for and the visits it returned for each."""
 
-    course: Course
+    stream: VisitStream
     horizons: list[float] = field(default_factory=list)
-    told: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
 
     @property
     def next_s(self) -> float:
-        return self.course.next_s
+        return self.stream.next_s
 
     def until(self, horizon_s: float) -> Visits:
-        visits = self.course.until(horizon_s)
+        visits = self.stream.until(horizon_s)
         self.horizons.append(horizon_s)
-        self.told.append(len(visits))
+        self.counts.append(len(visits))
         return visits
 
 
 @pytest.mark.parametrize("pace_s", [1e-4, 0.5, 20.0])
-def test_a_wrong_pace_is_made_up_for(pace_s):
+def test_a_wrong_pace_is_corrected(pace_s):
     process = Misjudged(pace_s, [])
     table = make_timetable(process, workers=20, m=4, rounds=50, rng=0)
     table.check()
@@ -69,9 +69,9 @@ def test_a_wrong_pace_is_made_up_for(pace_s):
     assert process.horizons == sorted(set(process.horizons))
 
 
-def test_a_seed_is_as_good_as_a_generator():
+def test_a_seed_and_its_generator_give_the_same_table():
     tables = [
-        make_timetable(HABITS, workers=20, m=4, rounds=50, rng=rng)
+        make_timetable(PROCESS, workers=20, m=4, rounds=50, rng=rng)
         for rng in (3, np.random.default_rng(3), 4)
     ]
     assert tables[0] == tables[1]
@@ -79,36 +79,36 @@ def test_a_seed_is_as_good_as_a_generator():
 
 
 def test_no_rounds_make_an_empty_table():
-    assert len(make_timetable(HABITS, workers=20, m=4, rounds=0, rng=0)) == 0
+    assert len(make_timetable(PROCESS, workers=20, m=4, rounds=0, rng=0)) == 0
 
 
 def test_workers_that_all_leave_cannot_fill_a_table():
-    habits = Habits(Exponential(1.0), Work(ConstantSteps(1), 1.0), Dropout(leave=0.5))
+    process = ContinuousTime(Exponential(1.0), Work(ConstantSteps(1), 1.0), Dropout(leave=0.5))
     with pytest.raises(ConfigError, match=r"but 1000 are wanted\. Ask for fewer rounds"):
-        make_timetable(habits, workers=20, m=10, rounds=100, rng=0)
+        make_timetable(process, workers=20, m=10, rounds=100, rng=0)
 
 
 def test_impossible_requests_are_refused():
     with pytest.raises(ConfigError, match="m >= 1, got 20 and 0"):
-        make_timetable(HABITS, workers=20, m=0, rounds=1, rng=0)
+        make_timetable(PROCESS, workers=20, m=0, rounds=1, rng=0)
     with pytest.raises(ConfigError, match="rounds >= 0, got -1"):
-        make_timetable(HABITS, workers=20, m=1, rounds=-1, rng=0)
+        make_timetable(PROCESS, workers=20, m=1, rounds=-1, rng=0)
 
 
 @dataclass
 class Watched:
-    """A process whose last course can be looked at."""
+    """A process that keeps its last stream."""
 
-    habits: Habits
-    course: Noting | None = None
+    process: ContinuousTime
+    stream: Noting | None = None
 
     @property
     def pace_s(self) -> float:
-        return self.habits.pace_s
+        return self.process.pace_s
 
-    def begin(self, rng: np.random.Generator, workers: int) -> Course:
-        self.course = Noting(self.habits.begin(rng, workers))
-        return self.course
+    def begin(self, rng: np.random.Generator, workers: int) -> VisitStream:
+        self.stream = Noting(self.process.begin(rng, workers))
+        return self.stream
 
 
 def blocks(process: Participation, rounds: int, size: int) -> list[Timetable]:
@@ -119,9 +119,9 @@ def blocks(process: Participation, rounds: int, size: int) -> list[Timetable]:
 @pytest.mark.parametrize("size", [4, 47, 300, 10_000])
 def test_blocks_are_the_table(monkeypatch, stretch, size):
     monkeypatch.setattr(horizon, "_STRETCH", stretch)
-    whole = make_timetable(HABITS, workers=20, m=4, rounds=150, rng=3)
+    whole = make_timetable(PROCESS, workers=20, m=4, rounds=150, rng=3)
     whole.check()
-    parts = blocks(HABITS, 150, size)
+    parts = blocks(PROCESS, 150, size)
     assert Timetable.join(parts) == whole
     most = size // 4
     full, left = divmod(150, most)
@@ -133,25 +133,25 @@ def test_blocks_are_the_table(monkeypatch, stretch, size):
         part.check()
 
 
-def test_a_table_in_stretches_is_as_good_as_one_at_once(monkeypatch):
-    """Nothing is drawn at random here but who is slow: stretches must not show in the table."""
+def test_stretches_do_not_change_the_table(monkeypatch):
+    """Only who is slow is random here, so the stretches cannot change the table."""
     speeds = SpeedClasses({"fast": (0.5, 1.0), "slow": (0.5, 7.3)})
-    clockwork = Habits(Exponential(0.0), Work(ConstantSteps(1), 1.0, speeds))
+    clockwork = ContinuousTime(Exponential(0.0), Work(ConstantSteps(1), 1.0, speeds))
     once = make_timetable(clockwork, workers=20, m=3, rounds=400, rng=0)
     monkeypatch.setattr(horizon, "_STRETCH", 50)
     assert make_timetable(clockwork, workers=20, m=3, rounds=400, rng=0) == once
 
 
-def test_a_morning_after_a_quiet_night_does_not_flood_the_memory(monkeypatch):
-    """All wake at nine: once a morning was seen, stretches are as long as suits a morning."""
+def test_a_busy_morning_after_a_quiet_night_stays_within_a_stretch(monkeypatch):
+    """All wake at nine: after the first morning, stretches are sized for a morning."""
     monkeypatch.setattr(horizon, "_STRETCH", 100)
     diurnal = Diurnal(600.0, awake_h=2.0, asleep=0.05, wakes_h=(9, 9))
-    watched = Watched(Habits(diurnal, Work(ConstantSteps(1), 1.0)))
+    watched = Watched(ContinuousTime(diurnal, Work(ConstantSteps(1), 1.0)))
     table = make_timetable(watched, workers=50, m=10, rounds=300, rng=0)
     assert table.version_s[-1] > 3 * 86_400
-    told, day_s = np.array(watched.course.told), np.array(watched.course.horizons) / 86_400
-    assert told.max() < 12 * 100  # a morning is at most 24 h / 2 h as busy as the mean
-    assert 75 < told[day_s > 2].max() < 150
+    counts, day_s = np.array(watched.stream.counts), np.array(watched.stream.horizons) / 86_400
+    assert counts.max() < 12 * 100  # a morning is at most 24 h / 2 h as busy as the mean
+    assert 75 < counts[day_s > 2].max() < 150
 
 
 def test_the_memory_of_blocks_does_not_grow_with_the_rounds(monkeypatch):
@@ -159,7 +159,7 @@ def test_the_memory_of_blocks_does_not_grow_with_the_rounds(monkeypatch):
 
     def peak_bytes(rounds: int) -> int:
         tracemalloc.start()
-        for _ in timetable_blocks(HABITS, workers=500, m=10, rounds=rounds, rng=0, size=1000):
+        for _ in timetable_blocks(PROCESS, workers=500, m=10, rounds=rounds, rng=0, size=1000):
             pass
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
@@ -170,28 +170,28 @@ def test_the_memory_of_blocks_does_not_grow_with_the_rounds(monkeypatch):
 
 def test_workers_that_leave_before_the_last_block_cannot_fill_a_table(monkeypatch):
     monkeypatch.setattr(horizon, "_STRETCH", 10)
-    habits = Habits(Exponential(1.0), Work(ConstantSteps(1), 1.0), Dropout(leave=0.05))
+    process = ContinuousTime(Exponential(1.0), Work(ConstantSteps(1), 1.0), Dropout(leave=0.05))
     with pytest.raises(ConfigError, match=r"but 3000 are wanted\. Ask for fewer rounds") as refusal:
-        make_timetable(habits, workers=20, m=3, rounds=1000, rng=0)
+        make_timetable(process, workers=20, m=3, rounds=1000, rng=0)
     made = int(str(refusal.value).split()[3])
     assert made > 100
     # The last visits are folded too; the unfinished round is left out.
-    assert len(make_timetable(habits, workers=20, m=3, rounds=made // 3, rng=0)) == made
+    assert len(make_timetable(process, workers=20, m=3, rounds=made // 3, rng=0)) == made
 
 
-def test_a_block_holds_a_round():
-    with pytest.raises(ConfigError, match="at least a round, 1 <= m <= size, got 4 and 3"):
-        blocks(HABITS, 10, 3)
+def test_a_block_smaller_than_a_round_is_refused():
+    with pytest.raises(ConfigError, match="at least one round: 1 <= m <= size, got 4 and 3"):
+        blocks(PROCESS, 10, 3)
     with pytest.raises(ConfigError, match="got 0 and 3"):
-        next(timetable_blocks(HABITS, workers=20, m=0, rounds=1, rng=0, size=3))
-    assert blocks(HABITS, 0, 4) == []
+        next(timetable_blocks(PROCESS, workers=20, m=0, rounds=1, rng=0, size=3))
+    assert blocks(PROCESS, 0, 4) == []
 
 
-def test_tables_that_runs_were_trained_on_are_drawn_as_ever():
-    """Ten workers that keep hours: the first horizon is too short, and all is drawn afresh."""
-    work = Work(UniformSteps(5), 360.0, spread=ExponentialSpread())
-    habits = Habits(Diurnal(1.0, awake_h=12.0), work)
-    table = make_timetable(habits, workers=10, m=5, rounds=500, rng=0)
+def test_the_draws_of_earlier_releases_are_kept():
+    """Ten diurnal workers: the first horizon is too short, and all is drawn again."""
+    work = Work(UniformSteps(1, 10), 360.0, time_distribution=ExponentialTime())
+    process = ContinuousTime(Diurnal(1.0, awake_h=12.0), work)
+    table = make_timetable(process, workers=10, m=5, rounds=500, rng=0)
     assert table.worker[:10].tolist() == [2, 6, 5, 6, 7, 5, 2, 6, 5, 5]
     assert table.local_steps[:10].tolist() == [4, 2, 1, 2, 8, 7, 7, 7, 8, 1]
 
@@ -199,11 +199,11 @@ def test_tables_that_runs_were_trained_on_are_drawn_as_ever():
 @pytest.mark.slow
 def test_a_hundred_thousand_workers_and_a_million_updates_take_seconds():
     """A tenth of what benchmarks/timetable.py asks for, with room for a busy machine."""
-    work = Work(UniformSteps(5), 2.0, SpeedClasses({"fast": (0.5, 0.5), "slow": (0.5, 2.0)}))
-    habits = Habits(Exponential(600.0), work, Dropout(lost=0.1))
+    work = Work(UniformSteps(1, 10), 2.0, SpeedClasses({"fast": (0.5, 0.5), "slow": (0.5, 2.0)}))
+    process = ContinuousTime(Exponential(600.0), work, Dropout(lost_share=0.1))
     start = time.perf_counter()
-    table = make_timetable(habits, workers=100_000, m=100, rounds=10_000, rng=0)
-    sampled = Sampler(100_000, 100, UniformSteps(5), max_staleness=4).timetable(0, 10_000)
+    table = make_timetable(process, workers=100_000, m=100, rounds=10_000, rng=0)
+    sampled = Sampler(100_000, 100, UniformSteps(1, 10), max_staleness=4).timetable(0, 10_000)
     seconds = time.perf_counter() - start
     assert len(table) == len(sampled) == 1_000_000
     table.check()

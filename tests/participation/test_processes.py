@@ -5,15 +5,14 @@ import pytest
 
 from anarchic.participation import (
     Availability,
-    Battery,
     ConstantSteps,
+    ContinuousTime,
     Diurnal,
     Dropout,
     Exponential,
-    ExponentialSpread,
-    Habits,
+    ExponentialTime,
     LogNormal,
-    LogNormalSpread,
+    LogNormalTime,
     SpeedClasses,
     Timetable,
     UniformSteps,
@@ -30,10 +29,10 @@ HORIZON_S = 2000.0
 
 STEADY = Work(ConstantSteps(5), step_s=4.0)
 MIXED = Work(
-    UniformSteps(5),
+    UniformSteps(1, 10),
     step_s=4.0,
     speeds=SpeedClasses({"fast": (0.5, 0.5), "slow": (0.5, 4.0)}),
-    spread=ExponentialSpread(),
+    time_distribution=ExponentialTime(),
 )
 
 
@@ -45,27 +44,19 @@ def trace() -> Availability:
 
 
 PROCESSES = {
-    "exponential": Habits(Exponential(60.0), STEADY),
-    "always working": Habits(Exponential(0.0), MIXED),
-    "speed classes": Habits(Exponential(60.0), MIXED),
-    "log-normal": Habits(
-        LogNormal(60.0, 1.0), Work(UniformSteps(3), 4.0, spread=LogNormalSpread(1))
+    "exponential": ContinuousTime(Exponential(60.0), STEADY),
+    "always working": ContinuousTime(Exponential(0.0), MIXED),
+    "speed classes": ContinuousTime(Exponential(60.0), MIXED),
+    "log-normal": ContinuousTime(
+        LogNormal(60.0, 1.0), Work(UniformSteps(1, 6), 4.0, time_distribution=LogNormalTime(1))
     ),
-    "time budget": Habits(
-        Exponential(60.0), Work(ConstantSteps(5), 4.0, MIXED.speeds, budget_s=30)
-    ),
-    "diurnal": Habits(Diurnal(60.0, asleep=0.05), MIXED),
-    "drop-outs": Habits(Exponential(60.0), MIXED, Dropout(lost=0.3, leave=0.01)),
-    "battery": Habits(Exponential(60.0), MIXED, battery=Battery(10.0, refill_per_s=0.05)),
-    "skipping": Habits(
-        Exponential(60.0), MIXED, battery=Battery(10.0, refill_per_s=0.05, short="skip")
-    ),
-    "trace": Habits(Exponential(60.0), MIXED, availability=trace()),
-    "everything": Habits(
+    "diurnal": ContinuousTime(Diurnal(60.0, asleep=0.05), MIXED),
+    "drop-outs": ContinuousTime(Exponential(60.0), MIXED, Dropout(lost_share=0.3, leave=0.01)),
+    "trace": ContinuousTime(Exponential(60.0), MIXED, availability=trace()),
+    "everything": ContinuousTime(
         Diurnal(60.0, asleep=0.5),
         MIXED,
-        Dropout(lost=0.1, leave=0.01),
-        Battery(10.0, refill_per_s=0.1),
+        Dropout(lost_share=0.1, leave=0.01),
         trace(),
     ),
 }
@@ -124,7 +115,7 @@ def test_a_longer_horizon_keeps_the_distribution_of_earlier_visits(process):
     assert gap < 2.2 * np.sqrt(1 / len(a) + 1 / len(b))
 
 
-def test_no_time_no_visits(process):
+def test_a_horizon_of_zero_gives_no_visits(process):
     assert len(process.visits(np.random.default_rng(0), WORKERS, 0.0)) == 0
 
 
@@ -134,7 +125,7 @@ def test_the_timetable_is_possible(visits):
     assert len(table) == np.count_nonzero(~visits.lost)
 
 
-def test_so_many_rounds_as_asked_for(process):
+def test_the_timetable_has_the_rounds_asked_for(process):
     table = make_timetable(process, workers=WORKERS, m=10, rounds=100, rng=5)
     table.check()
     assert (len(table), table.rounds, table.m, table.workers) == (1000, 100, 10, WORKERS)
@@ -152,14 +143,14 @@ def test_blocks_are_the_timetable(process, monkeypatch, stretch):
         assert Timetable.join(list(timetable_blocks(process, **asked, size=size))) == table
 
 
-def test_a_course_in_pieces_tells_possible_visits(process):
-    course = process.begin(np.random.default_rng(6), WORKERS)
-    parts = [course.until(horizon_s) for horizon_s in (0.0, 1.0, 90.0, 90.0, 1000.0, HORIZON_S)]
+def test_a_stream_read_in_pieces_gives_possible_visits(process):
+    stream = process.begin(np.random.default_rng(6), WORKERS)
+    parts = [stream.until(horizon_s) for horizon_s in (0.0, 1.0, 90.0, 90.0, 1000.0, HORIZON_S)]
     since = 0.0
     for part, horizon_s in zip(parts, (0.0, 1.0, 90.0, 90.0, 1000.0, HORIZON_S), strict=True):
         assert ((since <= part.pull_s) & (part.pull_s < horizon_s)).all()
         since = horizon_s
-    assert course.next_s >= HORIZON_S
+    assert stream.next_s >= HORIZON_S
     together = Visits.join(parts)
     together.check(WORKERS)
     at_once = process.visits(np.random.default_rng(6), WORKERS, HORIZON_S)

@@ -67,8 +67,8 @@ def test_early_rounds_reach_every_version_that_exists():
         assert seen == set(range(t + 1))
 
 
-def test_same_seed_same_table_and_a_generator_will_do():
-    sampler = Sampler(10, 5, UniformSteps(5), max_staleness=4)
+def test_a_seed_and_its_generator_give_the_same_table():
+    sampler = Sampler(10, 5, UniformSteps(1, 10), max_staleness=4)
     assert sampler.timetable(7, 50) == sampler.timetable(np.random.default_rng(7), 50)
     assert sampler.timetable(7, 50) != sampler.timetable(8, 50)
 

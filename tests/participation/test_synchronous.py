@@ -4,14 +4,14 @@ import pytest
 from anarchic.errors import ConfigError
 from anarchic.participation import (
     ConstantSteps,
-    ExponentialSpread,
+    ExponentialTime,
     SpeedClasses,
     Synchronous,
     UniformSteps,
     Work,
 )
 
-STRAGGLERS = Work(ConstantSteps(1), 1.0, spread=ExponentialSpread())
+STRAGGLERS = Work(ConstantSteps(1), 1.0, time_distribution=ExponentialTime())
 
 
 def durations(table):
@@ -42,14 +42,14 @@ def test_mean_round_of_five_exponential_stragglers_is_h5():
 
 
 def test_rows_of_a_round_stand_in_the_order_of_their_pushes():
-    table = Synchronous(50, 8, Work(UniformSteps(5), 1.0)).timetable(2, 200)
+    table = Synchronous(50, 8, Work(UniformSteps(1, 10), 1.0)).timetable(2, 200)
     table.check()  # checks the order of pushes
     assert len(set(table.local_steps.tolist())) == 10
 
 
 def test_workers_are_picked_uniformly_without_replacement():
     rounds = 10_000
-    table = Synchronous(10, 5, STRAGGLERS, lost=0.2, timeout_s=1.0).timetable(3, rounds)
+    table = Synchronous(10, 5, STRAGGLERS, lost_share=0.2, timeout_s=1.0).timetable(3, rounds)
     table.check()
     ordered = np.sort(table.worker.reshape(rounds, 5), axis=1)
     assert (np.diff(ordered, axis=1) > 0).all()
@@ -68,7 +68,7 @@ def test_a_drop_out_stalls_the_round_until_the_timeout():
     """Work takes 1 s and is lost half the time: a place fills after 10 k + 1 s, k geometric."""
     rounds = 20_000
     work = Work(ConstantSteps(1), 1.0)
-    table = Synchronous(4, 1, work, lost=0.5, timeout_s=10.0).timetable(5, rounds)
+    table = Synchronous(4, 1, work, lost_share=0.5, timeout_s=10.0).timetable(5, rounds)
     table.check()
     stalls = (durations(table) - 1) / 10
     assert np.allclose(stalls, np.round(stalls), atol=1e-6)
@@ -77,7 +77,7 @@ def test_a_drop_out_stalls_the_round_until_the_timeout():
 
 
 def test_when_everyone_is_picked_the_lost_worker_is_tried_again():
-    table = Synchronous(3, 3, STRAGGLERS, lost=0.5, timeout_s=1.0).timetable(6, 100)
+    table = Synchronous(3, 3, STRAGGLERS, lost_share=0.5, timeout_s=1.0).timetable(6, 100)
     table.check()
     assert (np.sort(table.worker.reshape(100, 3), axis=1) == np.arange(3)).all()
 
@@ -85,13 +85,13 @@ def test_when_everyone_is_picked_the_lost_worker_is_tried_again():
 def test_replacements_are_uniform_among_the_free():
     """One of three, lost nearly always at first: who comes in the end is still anyone."""
     rounds = 30_000
-    table = Synchronous(3, 2, STRAGGLERS, lost=0.8, timeout_s=1.0).timetable(7, rounds)
+    table = Synchronous(3, 2, STRAGGLERS, lost_share=0.8, timeout_s=1.0).timetable(7, rounds)
     counts = np.bincount(table.worker, minlength=3)
     assert np.abs(counts - rounds * 2 / 3).max() < 4.5 * np.sqrt(rounds * 2 / 9)
 
 
 def test_repeats_with_the_seed():
-    process = Synchronous(10, 5, STRAGGLERS, lost=0.2, timeout_s=1.0)
+    process = Synchronous(10, 5, STRAGGLERS, lost_share=0.2, timeout_s=1.0)
     assert process.timetable(8, 20) == process.timetable(np.random.default_rng(8), 20)
     assert process.timetable(8, 20) != process.timetable(9, 20)
     assert len(process.timetable(8, 0)) == 0
@@ -102,8 +102,8 @@ def test_repeats_with_the_seed():
     [
         ({"m": 11}, "m=11 of 10 workers"),
         ({"m": 0}, "m=0 of 10 workers"),
-        ({"lost": 0.1}, "wait for ever; give Synchronous a timeout_s"),
-        ({"lost": 1.0, "timeout_s": 1.0}, "0 <= lost < 1, got 1.0"),
+        ({"lost_share": 0.1}, "wait for ever; give Synchronous a timeout_s"),
+        ({"lost_share": 1.0, "timeout_s": 1.0}, "0 <= lost_share < 1, got 1.0"),
         ({"timeout_s": 0.0}, "timeout_s < inf, got 0.0"),
     ],
 )

@@ -97,7 +97,7 @@ def test_cut_keeps_the_first_rounds():
         table.cut(3)
 
 
-def test_arrays_and_back():
+def test_a_table_survives_conversion_to_arrays():
     table = three_workers()
     arrays, meta = table.to_arrays()
     assert meta == {"workers": 3, "m": 2}
@@ -125,7 +125,7 @@ def test_digest_tells_tables_apart():
     assert table != "a table"
 
 
-def test_digest_is_written_down():
+def test_digest_is_the_recorded_one():
     # Fails if the layout of the digest changes, which would orphan every saved run.
     assert three_workers().digest()[:16] == "725a2702dee00a1e"
 
@@ -145,7 +145,7 @@ def test_digest_is_written_down():
         ({"pull_s": [0.0, 4.0, 2.0, 2.0, 5.0]}, "Row 1 .* pull_s=4.0; a worker pulls before"),
         ({"pull_s": [0.0, np.nan, 2.0, 2.0, 5.0]}, "Row 1 .* pull_s=nan"),
         ({"push_s": [2.0, 3.0, 4.0, 5.0, np.inf]}, "Row 4 .* push_s=inf"),
-        ({"push_s": [2.0, 3.0, 6.0, 5.0, 6.0]}, "Row 3 .* push_s=5.0; rows stand in the order"),
+        ({"push_s": [2.0, 3.0, 6.0, 5.0, 6.0]}, "Row 3 .* push_s=5.0; rows are in the order"),
     ],
 )
 def test_impossible_tables_are_refused(change: dict[str, Any], message: str):
@@ -179,7 +179,7 @@ def test_impossible_visits_are_refused(row: tuple[int, float, float, int], messa
         from_visits(visits(row), 1, 2)
 
 
-def test_a_server_steps_at_every_mth_push():
+def test_an_m_of_zero_is_refused():
     with pytest.raises(ConfigError, match="m=0"):
         from_visits(visits(), 0, 1)
 
@@ -242,7 +242,7 @@ def test_the_order_between_workers_does_not_matter(world, random):
 
 @settings(max_examples=200, deadline=None)
 @given(worlds(), st.lists(st.integers(0, 30), max_size=4))
-def test_visits_told_stretch_by_stretch_make_the_same_table(world, horizons):
+def test_visits_given_in_stretches_make_the_same_table(world, horizons):
     rows, m = world
     folding, since, parts = Folding(m, 4), 0.0, []
     for horizon_s in (*sorted(horizons), np.inf):
@@ -254,7 +254,7 @@ def test_visits_told_stretch_by_stretch_make_the_same_table(world, horizons):
     assert Timetable.join(parts) == from_visits(visits(*rows), m, 4)
 
 
-def test_a_push_at_the_horizon_waits_for_those_who_may_yet_come_before_it():
+def test_a_push_at_the_horizon_is_not_folded_before_later_visits_are_known():
     folding = Folding(1, 2)
     assert len(folding.fold(visits((1, 0, 5, 1)), 5.0)) == 0
     table = folding.fold(visits((0, 5, 5, 1)), np.inf)  # the lower number, in no time at all
@@ -262,7 +262,7 @@ def test_a_push_at_the_horizon_waits_for_those_who_may_yet_come_before_it():
     assert table.base_version.tolist() == [0, 0]
 
 
-def test_a_block_goes_on_from_the_rounds_before_it():
+def test_a_block_continues_from_the_rounds_before_it():
     table = three_workers()
     block = table.block(1, 2)
     block.check()

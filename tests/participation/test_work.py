@@ -4,8 +4,8 @@ import pytest
 from anarchic.errors import ConfigError
 from anarchic.participation import (
     ConstantSteps,
-    ExponentialSpread,
-    LogNormalSpread,
+    ExponentialTime,
+    LogNormalTime,
     SpeedClasses,
     UniformSteps,
     Work,
@@ -19,23 +19,17 @@ def rng(seed: int = 0) -> np.random.Generator:
 def test_work_time_is_steps_times_step_time_times_speed():
     work = Work(ConstantSteps(4), step_s=0.5)
     factor = np.array([1.0, 3.0])
-    steps = work.draw_steps(rng(), factor)
-    assert steps.tolist() == [4, 4]
+    steps = np.array([4, 4], np.int32)
     assert work.draw_seconds(rng(), steps, factor).tolist() == [2.0, 6.0]
 
 
-def test_a_time_budget_makes_slow_workers_do_less():
-    work = Work(ConstantSteps(10), step_s=1.0, budget_s=6.0)
-    assert work.draw_steps(rng(), np.array([0.1, 1.0, 4.0, 100.0])).tolist() == [10, 6, 1, 1]
-
-
 @pytest.mark.parametrize(
-    ("spread", "variance"),
-    [(ExponentialSpread(), 1.0), (LogNormalSpread(0.5), np.exp(0.25) - 1)],
+    ("distribution", "variance"),
+    [(ExponentialTime(), 1.0), (LogNormalTime(0.5), np.exp(0.25) - 1)],
 )
-def test_spreads_have_mean_1(spread, variance):
+def test_time_distributions_have_mean_1(distribution, variance):
     n = 200_000
-    factors = spread.draw(rng(), n)
+    factors = distribution.draw(rng(), n)
     assert abs(factors.mean() - 1) < 4 * np.sqrt(variance / n)
     assert abs(factors.var() / variance - 1) < 0.05
 
@@ -51,7 +45,7 @@ def test_speed_classes_are_drawn_by_their_shares():
 
 def test_pace_is_that_of_the_mean_rate():
     work = Work(
-        UniformSteps(2), step_s=2.0, speeds=SpeedClasses({"a": (0.5, 1.0), "b": (0.5, 3.0)})
+        UniformSteps(1, 4), step_s=2.0, speeds=SpeedClasses({"a": (0.5, 1.0), "b": (0.5, 3.0)})
     )
     # Mean K is 2.5: cycles of 5 + 5 and of 5 + 15 seconds, rates 1/10 and 1/20.
     assert work.pace_s(5.0) == pytest.approx(1 / (0.5 / 10 + 0.5 / 20))
@@ -60,9 +54,11 @@ def test_pace_is_that_of_the_mean_rate():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Work(ConstantSteps(1), step_s=0.0), "0 < step_s < inf seconds a step, got 0.0"),
-        (lambda: Work(ConstantSteps(1), step_s=1.0, budget_s=0.0), "budget_s > 0, got 0.0"),
-        (lambda: LogNormalSpread(0.0), "sigma > 0, got 0.0"),
+        (
+            lambda: Work(ConstantSteps(1), step_s=0.0),
+            r"0 < step_s < inf \(seconds per local step\), got 0.0",
+        ),
+        (lambda: LogNormalTime(0.0), "sigma > 0, got 0.0"),
         (lambda: SpeedClasses({}), "at least one class"),
         (lambda: SpeedClasses({"a": (0.5, 1.0)}), "sum to 1, got 0.5"),
         (lambda: SpeedClasses({"a": (1.0, 0.0)}), "'a' has share 1.0 and factor 0.0"),

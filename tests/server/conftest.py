@@ -12,6 +12,13 @@ from anarchic.server.store import Store
 from tests.server.postgres import PostgresServer, postgres_server
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """PostgreSQL takes seconds to start."""
+    for item in items:
+        if "postgres" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """One server for each process of the test run, started when first asked for."""
@@ -19,7 +26,7 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where a fresh store can be opened."""
     if request.param == "sqlite":

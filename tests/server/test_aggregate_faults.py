@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from anarchic.errors import StoreUnavailable
 from anarchic.server.fold import Folding
 from anarchic.server.pending import READ_AT_ONCE
@@ -39,6 +41,7 @@ def test_an_update_stored_without_an_answer_is_folded(tmp_path, monkeypatch):
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_many_waiting_updates_are_read_in_pieces(tmp_path, monkeypatch):
     """However many are folded for one step, looking for the next few costs the same."""
     asked = []

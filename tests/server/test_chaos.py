@@ -16,6 +16,7 @@ from tests.chaos.ledger import Ledger, Story, check, stories
 from tests.server.make import LAYOUT, begun, body, first_params
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "plan",
     [

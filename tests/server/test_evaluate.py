@@ -54,6 +54,7 @@ def _seen(server):
     return (server.status()["evaluation"] or {}).get("version", -1)
 
 
+@pytest.mark.slow
 def test_a_slow_evaluation_delays_nothing_and_the_newest_version_is_next(tmp_path, evaluated):
     server = evaluated("slow")
     until(lambda: _seen(server) == 0)  # its process is up
@@ -97,6 +98,7 @@ def test_evaluations_are_kept_after_the_server_stops(tmp_path):
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["crashing", "failing"])
 def test_after_a_crash_or_failure_the_next_version_is_evaluated(evaluated, name):
     server = evaluated(name)
@@ -107,6 +109,7 @@ def test_after_a_crash_or_failure_the_next_version_is_evaluated(evaluated, name)
     assert server.status()["version"] == 2
 
 
+@pytest.mark.slow
 def test_nan_does_not_break_the_status(evaluated):
     """NaN is not JSON; nor is a metric called ``error`` a failure."""
     server = evaluated("diverged")
@@ -114,6 +117,7 @@ def test_nan_does_not_break_the_status(evaluated):
     assert server.status()["evaluation"] == {"loss": None, "error": 0.5, "version": 0}
 
 
+@pytest.mark.slow
 def test_a_bare_number_is_refused_with_the_expected_form(evaluated):
     server = evaluated("bare")
     until(lambda: "evaluation_failed" in server.text())

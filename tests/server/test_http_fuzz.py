@@ -32,6 +32,7 @@ def server(tmp_path_factory):
         yield server
 
 
+@pytest.mark.slow
 def test_malformed_requests_change_nothing(server):
     with Line(server.port) as line:
         for number in range(5):

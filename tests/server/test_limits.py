@@ -181,6 +181,7 @@ def test_a_lower_rate_gives_the_first_piece_more_time():
     assert len(read(chunks(*parts, delay_s=0.02), 20, first_piece_s=0.1, least_rate=10)) == 20
 
 
+@pytest.mark.slow
 def test_a_body_in_a_slot_must_keep_the_least_rate():
     with pytest.raises(Refusal, match="too_slow"):
         read(chunks(*[b"x"] * 1000, delay_s=0.1), 1000, first_piece=1, least_rate=1000)
@@ -235,6 +236,7 @@ def read_at(rate, contended):
     return asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_a_body_must_be_faster_while_others_wait():
     assert len(read_at(20_000, contended=False)) >= 20_000
     began = time.monotonic()

@@ -168,6 +168,7 @@ def test_a_body_that_goes_on_after_the_answer_is_cut(monkeypatch):
         assert trickled_s(line, b"z") < 5
 
 
+@pytest.mark.slow
 def test_a_client_that_does_not_read_is_closed_and_a_slow_one_is_not(monkeypatch):
     monkeypatch.setattr(protocol, "READER_S", 0.4)
     with served(least_rate=1e6) as port, Line(port) as idle, Line(port) as slow:
@@ -191,6 +192,7 @@ def taken(line, wait_s=0.0):
     return count
 
 
+@pytest.mark.slow
 def test_a_client_that_reads_too_slowly_is_closed(monkeypatch):
     """It takes some of every piece in time; in the end it is late all the same."""
     monkeypatch.setattr(protocol, "READER_S", 1.0)
@@ -233,6 +235,7 @@ def test_idle_connections_are_closed_for_new_ones():
         assert in_body[-1].answer().body == b"9"  # those who came last are still served
 
 
+@pytest.mark.slow
 def test_there_are_never_more_connections_than_descriptors():
     resource = pytest.importorskip("resource")
     code = (

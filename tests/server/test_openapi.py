@@ -24,6 +24,7 @@ def server(tmp_path_factory):
 schema = schemathesis.openapi.from_dict(OPENAPI)
 
 
+@pytest.mark.slow
 @schema.parametrize()
 @settings(
     max_examples=25,

@@ -45,6 +45,7 @@ def path(tmp_path):
     return tmp_path / "run.db"
 
 
+@pytest.mark.slow
 def test_the_versions_kept_take_no_memory_and_are_pulled_from_the_store(path):
     def held():
         gc.collect()

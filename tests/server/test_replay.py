@@ -14,7 +14,7 @@ from anarchic.server.replay import replay, timetable_of
 from anarchic.server.runs import begin
 from anarchic.server.settings import RuleSettings
 from anarchic.server.sql import open_store
-from anarchic.sim.engine import Walk
+from anarchic.sim.engine import Engine
 from anarchic.train.loop import Loop
 from tests.server.live import newest_snapshot, serving, until
 from tests.server.make import begun, body
@@ -43,11 +43,11 @@ def simulated(rule):
     )
     backend = Recording()
     experiment = replace(build(settings), rule=rule, backend=backend)
-    walk = Walk(experiment)
-    while walk.version < ROUNDS:
-        walk.next_version()
+    engine = Engine(experiment)
+    while engine.version < ROUNDS:
+        engine.next_version()
     assert experiment.timetable.staleness.max() > 0
-    return experiment.task, experiment.timetable, backend.directions, walk.state.params
+    return experiment.task, experiment.timetable, backend.directions, engine.state.params
 
 
 @pytest.mark.parametrize(

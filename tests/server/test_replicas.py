@@ -21,6 +21,7 @@ from tests.server.postgres import postgres_server
 until = partial(waiting.until, timeout_s=10.0)
 
 pytest.importorskip("psycopg")
+pytestmark = pytest.mark.slow  # every test starts servers
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,8 @@ from tests.chaos.talk import Line, Unreachable, push_head
 from tests.chaos.updates import encoded
 from tests.server.test_stall import register
 
+pytestmark = pytest.mark.slow  # nearly every test starts a server
+
 
 @pytest.fixture
 def place(tmp_path):

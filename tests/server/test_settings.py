@@ -5,44 +5,53 @@ import pytest
 from anarchic import AfaCd, AfaCs, Clip, FedBuff, SharedVectors, StalenessDiscount
 from anarchic.core.steps import AdamStep
 from anarchic.errors import ConfigError
-from anarchic.server.memory import TrackedRows
-from anarchic.server.settings import Limits, RuleSettings, ServerSettings
+from anarchic.server.settings import Limits, RuleSettings, ServerSettings, served_rule
+
+
+def rule(**settings):
+    return served_rule(RuleSettings(**settings))
 
 
 def test_names_become_rules():
-    assert RuleSettings(m=3, server_lr=2.0).build() == AfaCd(3, 2.0)
-    assert RuleSettings(rule="fedbuff", server_opt="adam").build() == FedBuff(5, step=AdamStep())
+    assert rule(m=3, server_lr=2.0) == AfaCd(3, 2.0)
+    assert rule(rule="fedbuff", server_opt="adam") == FedBuff(5, step=AdamStep())
     options = {"expire_after": 9, "cap": 7}
-    wrapped = RuleSettings(rule="afa-cs", clip=1.0, staleness_power=0.5, **options).build()
-    assert wrapped == Clip(StalenessDiscount(AfaCs(5, rows=TrackedRows, **options), 0.5), 1.0)
+    wrapped = rule(rule="afa-cs", clip=1.0, staleness_power=0.5, **options)
+    assert wrapped == Clip(StalenessDiscount(AfaCs(5, **options), 0.5), 1.0)
 
 
 def test_options_reach_the_rule_and_its_step():
     settings = {"server_opt": "adam", "server_options": {"epsilon": 1e-5}}
-    rule = RuleSettings(rule="fedbuff", rule_options={"power": 1.0}, **settings).build()
-    assert rule == FedBuff(5, power=1.0, step=AdamStep(epsilon=1e-5))
+    made = rule(rule="fedbuff", rule_options={"power": 1.0}, **settings)
+    assert made == FedBuff(5, power=1.0, step=AdamStep(epsilon=1e-5))
 
 
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"rule": "fedavg"}, "cannot run 'fedavg'; it can run afa-cd, afa-cs, fedbuff"),
+        (
+            {"rule": "fedavg"},
+            "'fedavg', which refuses late updates; it can run afa-cd, afa-cs, fedb",
+        ),
         ({"server_opt": "lion"}, "no server optimiser 'lion'"),
         ({"m": 0}, "m >= 1"),
-        ({"expire_after": 5}, "remembers nobody"),
-        ({"cap": 5}, "remembers nobody: leave cap out"),
+        ({"expire_after": 5}, "AfaCd has no setting 'expire_after'"),
+        ({"cap": 5}, "AfaCd has no setting 'cap'; it has m, server_lr, step"),
+        ({"rule": "nope"}, "no rule 'nope'; there are afa-cd"),
         ({"clip": -1.0}, "max_norm"),
-        ({"rule_options": {"power": 1.0}}, "AfaCd has no option 'power' here; it has none"),
-        ({"rule": "afa-cs", "rule_options": {"rows": "int8"}}, "no option 'rows' here"),
-        ({"rule": "afa-cs", "rule_options": {"cap": 9}}, "no option 'cap' here; it has population"),
+        ({"rule_options": {"power": 1.0}}, "AfaCd has no setting 'power'"),
+        (
+            {"rule": "afa-cs", "rule_options": {"cap": 9}},
+            "cap is no option of afa-cs",
+        ),
         ({"rule": "afa-cs", "rule_options": {"population": 9}}, "add --cap 9, got cap=None"),
         ({"rule": "afa-cs", "rule_options": {"population": 9}, "cap": 10}, "add --cap 9"),
-        ({"server_options": {"beta": 0.5}}, "SgdStep has no option 'beta'"),
+        ({"server_options": {"beta": 0.5}}, "SgdStep has no setting 'beta'"),
     ],
 )
 def test_bad_rules_are_refused(settings, says):
     with pytest.raises(ConfigError, match=says):
-        RuleSettings(**settings)
+        rule(**settings)
 
 
 def test_half_the_buffer_is_the_share_of_one_worker_unless_said_otherwise():
@@ -62,8 +71,8 @@ def test_a_timer_must_be_positive(step_after_s):
 
 
 def test_what_workers_share_is_carried_and_divided_by_their_number():
-    rules = RuleSettings(m=2, clip=1.0, local_rule="scaffold", workers=8)
-    assert rules.build() == SharedVectors(Clip(AfaCd(2), 1.0), ("control",), 8)
+    made = rule(m=2, clip=1.0, local_rule="scaffold", workers=8)
+    assert made == SharedVectors(Clip(AfaCd(2), 1.0), ("control",), 8)
 
 
 @pytest.mark.parametrize(
@@ -75,10 +84,10 @@ def test_what_workers_share_is_carried_and_divided_by_their_number():
             "share nothing with the server, got workers=8: leave out",
         ),
         ({"workers": 8}, "share nothing"),
-        ({"local_rule": "scaffold", "workers": 0}, "population of at least 1"),
+        ({"local_rule": "scaffold", "workers": 0}, "population >= 1"),
         ({"local_rule": "nope"}, "no local rule 'nope'"),
     ],
 )
 def test_sharing_and_the_number_of_workers_go_together(given, says):
     with pytest.raises(ConfigError, match=says):
-        RuleSettings(**given)
+        rule(**given)

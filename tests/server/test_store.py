@@ -347,6 +347,7 @@ def test_evaluations_come_by_version(store: Store) -> None:
     assert store.evaluations(limit=1) == [(2, {"accuracy": 0.75})]
 
 
+@pytest.mark.slow
 def test_a_waiting_thread_is_woken_by_another_writer(opened: Opener, store: Store) -> None:
     other = opened()
     store.wait(0)

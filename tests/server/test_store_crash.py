@@ -85,6 +85,7 @@ def survive(place: str, kills: int) -> None:
     store.close()
 
 
+@pytest.mark.slow
 def test_accepted_updates_survive_kills_and_nothing_is_half_done(place: str) -> None:
     survive(place, kills=3)
 
@@ -111,6 +112,7 @@ def test_the_lead_is_free_when_its_holder_is_killed(place: str) -> None:
     store.close()
 
 
+@pytest.mark.slow
 def test_a_token_is_added_by_another_process_while_the_server_writes(
     place: str, store: Store
 ) -> None:
@@ -243,6 +245,7 @@ def test_a_leader_that_is_stopped_is_replaced(postgres: PostgresServer) -> None:
     store.close()
 
 
+@pytest.mark.slow
 def test_a_restart_of_the_database_is_survived(postgres: PostgresServer) -> None:
     store = open_store(postgres.new_place())
     store.create({}, b"m", b"s")

@@ -220,6 +220,7 @@ def contents(path: Path) -> list[object]:
         store.close()
 
 
+@pytest.mark.slow
 def test_flipped_bytes_are_noticed_or_harmless(tmp_path: Path) -> None:
     good, bad = tmp_path / "good.db", tmp_path / "bad.db"
     filled(good)

@@ -142,6 +142,7 @@ def traced(tmp_path: Path) -> tuple[Path, Disk]:
     return trace, Disk(folder, files)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_accepted_updates_survive_a_power_cut_at_any_moment(tmp_path: Path) -> None:
     trace, disk = traced(tmp_path)
@@ -161,6 +162,7 @@ def test_accepted_updates_survive_a_power_cut_at_any_moment(tmp_path: Path) -> N
     assert cuts > 50
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_the_simulated_disk_loses_what_is_not_synced(tmp_path: Path) -> None:
     """The test of the test: without its syncs the same trace must lose updates."""

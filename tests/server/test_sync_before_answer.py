@@ -145,6 +145,7 @@ def _may_trace() -> bool:
     return tried.returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="strace is for Linux")
 def test_the_system_calls_of_a_server_sync_before_they_answer(tmp_path):
     if not _may_trace():

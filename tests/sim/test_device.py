@@ -1,4 +1,4 @@
-"""A run whose vectors live on a device: the same walk, with tensors instead of arrays.
+"""A run whose vectors live on a device: the same engine, with tensors instead of arrays.
 
 The device here is the CPU, made to look like another: nothing may lean on vectors being NumPy's.
 """
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from anarchic import Progress, Settings, simulate
-from anarchic.sim.many import simulate_many
+from anarchic.sim.simulate import simulate_many
 
 torch = pytest.importorskip("torch")
 from anarchic.train.torch_task import TorchTask  # noqa: E402
@@ -60,7 +60,7 @@ def interrupt(name: str, progress: Progress) -> None:
 
 
 @pytest.mark.usefixtures("on_device")
-def test_it_is_stopped_and_resumed_there(tmp_path: Path) -> None:
+def test_runs_on_a_device_are_stopped_and_resumed(tmp_path: Path) -> None:
     whole = simulate_many(RUNS)
     with pytest.raises(KeyboardInterrupt):
         simulate_many(RUNS, out=tmp_path, checkpoint_every=2, watch=interrupt)

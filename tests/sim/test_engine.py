@@ -1,4 +1,4 @@
-"""The walk over a timetable against the algorithm written out by hand."""
+"""The engine against the algorithm written out by hand."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from anarchic.data import Quadratics, random_quadratics
 from anarchic.errors import Diverged
 from anarchic.participation import (
     ConstantSteps,
+    ContinuousTime,
     Exponential,
-    Habits,
     Sampler,
     UniformSteps,
     Work,
     make_timetable,
 )
-from anarchic.sim.engine import Walk
+from anarchic.sim.engine import Engine
 from anarchic.train.loop import Loop
 from anarchic.train.quadratic import QuadraticTask
 
@@ -29,17 +29,19 @@ def task(noise=0.3):
 
 
 def sampled(m=3, rounds=15, max_staleness=4, seed=2):
-    return Sampler(WORKERS, m, UniformSteps(2), max_staleness=max_staleness).timetable(seed, rounds)
+    return Sampler(WORKERS, m, UniformSteps(1, 4), max_staleness=max_staleness).timetable(
+        seed, rounds
+    )
 
 
 def scaffold(m=3):
     return SharedVectors(AfaCd(m), names=("control",), population=WORKERS)
 
 
-def walk_to_the_end(walk):
-    while walk.version < walk.experiment.timetable.rounds:
-        walk.next_version()
-    return walk.state.params
+def run_to_the_end(engine):
+    while engine.version < engine.experiment.timetable.rounds:
+        engine.next_version()
+    return engine.state.params
 
 
 def test_two_workers_three_rounds_by_hand():
@@ -51,11 +53,11 @@ def test_two_workers_three_rounds_by_hand():
     columns["visit"][:] = [0, 0, 1]
     columns["base_version"][:] = [0, 0, 1]
     table = type(table).from_arrays(columns, numbers)
-    walk = Walk(Experiment(QuadraticTask(functions), AfaCd(1), table, LocalWork(lr=0.5)))
+    engine = Engine(Experiment(QuadraticTask(functions), AfaCd(1), table, LocalWork(lr=0.5)))
     seen = []
     for _ in range(3):
-        walk.next_version()
-        seen.append(float(walk.state.params[0]))
+        engine.next_version()
+        seen.append(float(engine.state.params[0]))
     # from 0: gradient -1 -> 0.5; from 0 again: +1 -> 0.0; from 0.5: -0.5 -> 0.25
     assert seen == [0.5, 0.0, 0.25]
 
@@ -81,31 +83,31 @@ def by_hand(task, table, seed, lr):
     return versions[-1]
 
 
-def test_a_walk_is_the_printed_algorithm():
+def test_a_run_is_the_printed_algorithm():
     problem, table = task(), sampled()
-    walk = Walk(Experiment(problem, AfaCd(3), table, LocalWork(lr=0.2), seed=9))
+    engine = Engine(Experiment(problem, AfaCd(3), table, LocalWork(lr=0.2), seed=9))
     expected = by_hand(problem, table, 9, 0.2)
-    np.testing.assert_allclose(walk_to_the_end(walk), expected, rtol=1e-12)
+    np.testing.assert_allclose(run_to_the_end(engine), expected, rtol=1e-12)
 
 
 def clocked(m=2, rounds=20):
-    habits = Habits(Exponential(1.0), Work(UniformSteps(2), 0.5))
-    return make_timetable(habits, workers=WORKERS, m=m, rounds=rounds, rng=4)
+    process = ContinuousTime(Exponential(1.0), Work(UniformSteps(1, 4), 0.5))
+    return make_timetable(process, workers=WORKERS, m=m, rounds=rounds, rng=4)
 
 
 @pytest.mark.parametrize("rule", [AfaCd(2), AfaCs(2, population=WORKERS), scaffold(2)], ids=str)
-def test_looking_ahead_changes_nothing(rule):
+def test_lookahead_changes_no_byte(rule):
     work = LocalWork(Scaffold() if isinstance(rule, SharedVectors) else Sgd(), lr=0.2)
     finals = [
-        walk_to_the_end(
-            Walk(Experiment(task(), rule, clocked(), work, lookahead=lookahead, backend=Loop()))
+        run_to_the_end(
+            Engine(Experiment(task(), rule, clocked(), work, lookahead=lookahead, backend=Loop()))
         )
         for lookahead in (1, 7, 1000)
     ]
     assert finals[0].tobytes() == finals[1].tobytes() == finals[2].tobytes()
 
 
-def test_looking_ahead_fills_the_batches():
+def test_lookahead_makes_fewer_and_larger_batches():
     table = Sampler(WORKERS, 1, ConstantSteps(1), max_staleness=4).timetable(0, 60)
     counts = []
 
@@ -114,20 +116,25 @@ def test_looking_ahead_fills_the_batches():
             counts.append(len(lanes))
             return Loop().compute(task, lanes)
 
-    walk_to_the_end(Walk(Experiment(task(), FedAsync(), table, LocalWork(), backend=Counting())))
+    run_to_the_end(Engine(Experiment(task(), FedAsync(), table, LocalWork(), backend=Counting())))
     assert sum(counts) == 60
     assert len(counts) < 45  # without looking ahead there would be 60 batches of one
 
 
-def test_versions_are_dropped_when_nobody_needs_them():
-    walk = Walk(Experiment(task(), AfaCd(3), sampled(rounds=60), LocalWork()))
+def snapshots(engine):
+    """The versions that updates still start from."""
+    return {name.split(".")[1] for name in engine.pack()[0] if name.startswith("snapshot.")}
+
+
+def test_versions_are_dropped_after_their_last_update_is_computed():
+    engine = Engine(Experiment(task(), AfaCd(3), sampled(rounds=60), LocalWork()))
     held = []
-    while walk.version < 60:
-        walk.next_version()
-        held.append(len(walk._snapshots))
-    assert max(held) <= 5
-    assert not walk._snapshots
-    assert not walk._results
+    while engine.version < 60:
+        engine.next_version()
+        held.append(snapshots(engine))
+    assert max(map(len, held)) <= 5
+    assert not held[-1]
+    assert not engine.pack()[1]["waiting"]
 
 
 def test_a_worker_twice_in_a_round_uses_what_it_kept_the_first_time():
@@ -135,12 +142,14 @@ def test_a_worker_twice_in_a_round_uses_what_it_kept_the_first_time():
     work = LocalWork(Scaffold(), lr=0.1)
     rule = SharedVectors(AfaCd(4), names=("control",), population=2)
     problem = QuadraticTask(random_quadratics(2, 3))
-    walk = Walk(Experiment(problem, rule, table, work))
-    walk_to_the_end(walk)
+    engine = Engine(Experiment(problem, rule, table, work))
+    run_to_the_end(engine)
     # Without noise SCAFFOLD's controls end at the gradients at the optimum, which cancel out.
-    controls = [walk._kept["own_control", worker] for worker in range(2)]
+    controls = [engine.pack()[0][f"kept.{worker}.own_control"] for worker in range(2)]
     assert np.linalg.norm(controls[0]) > 0.1
-    np.testing.assert_allclose(walk.state.extras["control"], np.mean(controls, axis=0), atol=1e-12)
+    np.testing.assert_allclose(
+        engine.state.extras["control"], np.mean(controls, axis=0), atol=1e-12
+    )
     assert all(control.base is None for control in controls)  # a view would keep a whole batch
 
 
@@ -149,9 +158,9 @@ def test_a_worker_twice_in_a_round_uses_what_it_kept_the_first_time():
     [(AfaCd(2), Sgd()), (AfaCs(2), Sgd()), (scaffold(2), Scaffold())],
     ids=["afa-cd", "afa-cs", "scaffold"],
 )
-def test_a_walk_saved_after_any_round_goes_on_to_the_same_bytes(rule, local):
+def test_an_engine_saved_after_any_round_goes_on_to_the_same_bytes(rule, local):
     experiment = Experiment(task(), rule, clocked(rounds=12), LocalWork(local, lr=0.2))
-    whole = Walk(experiment)
+    whole = Engine(experiment)
     packed = []
     while whole.version < 12:
         arrays, numbers = whole.pack()
@@ -159,20 +168,20 @@ def test_a_walk_saved_after_any_round_goes_on_to_the_same_bytes(rule, local):
         whole.next_version()
     assert any(numbers["waiting"] for _, numbers in packed)  # look-ahead results were saved too
     for arrays, numbers in packed:
-        again = Walk(experiment)
+        again = Engine(experiment)
         again.unpack(arrays, numbers)
-        assert walk_to_the_end(again).tobytes() == whole.state.params.tobytes()
+        assert run_to_the_end(again).tobytes() == whole.state.params.tobytes()
         assert again.local_steps == whole.local_steps
 
 
 def test_divergence_names_the_version_and_the_worker():
-    walk = Walk(Experiment(task(), AfaCd(3), sampled(rounds=600), LocalWork(lr=1e6)))
+    engine = Engine(Experiment(task(), AfaCd(3), sampled(rounds=600), LocalWork(lr=1e6)))
     with pytest.raises(Diverged, match=r"after version \d+: .*worker '\d'"):
-        walk_to_the_end(walk)
+        run_to_the_end(engine)
 
 
 def test_parameters_that_are_not_finite_name_the_version_and_the_worker():
     rule = AfaCd(3, server_lr=1e200)
-    walk = Walk(Experiment(task(), rule, sampled(), LocalWork(lr=0.1)))
+    engine = Engine(Experiment(task(), rule, sampled(), LocalWork(lr=0.1)))
     with pytest.raises(Diverged, match=r"Version 1, made by the update of worker '\d', has param"):
-        walk_to_the_end(walk)
+        run_to_the_end(engine)

@@ -8,10 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from anarchic import AfaCd, Experiment, LocalWork, Progress, Settings, simulate
+pytest.importorskip("torch")
+from anarchic import (
+    AfaCd,
+    Compute,
+    Experiment,
+    LocalWork,
+    Progress,
+    Settings,
+    build,
+    simulate,
+)
 from anarchic.data import Quadratics
 from anarchic.participation import ConstantSteps, Sampler
-from anarchic.sim.many import simulate_many
+from anarchic.sim.simulate import simulate_many
 from anarchic.train.quadratic import QuadraticTask
 
 BASE = Settings(rounds=8, batch=8, workers=6, labels_per_worker=5, m=3, local_steps=3)
@@ -21,14 +31,19 @@ RUNS = {
     "prox": replace(BASE, local_rule="prox", mu=0.5),
     "scaffold": replace(BASE, local_rule="scaffold", max_staleness=2, seed=2),
     "silos": replace(BASE, rule="afa-cs", workers=4, arrival_probs=(0.5, 0.3, 0.1, 0.1)),
-    "longer": replace(BASE, rounds=11, lookahead=3),
+    "longer": replace(BASE, rounds=11),
     "another model": replace(BASE, model="mlp", rounds=4),
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["logistic", "mlp"])
 def test_each_run_is_as_it_would_be_alone(model: str) -> None:
-    runs = {name: replace(run, model=model) for name, run in RUNS.items()}
+    runs: dict[str, Settings | Experiment] = {
+        name: replace(run, model=model) for name, run in RUNS.items()
+    }
+    longer = replace(BASE, rounds=11, model=model)
+    runs["other lookahead"] = build(longer, Compute(lookahead=3))
     together = simulate_many(runs)
     assert list(together) == list(runs)
     for name, settings in runs.items():
@@ -41,7 +56,7 @@ def test_each_run_is_as_it_would_be_alone(model: str) -> None:
             assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
 
 
-def test_runs_that_differ_stay_apart() -> None:
+def test_runs_with_other_settings_end_with_other_models() -> None:
     """The comparison above is not one of equal runs."""
     found = simulate_many(RUNS)
     finals = {name: run.params for name, run in found.items() if len(run.params) == 650}
@@ -74,7 +89,7 @@ def test_a_run_that_diverges_does_not_end_the_others() -> None:
     np.testing.assert_array_equal(found["tame"].params, simulate(tame).params)
 
 
-def test_it_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+def test_runs_stopped_by_time_go_on_from_there(tmp_path: Path) -> None:
     whole = simulate_many(RUNS)
     assert simulate_many(RUNS, out=tmp_path, stop_after_s=0.0) == {}
     assert all((tmp_path / name / "checkpoint.safetensors").exists() for name in RUNS)
@@ -85,24 +100,33 @@ def test_it_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     assert all(read[name].summary == again[name].summary for name in RUNS)
 
 
-def test_it_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
-    def interrupt(name: str, progress: Progress) -> None:
+class Cut(Exception):
+    pass
+
+
+@pytest.mark.parametrize(("error", "first"), [(Cut, 3), (KeyboardInterrupt, 4)])
+def test_runs_go_on_from_their_last_checkpoint(
+    tmp_path: Path, error: type[BaseException], first: int
+) -> None:
+    """An interrupt between rounds writes one."""
+
+    def stop(name: str, progress: Progress) -> None:
         if progress.round == 3:
-            raise KeyboardInterrupt
+            raise error
 
     whole = simulate_many(RUNS)
-    with pytest.raises(KeyboardInterrupt):
-        simulate_many(RUNS, out=tmp_path, checkpoint_every=2, watch=interrupt)
+    with pytest.raises(error):
+        simulate_many(RUNS, out=tmp_path, checkpoint_every=2, watch=stop)
     heard: list[int] = []
     again = simulate_many(
         RUNS, out=tmp_path, resume=True, watch=lambda name, progress: heard.append(progress.round)
     )
-    assert heard[0] == 3
+    assert heard[0] == first
     for name, run in whole.items():
         np.testing.assert_allclose(again[name].params, run.params, rtol=2e-5, atol=1e-6)
 
 
-def test_watchers_hear_who_is_where() -> None:
+def test_watchers_are_told_the_round_of_each_run() -> None:
     heard: list[tuple[str, int]] = []
     runs = {"a": replace(BASE, rounds=2), "b": replace(BASE, rounds=3)}
     simulate_many(runs, watch=lambda name, progress: heard.append((name, progress.round)))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 
-from anarchic import AfaCd, Experiment, Layout, LocalWork, Settings, build, simulate
+from anarchic import AfaCd, Compute, Experiment, Layout, LocalWork, Settings, build, simulate
 from anarchic.data import random_quadratics
 from anarchic.errors import ConfigError, Diverged, RunError
 from anarchic.participation import Sampler, UniformSteps
@@ -21,7 +21,7 @@ pytest.importorskip("torch")
 SMALL = Settings(rounds=30, max_staleness=4, dynamic_steps=True, labels_per_worker=2, batch=16)
 
 
-def test_a_run_learns_and_says_how_much():
+def test_a_run_learns_and_its_summary_matches_its_metrics():
     run = simulate(SMALL)
     assert run.accuracy == run.metrics[-1]["accuracy"] > 0.75
     assert run.summary["rounds"] == 30
@@ -38,7 +38,7 @@ def test_the_summary_has_the_seed_that_was_asked_for():
     assert simulate(replace(experiment, about={}, seed=8)).summary["seed"] == 8
 
 
-def test_memory_is_not_told_where_nobody_can_say(monkeypatch):
+def test_peak_memory_is_none_where_it_cannot_be_measured(monkeypatch):
     monkeypatch.setitem(sys.modules, "resource", None)
     assert simulate(replace(SMALL, rounds=1)).summary["peak_rss_mb"] is None
 
@@ -50,7 +50,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not():
 
 
 def test_loop_and_batched_train_to_the_same_model():
-    loop = simulate(replace(SMALL, backend="loop", rounds=5))
+    loop = simulate(replace(SMALL, rounds=5), compute=Compute(backend="loop"))
     np.testing.assert_allclose(simulate(replace(SMALL, rounds=5)).params, loop.params, atol=1e-5)
 
 
@@ -125,7 +125,7 @@ def test_a_run_is_resumed_with_the_settings_it_was_started_with(tmp_path):
     assert resumed.params.tobytes() == simulate(SMALL).params.tobytes()
 
 
-def test_a_name_is_no_experiment():
+def test_a_name_instead_of_an_experiment_is_refused():
     with pytest.raises(ConfigError, match="takes Settings or an Experiment, got 'afa-cd'"):
         simulate("afa-cd")
 
@@ -173,25 +173,77 @@ def test_a_run_with_other_settings_cannot_be_resumed(tmp_path):
     assert {path: path.read_bytes() for path in (tmp_path / "cut").iterdir()} == before
 
 
-def test_other_loops_would_round_otherwise_and_are_refused(tmp_path):
+def test_a_run_is_resumed_with_the_compute_record_it_was_started_with(tmp_path):
+    compute = Compute(lookahead=3, compiled=False, threads=1)
+    with pytest.raises(Cut):
+        simulate(SMALL, compute=compute, out=tmp_path / "cut", checkpoint_every=5, watch=cut_at(12))
+    assert RunDirectory(tmp_path / "cut").settings()["compute"] == asdict(compute)
+    resumed = simulate(SMALL, out=tmp_path / "cut", resume=True)
+    assert resumed.params.tobytes() == simulate(SMALL, compute=compute).params.tobytes()
+
+
+@pytest.mark.parametrize("change", [{"lookahead": 3}, {"backend": "loop"}])
+def test_another_backend_or_lookahead_cannot_resume_a_run(tmp_path, change):
+    with pytest.raises(Cut):
+        simulate(SMALL, out=tmp_path / "cut", checkpoint_every=5, watch=cut_at(12))
+    with pytest.raises(RunError, match=r"another run: (lookahead|backend) is .* there and .* here"):
+        simulate(SMALL, compute=Compute(**change), out=tmp_path / "cut", resume=True)
+
+
+def test_an_experiment_has_its_own_compute_choices():
+    with pytest.raises(ConfigError, match="compute is for Settings"):
+        simulate(build(replace(SMALL, rounds=1)), compute=Compute())
+
+
+def flat(path):
+    """Write a run's settings as format 2 had them: those of Compute among the others."""
+    record = json.loads((path / "settings.json").read_text())
+    (path / "settings.json").write_text(
+        json.dumps({**record, **record.pop("compute"), "format": 2})
+    )
+
+
+def test_a_run_whose_settings_are_of_format_2_is_resumed(tmp_path):
+    compute = Compute(lookahead=3)
+    with pytest.raises(Cut):
+        simulate(SMALL, compute=compute, out=tmp_path / "cut", checkpoint_every=5, watch=cut_at(12))
+    flat(tmp_path / "cut")
+    with pytest.raises(RunError, match="lookahead is 3 there and 4 here"):
+        simulate(SMALL, compute=Compute(lookahead=4), out=tmp_path / "cut", resume=True)
+    heard = []
+    resumed = simulate(
+        out=tmp_path / "cut", resume=True, watch=lambda progress: heard.append(progress.round)
+    )
+    assert heard[0] == 11
+    assert resumed.params.tobytes() == simulate(SMALL, compute=compute).params.tobytes()
+
+
+def test_other_compiled_loops_cannot_resume_a_run(tmp_path):
     with pytest.raises(Cut):
         simulate(SMALL, out=tmp_path / "cut", checkpoint_every=5, watch=cut_at(12))
     with pytest.raises(RunError, match=r"another run: compiled is None there and True here\."):
-        simulate(replace(SMALL, compiled=True), out=tmp_path / "cut", resume=True)
+        simulate(SMALL, compute=Compute(compiled=True), out=tmp_path / "cut", resume=True)
 
 
 @pytest.mark.parametrize(
-    "change", [{"eval_every": 4}, {"target_accuracy": 0.999}, {"threads": 1}, {"data_dir": "there"}]
+    ("change", "compute"),
+    [
+        ({"eval_every": 4}, None),
+        ({"target_accuracy": 0.999}, None),
+        ({"data_dir": "there"}, None),
+        ({}, Compute(threads=1)),
+    ],
 )
-def test_a_run_may_be_looked_at_otherwise_once_it_is_resumed(tmp_path, change):
+def test_a_resumed_run_may_change_evaluation_threads_and_data_dir(tmp_path, change, compute):
     with pytest.raises(Cut):
         simulate(SMALL, out=tmp_path / "cut", checkpoint_every=5, watch=cut_at(12))
-    resumed = simulate(replace(SMALL, **change), out=tmp_path / "cut", resume=True)
+    settings = replace(SMALL, **change)
+    resumed = simulate(settings, compute=compute, out=tmp_path / "cut", resume=True)
     assert resumed.params.tobytes() == simulate(SMALL).params.tobytes()
     assert RunDirectory(tmp_path / "cut").settings()["eval_every"] == SMALL.eval_every
 
 
-def test_a_run_that_is_resumed_with_a_target_behind_it_ends_where_it_is(tmp_path):
+def test_a_run_resumed_with_a_target_already_reached_ends_at_once(tmp_path):
     seldom = replace(SMALL, eval_every=5)
     with pytest.raises(Cut):
         simulate(seldom, out=tmp_path / "cut", checkpoint_every=7, watch=cut_at(12))
@@ -242,7 +294,7 @@ def test_a_target_ends_the_run():
 
 
 def test_divergence_names_the_last_good_checkpoint(tmp_path):
-    table = Sampler(4, 2, UniformSteps(2)).timetable(0, 400)
+    table = Sampler(4, 2, UniformSteps(1, 4)).timetable(0, 400)
     task = QuadraticTask(random_quadratics(4, 3), start=np.ones(3))
     experiment = Experiment(task, AfaCd(2), table, LocalWork(lr=40.0))
     with pytest.raises(
@@ -263,7 +315,10 @@ def test_a_loss_that_is_not_finite_names_the_version_and_the_worker():
         def evaluate(self, params):
             return {"loss": 1.0 if not params.any() else float("nan")}
 
-    table = Sampler(4, 2, UniformSteps(2)).timetable(0, 4)
+        def evaluate_all(self, params):
+            return [self.evaluate(vector) for vector in params]
+
+    table = Sampler(4, 2, UniformSteps(1, 4)).timetable(0, 4)
     with pytest.raises(Diverged, match=r"Version 1, made by the update of worker '\d', has .*nan"):
         simulate(Experiment(Lost(), AfaCd(2), table, LocalWork(lr=0.1)))
 

@@ -23,9 +23,8 @@ def cell(name="a", base=0.5, paper=None, task="t", **columns):
     )
 
 
-def study(home, *cells, **options):
-    options = {"title": "A title", "about": "About it.", **options}
-    return Study(home=home, cells=cells, **options)
+def study(folder, *cells, **options):
+    return Study(folder=folder, cells=cells, **{"title": "A title", **options})
 
 
 def result(cell, seed, stopped_at=None, precision="ieee", **numbers):
@@ -38,7 +37,7 @@ def result(cell, seed, stopped_at=None, precision="ieee", **numbers):
         stopped_at=stopped_at,
         share_s=30.0,
         precision=precision,
-        hardware={"name": "An abacus", "most_threads": 2},
+        hardware={"name": "A processor", "most_threads": 2},
         software={"anarchic": "0.1.0", "torch": "2.13.0"},
         date="2022-07-17",
     )

@@ -8,6 +8,7 @@ import pytest
 from anarchic.errors import ConfigError
 from anarchic.sim.settings import Settings
 from anarchic.study import Cell, Job
+from anarchic.train.compute import Compute
 from tests.study.make import cell
 
 
@@ -20,7 +21,7 @@ def recorded(cell):
 
 
 def test_a_result_counts_whatever_it_was_computed_on():
-    there = trained(data="mnist", device="cuda", seed=3, threads=2)
+    there = trained(data="mnist", data_dir="there", seed=3)
     assert trained(data="mnist").answered_by(recorded(there))
 
 
@@ -36,14 +37,14 @@ def test_a_setting_that_did_not_exist_yet_had_its_default():
     assert not trained(clip=1.0).answered_by(old)
 
 
-def test_so_it_had_where_settings_are_a_part_of_what_is_measured():
+def test_a_missing_setting_of_a_mapping_had_its_default_too():
     old = {"clip": None, "who": "race"}
     now = replace(cell(), settings={**old, "server_options": {}})
     assert now.answered_by(old)
     assert not replace(now, settings={**old, "server_options": {"beta": 0.5}}).answered_by(old)
 
 
-def test_tuples_are_the_lists_that_json_makes_of_them():
+def test_tuples_equal_the_lists_in_json():
     biased = trained(workers=2, arrival_probs=(0.9, 0.1))
     assert biased.answered_by(recorded(biased))
 
@@ -54,9 +55,11 @@ def test_a_smoke_run_cannot_be_taken_for_the_cell():
         assert full.smoke().answered_by(recorded(full.smoke()))
 
 
-def test_a_job_puts_seed_and_device_into_the_settings():
-    settings = Job(trained(rounds=7), seed=4, device="cuda").settings
-    assert (settings.rounds, settings.seed, settings.device) == (7, 4, "cuda")
+def test_a_job_has_settings_with_its_seed_and_a_compute_record_with_its_device():
+    job = Job(trained(rounds=7), seed=4, device="cuda", precision="bf16", graphs=False)
+    assert (job.settings.rounds, job.settings.seed) == (7, 4)
+    there = {"device": "cuda", "precision": "bf16", "graphs": False}
+    assert job.compute == Compute(**there, compiled=True)
 
 
 def test_a_job_makes_settings_of_a_mapping_and_tiny_ones_in_a_smoke_run():
@@ -68,9 +71,9 @@ def test_a_job_makes_settings_of_a_mapping_and_tiny_ones_in_a_smoke_run():
 
 
 def test_what_cannot_be_a_cell_is_refused():
-    with pytest.raises(ConfigError, match="named as its files"):
+    with pytest.raises(ConfigError, match="letters, digits"):
         replace(trained(), name="p/1")
-    with pytest.raises(ConfigError, match="not both"):
+    with pytest.raises(ConfigError, match="one of the two"):
         replace(cell(), train=lambda job: None)
     with pytest.raises(ConfigError, match="give train or measure"):
         Cell(name="a", task="t", settings={"base": 1})

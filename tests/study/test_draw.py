@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from anarchic.study import Line
+from anarchic.study import Outcome
 from anarchic.study.draw import curves_of, draw_panels
 from tests.study.make import cell, result
 
@@ -17,7 +17,7 @@ def line(*ends):
     """A cell whose seeds go from 0 to these accuracies in a round."""
     curves = [{"round": [0, 1], "accuracy": [0.0, end]} for end in ends]
     results = [replace(result(cell(), seed), curve=curve) for seed, curve in enumerate(curves)]
-    return Line(cell(), results)
+    return Outcome(cell(), results)
 
 
 def test_panels_stand_two_a_row_and_show_the_mean_over_the_seeds():
@@ -40,7 +40,7 @@ def test_a_panel_without_results_has_no_legend():
 def test_the_last_rounds_are_one_point_where_the_others_are_far_apart():
     def curve(rounds):
         made = {"round": rounds, "accuracy": [r / 1000 for r in rounds]}
-        rounds, (values,) = curves_of(Line(cell(), [replace(result(cell(), 0), curve=made)]))
+        rounds, (values,) = curves_of(Outcome(cell(), [replace(result(cell(), 0), curve=made)]))
         return rounds.tolist(), values.tolist()
 
     rounds, values = curve([0, 200, 400, *range(591, 601)])
@@ -57,7 +57,7 @@ def test_the_last_rounds_are_one_point_where_the_others_are_far_apart():
 def test_a_run_that_diverged_is_no_part_of_the_mean_and_ends_in_a_cross():
     ran, lost = line(0.8, 0.4).results
     lost = replace(lost, stopped_at="diverged")
-    axes = draw_panels({"p": [("both", Line(cell(), [ran, lost]))]}).axes[0]
+    axes = draw_panels({"p": [("both", Outcome(cell(), [ran, lost]))]}).axes[0]
     mean, own, cross = axes.lines
     assert mean.get_ydata().tolist() == [0.0, 0.8]
     assert own.get_ydata().tolist() == [0.0, 0.4]
@@ -66,5 +66,5 @@ def test_a_run_that_diverged_is_no_part_of_the_mean_and_ends_in_a_cross():
 
 def test_a_cell_of_which_every_run_diverged_has_its_curve():
     lost = [replace(r, stopped_at="diverged") for r in line(0.4).results]
-    mean, *_ = draw_panels({"p": [("lost", Line(cell(), lost))]}).axes[0].lines
+    mean, *_ = draw_panels({"p": [("lost", Outcome(cell(), lost))]}).axes[0].lines
     assert (mean.get_label(), mean.get_ydata().tolist()) == ("lost", [0.0, 0.4])

@@ -8,7 +8,8 @@ from typer.main import get_command
 
 from anarchic.errors import ConfigError
 from anarchic.study.find import PACKAGE
-from anarchic.study.flags import HELP, Flags, flag, main, parser, places
+from anarchic.study.flags import FLAGS, Flags, flag, main, parser, paths
+from anarchic.study.results import FILE
 from tests.study.make import cell, study
 
 
@@ -20,7 +21,7 @@ def test_typer_and_argparse_have_the_same_flags(tmp_path):
     made = parser(study(tmp_path))
     argparse_has = {o for a in made._actions for o in a.option_strings} - {"--no-graphs"}
     assert typer_has == argparse_has - {"-h", "--help"} == {flag(f.name) for f in fields(Flags)}
-    assert list(HELP) == [f.name for f in fields(Flags)]
+    assert list(FLAGS) == [f.name for f in fields(Flags)]
 
 
 def test_words_become_flags(tmp_path):
@@ -37,12 +38,29 @@ def test_wrong_numbers_are_refused():
         Flags(smoke=True, report=True)
 
 
-def test_a_smoke_run_and_an_installed_package_write_into_the_working_directory(tmp_path):
-    checkout = study(tmp_path / "table", cell())
-    assert places(checkout, Flags()).results == tmp_path / "table" / "results"
-    assert places(checkout, Flags(smoke=True, out=tmp_path)).results == tmp_path / "results"
+def test_a_clone_writes_to_the_experiment_and_a_smoke_run_to_out(tmp_path):
+    clone = study(tmp_path / "table", cell())
+    assert paths(clone, Flags()).results == tmp_path / "table" / FILE
+    assert paths(clone, Flags()).pages == tmp_path / "table"
+    assert paths(clone, Flags(smoke=True, out=tmp_path)).results == tmp_path / FILE
+
+
+def test_an_installed_package_writes_to_out_and_shows_its_own_results_until_then(tmp_path):
     installed = study(PACKAGE / "experiments" / "table", cell())
-    assert places(installed, Flags(out=tmp_path)).pages == tmp_path
+    where = paths(installed, Flags(out=tmp_path))
+    assert (where.pages, where.results) == (tmp_path, tmp_path / FILE)
+    assert where.shown == PACKAGE / "experiments" / "table" / FILE
+    where.results.write_text("")
+    assert where.shown == tmp_path / FILE
+
+
+def test_an_installed_figure_shows_the_runs_of_its_table(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    figure = study(PACKAGE / "experiments" / "figure", cell(), results_of="table")
+    where = paths(figure, Flags())
+    assert where.pages == Path("runs/reproduce/figure")
+    assert where.results == Path("runs/reproduce/table") / FILE
+    assert where.shown == PACKAGE / "experiments" / "table" / FILE
 
 
 def test_a_script_ends_with_one_line_on_an_error(tmp_path, capsys):

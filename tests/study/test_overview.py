@@ -2,21 +2,22 @@ from __future__ import annotations
 
 from anarchic.study import Claim
 from anarchic.study.overview import overview_text
+from anarchic.study.results import add_results
 from tests.study.make import cell, result, study
 
 
 def test_the_headline_has_the_mean_difference_and_the_worst_cell(tmp_path):
     near, far = cell("near", paper=0.5), cell("far", paper=0.5)
     made = study(
-        tmp_path / "a-table",
+        tmp_path / "experiments" / "a-table",
         near,
         far,
         cell("later", paper=0.5),
         claims=[Claim(text="far is low", value=lambda f: 0.0, at_most=1.0)],
     )
-    result(near, 0, value=0.51).write(made.results)
-    result(far, 0, value=0.47).write(made.results)
-    text = overview_text([made])
+    results = [result(near, 0, value=0.51), result(far, 0, value=0.47)]
+    add_results(made.results, results)
+    text = overview_text([made], tmp_path / "docs")
     head = "| [a-table](../experiments/a-table/README.md) | t | 2 of 3 | 1 | 0.0200 | "
     assert head + "\N{MINUS SIGN}0.0300 (far) |" in text
     assert "| a-table | far is low | at most 1 |  | not run |" in text
@@ -26,10 +27,10 @@ def test_the_headline_has_the_mean_difference_and_the_worst_cell(tmp_path):
 
 def test_results_that_are_another_s_are_not_counted_twice(tmp_path):
     a = cell("a", paper=0.5)
-    table = study(tmp_path / "a-table", a)
-    result(a, 0, value=0.5).write(table.results)
+    table = study(tmp_path / "experiments" / "a-table", a)
+    add_results(table.results, [result(a, 0, value=0.5)])
     figure = study(tmp_path / "a-figure", a, results_of="a-table", title="The figure")
-    text = overview_text([figure, table])
+    text = overview_text([figure, table], tmp_path)
     assert "## The figure" in text
     assert "[a-figure](" not in text
     assert "In all 30 s." in text

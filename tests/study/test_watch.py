@@ -8,7 +8,7 @@ from rich.progress import Progress
 from anarchic.study.watch import Bar
 
 
-def test_what_is_done_stays_when_the_bar_is_gone():
+def test_finished_runs_stay_printed_above_the_bar():
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=True, width=80)
     with Progress(console=console, transient=True, auto_refresh=False) as rich:

@@ -6,7 +6,7 @@ import pytest
 from anarchic import AfaCd, AfaCs, Experiment, LocalWork
 from anarchic.data import Quadratics
 from anarchic.participation import ConstantSteps, Sampler, UniformSteps
-from anarchic.sim.engine import Walk
+from anarchic.sim.engine import Engine
 from anarchic.theory import (
     Problem,
     arrivals_of,
@@ -48,11 +48,11 @@ def problem(noise, start):
 
 def models(rule, table, rates, noise, seed):
     task = QuadraticTask(functions(noise), START)
-    walk = Walk(Experiment(task, rule, table, LocalWork(lr=rates.local_lr, batch=1), seed=seed))
+    engine = Engine(Experiment(task, rule, table, LocalWork(lr=rates.local_lr, batch=1), seed=seed))
     seen = [task.init()]
-    while walk.version < table.rounds:
-        walk.next_version()
-        seen.append(np.array(task.get(walk.state.params)))
+    while engine.version < table.rounds:
+        engine.next_version()
+        seen.append(np.array(task.get(engine.state.params)))
     return np.stack(seen[:-1])  # x_0 .. x_{T-1}
 
 
@@ -63,7 +63,7 @@ def squared_gradients(x):
 
 def sampled(seed, staleness, probabilities=None):
     sampler = Sampler(
-        WORKERS, M, UniformSteps(2), max_staleness=staleness, probabilities=probabilities
+        WORKERS, M, UniformSteps(1, 4), max_staleness=staleness, probabilities=probabilities
     )
     return sampler.timetable(seed, ROUNDS)
 

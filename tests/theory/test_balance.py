@@ -36,15 +36,15 @@ def test_the_surprise_is_that_of_the_chi_squared_test():
 
 
 def test_uniform_arrivals_look_even_and_biased_ones_do_not():
-    uniform = Sampler(10, 5, UniformSteps(5))
-    biased = Sampler(10, 5, UniformSteps(5), probabilities=PAPER)
+    uniform = Sampler(10, 5, UniformSteps(1, 10))
+    biased = Sampler(10, 5, UniformSteps(1, 10), probabilities=PAPER)
     for seed in range(20):
         assert balance_of(uniform.timetable(seed, rounds=150)).even
         found = balance_of(biased.timetable(seed, rounds=150))
         assert (found.biased, found.shifting, found.even) == (True, False, False)
 
 
-def test_workers_that_keep_hours_are_even_in_the_run_but_not_at_any_time():
+def test_diurnal_workers_are_even_in_the_run_but_not_at_all_times():
     # The first half of the workers in the first ten rounds of every twenty, then the others.
     halves = [np.arange(40) % 4 + 4 * (turn % 2) for turn in range(10)]
     found = balance_of(visits(np.concatenate(halves), workers=8, m=4))
@@ -52,7 +52,7 @@ def test_workers_that_keep_hours_are_even_in_the_run_but_not_at_any_time():
     assert found.surprise < 0
 
 
-def test_chance_alone_is_seldom_called_bias():
+def test_equally_likely_workers_are_rarely_called_biased():
     single = Sampler(20, 1, ConstantSteps(1))
     found = [balance_of(single.timetable(seed, rounds=400)) for seed in range(200)]
     assert sum(not balance.even for balance in found) <= 1

@@ -86,7 +86,7 @@ def test_the_bound_falls_with_rounds_and_rises_with_delay(bound, numbers):
     assert len(set(by_delay)) == 4
 
 
-def test_more_updates_a_step_or_more_fresh_rows_make_it_smaller():
+def test_more_updates_per_step_or_more_fresh_rows_lower_the_bound():
     for bound in (general_bound, uniform_bound):
         by_m = [bound(PROBLEM, RATES, arrivals(m=m)).total for m in (1, 2, 8)]
         assert by_m == sorted(by_m, reverse=True)
@@ -94,7 +94,7 @@ def test_more_updates_a_step_or_more_fresh_rows_make_it_smaller():
     assert by_fresh == sorted(by_fresh, reverse=True)
 
 
-def test_without_delay_and_heterogeneity_little_is_left():
+def test_the_bound_without_delay_and_heterogeneity_by_hand():
     alike = replace(PROBLEM, sigma_global=0)
     now = arrivals(staleness=0)
     for bound in (general_bound, uniform_bound):
@@ -104,7 +104,7 @@ def test_without_delay_and_heterogeneity_little_is_left():
     assert general_bound(PROBLEM, RATES, now).floor == 150  # delay has no part in it
 
 
-def test_theorem_4_with_every_row_fresh_knows_no_delay():
+def test_theorem_4_with_every_row_fresh_has_no_delay_term():
     fresh, at_once = memory(fresh=10), memory(row_age=0)
     for numbers in (fresh, at_once):
         assert memory_bound(PROBLEM, RATES, numbers).alpha_local["delay"] == 0

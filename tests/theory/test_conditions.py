@@ -13,7 +13,7 @@ from anarchic.theory import (
     uniform_conditions,
     uniform_limits,
 )
-from anarchic.theory.conditions import Condition, Limits
+from anarchic.theory.conditions import Condition, RateLimits
 from tests.theory.make import RATES, arrivals, memory
 
 L = 2.0
@@ -77,7 +77,7 @@ def test_local_steps_that_differ_count_with_their_worst():
     assert values(memory_conditions(L, RATES, rows))["gradient"] == pytest.approx(216)
 
 
-def test_what_the_paper_prints_stands_beside_what_its_proof_needs():
+def test_the_printed_condition_is_kept_beside_the_corrected_one():
     # L eta eta_L = 1/50: 0.02 + 2 * 9 * 0.0004 = 0.0272, printed 0.0236; the limit at M = 20 is
     # 0.025.
     rates = Rates(server_lr=0.1, local_lr=0.1)
@@ -102,7 +102,7 @@ def test_the_printed_gradient_condition_is_vacuous_without_delay(conditions, lim
 
 
 @every_theorem
-def test_without_delay_the_local_rate_is_bounded_all_the_same(conditions, limits, numbers):
+def test_the_local_rate_is_bounded_without_delay_too(conditions, limits, numbers):
     delay = "row_age" if numbers is memory else "staleness"
     at_once = values(conditions(L, RATES, numbers(**{delay: 0})))["gradient"]
     assert at_once > 0
@@ -187,4 +187,4 @@ def test_margins_and_strictness():
     assert Condition("a", "", 3.0, 4.0).margin == 0.25
     assert Condition("a", "", 1.0, 1.0).holds
     assert not Condition("a", "", 1.0, 1.0, strict=True).holds
-    assert Limits(0.1, 0.2).rates(share=1.0).step == pytest.approx(0.2)
+    assert RateLimits(0.1, 0.2).rates(share=1.0).step == pytest.approx(0.2)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from anarchic.data import Quadratics, random_quadratics
+from anarchic.data import Quadratics, load, random_quadratics
 from anarchic.errors import ConfigError
 from anarchic.theory import estimate_constants, estimate_smoothness, estimate_variances
 from anarchic.train.quadratic import QuadraticTask
@@ -67,7 +67,7 @@ def test_the_noise_left_in_the_means_of_two_workers_is_taken_off_exactly():
     assert found.sigma_local**2 == pytest.approx(1, rel=0.03)  # not 3/4
 
 
-def test_of_many_workers_some_are_looked_at_the_first_and_the_last_among_them():
+def test_a_sample_of_many_workers_includes_the_first_and_the_last():
     curvatures = np.ones((200, 1))
     curvatures[0], curvatures[-1] = 5.0, 7.0
     task = QuadraticTask(Quadratics(curvatures, np.zeros((200, 1))))
@@ -111,8 +111,7 @@ def test_estimates_repeat():
     assert once == again
 
 
-def test_a_torch_task_in_single_precision():
-    pytest.importorskip("torch")
+def test_softmax_regression_in_single_precision():
     from anarchic import Settings, build
 
     experiment = build(Settings(labels_per_worker=1, rounds=1))
@@ -121,13 +120,14 @@ def test_a_torch_task_in_single_precision():
     mixed = estimate_constants(build(Settings(rounds=1)).task, [x], batch=64, repeats=8)
     assert apart.sigma_global > 3 * mixed.sigma_global
     # The loss is convex: no curvature can lie above that of softmax, 1/2 of the inputs' squares.
-    squares = float((task.get(task._x) ** 2).reshape(len(task._x), -1).sum(axis=1).max())
+    inputs = load("digits").x_train
+    squares = float((inputs**2).reshape(len(inputs), -1).sum(axis=1).max())
     assert 0.1 < apart.smoothness < 0.5 * (squares + 1)
     whole = estimate_variances(task, x, batch=64, repeats=8)
     assert whole.sigma_local == pytest.approx(apart.sigma_local)
 
 
-def test_what_cannot_be_estimated_is_refused():
+def test_impossible_requests_are_refused():
     task = QuadraticTask(spread())
     with pytest.raises(ConfigError, match="point"):
         estimate_constants(task, [], batch=1)

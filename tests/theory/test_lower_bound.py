@@ -3,7 +3,7 @@ import pytest
 
 from anarchic import AfaCd, AfaCs, Experiment, LocalWork
 from anarchic.errors import ConfigError
-from anarchic.sim.engine import Walk
+from anarchic.sim.engine import Engine
 from anarchic.theory import (
     Arrivals,
     Problem,
@@ -23,11 +23,11 @@ RATES = Rates(server_lr=2.0, local_lr=0.05)
 def models(rule, table, *, start=2.0, noise=0.0, rates=RATES):
     """x_0 .. x_T of a run on the two functions of Theorem 1."""
     task = QuadraticTask(lower_bound.worst_case(SIGMA, noise), np.array([start]))
-    walk = Walk(Experiment(task, rule, table, LocalWork(lr=rates.local_lr)))
+    engine = Engine(Experiment(task, rule, table, LocalWork(lr=rates.local_lr)))
     seen = [float(task.init()[0])]
-    while walk.version < table.rounds:
-        walk.next_version()
-        seen.append(float(task.get(walk.state.params)[0]))
+    while engine.version < table.rounds:
+        engine.next_version()
+        seen.append(float(task.get(engine.state.params)[0]))
     return np.array(seen)
 
 
@@ -68,6 +68,7 @@ def test_afa_cs_leaves_the_ball_once_both_report():
     assert without > 0.5 * lower_bound.error_ball(SIGMA, share=0.9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("share", "m"), [(0.5, 1), (0.8, 1), (0.8, 3)])
 def test_the_error_of_any_share_is_the_closed_form(share, m):
     table = lower_bound.arrivals_of_one(2500, share=share, m=m, seed=3)
@@ -92,6 +93,7 @@ def test_error_balls_by_hand():
         lower_bound.pull(RATES, 0)
 
 
+@pytest.mark.slow
 def test_theorem_2_allows_for_the_ball():
     table = lower_bound.arrivals_of_one(2000)
     rates = Rates(server_lr=4.0, local_lr=0.03)
@@ -102,6 +104,7 @@ def test_theorem_2_allows_for_the_ball():
     assert seen.mean() < general_bound(problem, rates, run).total
 
 
+@pytest.mark.slow
 def test_theorem_3_is_false_without_what_it_leaves_out():
     # Workers equally likely, exact gradients, no delay, K = 1, all conditions satisfied; the error
     # is known in closed form, and Theorem 3's bound falls below it as eta_L does at the same step.

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from anarchic.errors import ConfigError
-from anarchic.theory import Arrivals, Memory, Problem, Rates, calculate
+from anarchic.theory import Arrivals, KnownNumbers, Memory, Problem, Rates, calculate
 from tests.theory.make import arrivals, memory
 
 
@@ -58,7 +58,7 @@ def test_the_sums_of_theorem_4_are_over_all_rows():
         ),
     ],
 )
-def test_numbers_that_cannot_be_are_refused(kind, numbers, named):
+def test_impossible_numbers_are_refused(kind, numbers, named):
     with pytest.raises(ConfigError, match=named):
         kind(**numbers)
 
@@ -66,14 +66,15 @@ def test_numbers_that_cannot_be_are_refused(kind, numbers, named):
 @pytest.mark.parametrize("L", [1e-20, 1e20])
 @pytest.mark.parametrize("far", [1, 10**20])
 @pytest.mark.parametrize("rate", [1e-100, 1e20])
-def test_numbers_at_the_edge_overflow_nothing(L, far, rate):
+def test_the_largest_and_smallest_numbers_do_not_overflow(L, far, rate):
     problem = {"smoothness": L, "sigma_local": 1e20, "sigma_global": 1e20, "gap": 1e20}
     rates = {"server_lr": rate, "local_lr": rate}
-    turnout = {"rounds": far, "workers": far, "m": far, "staleness": far - 1}
+    participation = {"rounds": far, "workers": far, "m": far, "staleness": far - 1}
     for steps in (1, 10**9):
         # The sums over M rows are numbers of the same kind.
         workers = {"workers": 1} if steps > 1 else {}
-        found = calculate(problem | rates, turnout | workers | {"local_steps": steps})
+        given = problem | rates | participation | workers
+        found = calculate(KnownNumbers(**given, local_steps=steps))
         for verdict in found.verdicts:
             assert verdict.bound.total > 0
             assert verdict.limits.rates().step > 0

@@ -59,7 +59,7 @@ def test_memory_by_hand():
     assert found.reuse == pytest.approx((0.5 + 1 + 0.5 + 1.25) / 3 / 4)
 
 
-def test_a_row_ages_where_no_update_is_stale():
+def test_rows_age_even_if_no_update_is_stale():
     sampled = Sampler(10, 2, ConstantSteps(3)).timetable(0, rounds=200)
     assert arrivals_of(sampled).staleness == 0
     found = memory_of(sampled)
@@ -69,7 +69,7 @@ def test_a_row_ages_where_no_update_is_stale():
     assert (found.inverse_steps, found.sum_steps) == (pytest.approx(1 / 3), 30)
 
 
-def test_everybody_every_round_has_no_old_rows():
+def test_there_are_no_old_rows_if_all_report_in_every_round():
     found = memory_of(Sampler(4, 4, ConstantSteps(1)).timetable(0, rounds=5))
     assert (found.row_age, found.fresh, found.first, found.rounds) == (0, 4, 0, 5)
     assert found.reuse == 0

@@ -21,7 +21,7 @@ from anarchic.theory import (
     uniform_bound,
     uniform_rate,
 )
-from anarchic.theory.conditions import Limits
+from anarchic.theory.conditions import RateLimits
 
 PROBLEM = Problem(smoothness=1, sigma_local=1, sigma_global=1, gap=1)
 
@@ -94,10 +94,10 @@ def test_from_the_rounds_needed_on_the_corollaries_rates_satisfy_the_conditions(
     T = rounds_needed(memory_limits(1.0, rows), n=10, local_steps=K)
     assert held(memory_conditions, T, 10, rows)
     assert not held(memory_conditions, T - 2, 10, rows)
-    assert rounds_needed(Limits(0.0, 0.0), n=10, local_steps=K) == inf
+    assert rounds_needed(RateLimits(0.0, 0.0), n=10, local_steps=K) == inf
 
 
-def test_when_delay_no_longer_shows():
+def test_rounds_until_speed_up_by_hand():
     T = rounds_until_speed_up(n=2, local_steps=3, delay=5)
     assert T == 2 * 3 * 5**4
     terms = uniform_rate(rounds=T, m=2, local_steps=3, staleness=5)

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
+pytest.importorskip("torch")
 import torch
 
 from anarchic import (
@@ -20,7 +22,7 @@ from anarchic import (
     Snapshot,
 )
 from anarchic.participation import Sampler, UniformSteps
-from anarchic.sim.engine import Walk
+from anarchic.sim.engine import Engine
 from anarchic.train import task as task_module
 from anarchic.train.batched import Batched
 from anarchic.train.loop import Loop
@@ -33,14 +35,14 @@ RULES = [Sgd(), Prox(0.1), Momentum(0.9), Scaffold(), Scaffold(option=1)]
 
 def walked(task, work, rounds, backend):
     """The parameters after some rounds of asynchronous, dynamic training."""
-    table = Sampler(WORKERS, 2, UniformSteps(2), max_staleness=4).timetable(3, rounds)
+    table = Sampler(WORKERS, 2, UniformSteps(1, 4), max_staleness=4).timetable(3, rounds)
     rules = {each.rule for each in ([work] if isinstance(work, LocalWork) else work)}
     shares = any(rule.shares for rule in rules)
     rule = SharedVectors(AfaCd(2), names=("control",), population=WORKERS) if shares else AfaCd(2)
-    walk = Walk(Experiment(task, rule, table, work, seed=11, backend=backend))
-    while walk.version < rounds:
-        walk.next_version()
-    return walk.state.params
+    engine = Engine(Experiment(task, rule, table, work, seed=11, backend=backend))
+    while engine.version < rounds:
+        engine.next_version()
+    return engine.state.params
 
 
 def difference(a, b):

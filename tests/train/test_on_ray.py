@@ -15,12 +15,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from anarchic import Settings, build, simulate
+pytest.importorskip("torch")
+
+from anarchic import Compute, Settings, build, simulate
 from anarchic.errors import ConfigError, RunError
-from anarchic.kernels.chunks import threads_in_use, use_threads
+from anarchic.kernels.chunks import threads_in_use
 from anarchic.train import on_ray
 from anarchic.train.batched import Batched
-from anarchic.train.on_ray import OnRay, dealt
+from anarchic.train.compute import computing
+from anarchic.train.on_ray import OnRay, split_evenly
 from anarchic.train.parcel import packed
 from anarchic.train.task import LocalWork
 from tests.train.conftest import make_task
@@ -42,6 +45,7 @@ stateful = Settings(
     batch=8,
     rounds=16,
 )
+ON_RAY = Compute(backend="ray")
 long = replace(stateful, local_steps=100, rounds=5)  # a round is a good part of a second
 
 
@@ -73,16 +77,20 @@ def backend(cluster):
     return on_ray.shared()
 
 
-def test_an_actor_computes_on_one_thread():
+def test_an_actor_computes_on_one_thread(monkeypatch):
     torch = pytest.importorskip("torch")
-    before = torch.get_num_threads()
-    use_threads(2)
-    try:
-        on_ray._Visitor().hold(packed(make_task("logistic")))
-        assert (torch.get_num_threads(), threads_in_use()) == (1, 1)
-    finally:
-        torch.set_num_threads(before)
-        use_threads(None)
+
+    def threads():
+        return torch.get_num_threads(), threads_in_use()
+
+    seen = []
+    monkeypatch.setattr(Batched, "compute", lambda *_: seen.append(threads()))
+    task, actor = make_task("logistic"), on_ray._Actor()
+    actor.hold(packed(task))
+    with computing(2):
+        actor.visits(lanes(task, [1, 2], LocalWork(batch=4)))
+        assert threads() == (2, 2)
+    assert seen == [(1, 1)]
 
 
 def kill_a_node(cluster):
@@ -106,13 +114,13 @@ def killing(cluster, at):
 
 def wait_for_two(backend):
     """Compute a little, again and again, until two actors take part."""
-    deadline, little = time.monotonic() + 60, replace(stateful, rounds=2, backend="ray")
+    deadline, little = time.monotonic() + 60, replace(stateful, rounds=2)
     while True:
-        simulate(little)
-        if len(backend._crew.idle) == 2:
+        simulate(little, compute=ON_RAY)
+        if len(backend._pool.idle) == 2:
             return
         assert time.monotonic() < deadline, "nobody works on the second node"
-        backend._crew._recruited_at = -np.inf  # no need to sit the seconds out
+        backend._pool._started_at = -np.inf  # no need to sit the seconds out
 
 
 @pytest.mark.slow
@@ -120,14 +128,14 @@ def wait_for_two(backend):
 def test_parameters_equal_the_batched_ones_to_rounding(backend, model):
     settings = replace(stateful, model=model)
     batched = simulate(settings).params
-    on_two = simulate(replace(settings, backend="ray")).params
-    assert build(replace(settings, backend="ray")).backend is backend
+    on_two = simulate(settings, compute=ON_RAY).params
+    assert build(settings, ON_RAY).backend is backend
     assert difference(on_two, batched) < 1e-12
     assert (batched != build(settings).task.init()).any()
 
 
 @pytest.mark.slow
-def test_workers_may_differ_and_lanes_may_be_few_a_call(backend):
+def test_workers_may_differ_and_a_call_may_have_few_lanes(backend):
     from anarchic import Momentum, Prox, Scaffold, Sgd
 
     rules = [Sgd(), Prox(0.5), Momentum(0.5), Scaffold(), Sgd()]
@@ -135,29 +143,29 @@ def test_workers_may_differ_and_lanes_may_be_few_a_call(backend):
         LocalWork(rule, 0.05, batch) for rule, batch in zip(rules, (4, 4, 8, 4, 2), strict=True)
     ]
     task = make_task("quadratic")
-    backend._most = 1
+    backend.lanes_per_call = 1
     try:
         assert difference(walked(task, work, 5, backend), walked(task, work, 5, Batched())) < 1e-12
     finally:
-        backend._most = None
+        backend.lanes_per_call = None
 
 
 @pytest.mark.slow
 def test_a_run_resumes_from_its_checkpoint(backend, tmp_path):
-    settings = replace(stateful, model="logistic", rounds=6, backend="ray")
+    settings = replace(stateful, model="logistic", rounds=6)
 
     def stop(progress):
         if progress.round == 4:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        simulate(settings, out=tmp_path / "run", checkpoint_every=3, watch=stop)
+        simulate(settings, compute=ON_RAY, out=tmp_path / "run", checkpoint_every=3, watch=stop)
     resumed = simulate(out=tmp_path / "run", resume=True).params
-    assert difference(resumed, simulate(replace(settings, backend="batched")).params) < 1e-12
+    assert difference(resumed, simulate(settings).params) < 1e-12
 
 
 @pytest.mark.slow
-def test_versions_leave_the_object_store_with_the_walk(backend):
+def test_versions_leave_the_object_store_when_the_engine_drops_them(backend):
     task = make_task("logistic")
     walked(task, LocalWork(batch=4), 10, backend)
     assert len(backend._placed) == 0
@@ -166,9 +174,9 @@ def test_versions_leave_the_object_store_with_the_walk(backend):
 @pytest.mark.slow
 def test_a_run_survives_a_killed_node_and_uses_it_when_it_is_back(cluster, backend):
     wait_for_two(backend)
-    backend._crew.loss = None
-    disturbed = simulate(replace(long, backend="ray"), watch=killing(cluster, at=2)).params
-    assert "died" in str(backend._crew.loss) or "unavailable" in str(backend._crew.loss)
+    backend._pool.loss = None
+    disturbed = simulate(long, compute=ON_RAY, watch=killing(cluster, at=2)).params
+    assert "died" in str(backend._pool.loss) or "unavailable" in str(backend._pool.loss)
     assert difference(disturbed, simulate(long).params) < 1e-12
 
     cluster.add_node(**NODE)
@@ -180,7 +188,7 @@ def test_it_is_the_retry_that_saves_the_run(cluster, backend, monkeypatch):
     wait_for_two(backend)
     monkeypatch.setattr(on_ray, "RETRIES", 0)
     with pytest.raises(RunError, match=r"visits were lost 1 times .*lanes_per_call"):
-        simulate(replace(long, backend="ray"), watch=killing(cluster, at=2))
+        simulate(long, compute=ON_RAY, watch=killing(cluster, at=2))
 
 
 @pytest.mark.slow
@@ -203,14 +211,14 @@ class Deadly:
 
 
 @pytest.mark.slow
-def test_all_actors_may_be_lost_but_not_for_ever(backend, monkeypatch):
+def test_lost_actors_are_replaced_until_retries_run_out(backend, monkeypatch):
     import ray
 
     task = make_task("quadratic")
     some = lanes(task, [1, 3, 2], LocalWork(batch=4))
     expected = Batched().compute(task, some).directions
     backend.compute(task, some)
-    for actor in backend._crew.idle:
+    for actor in backend._pool.idle:
         ray.kill(actor)
     np.testing.assert_allclose(backend.compute(task, some).directions, expected, rtol=1e-12)
 
@@ -219,18 +227,18 @@ def test_all_actors_may_be_lost_but_not_for_ever(backend, monkeypatch):
         backend.compute(Deadly(task), some)
 
 
-def test_pieces_have_about_equal_sums_of_local_steps():
+def test_shares_have_about_equal_sums_of_local_steps():
     steps = np.array([7, 1, 5, 3, 3, 1])
     # 7 to one, 5 and 3 to the other, 3 to the first, then 1 and 1 to the second: ten each.
-    assert [piece.tolist() for piece in dealt(steps, 2)] == [[0, 4], [1, 2, 3, 5]]
-    assert len(dealt(steps, 10)) == 6  # nobody is asked to do nothing
+    assert [share.tolist() for share in split_evenly(steps, 2)] == [[0, 4], [1, 2, 3, 5]]
+    assert len(split_evenly(steps, 10)) == 6  # no share is empty
 
 
 def test_without_ray_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setattr(on_ray, "find_spec", lambda name: None)
     on_ray.shared.cache_clear()
     with pytest.raises(ConfigError, match=r"needs Ray: pip install 'anarchic\[ray\]'"):
-        simulate(Settings(backend="ray", rounds=1))
+        simulate(Settings(rounds=1), compute=ON_RAY)
 
 
 @pytest.mark.parametrize("wrong", [{"actors": 0}, {"lanes_per_call": 0}])

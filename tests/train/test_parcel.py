@@ -14,11 +14,10 @@ from anarchic.train.parcel import packed, unpacked
 def test_data_that_a_task_knows_by_several_names_travel_once():
     task = make_task("logistic", "float32")
     data = task._dataset
-    assert np.shares_memory(task._x, data.x_train)
-    assert np.shares_memory(task._data.x.numpy(), data.x_train)
+    assert np.shares_memory(task._data.x, data.x_train)
     parcel = packed(task)
-    arrays = (data.x_train, data.y_train, data.x_test, data.y_test, task._dealt)
-    small = 50_000  # the module, the layout, the parts
+    arrays = (data.x_train, data.y_train, data.x_test, data.y_test, task._held.index)
+    small = 50_000  # the layout, the parts
     assert sum(buffer.nbytes for buffer in parcel.buffers) < sum(a.nbytes for a in arrays) + small
     assert len(parcel.pickled) < small
 
@@ -36,5 +35,5 @@ def test_what_is_unpacked_lies_where_the_parcel_lies():
     parcel = packed(make_task("mlp", "float32"))
     for buffer in parcel.buffers:
         buffer.flags.writeable = False  # as the object store hands them out
-    x = unpacked(parcel)._x
+    x = unpacked(parcel)._data.x
     assert any(np.shares_memory(x.numpy(), buffer) for buffer in parcel.buffers)

@@ -11,7 +11,7 @@ from anarchic.errors import ConfigError
 from anarchic.models import make
 from anarchic.participation import ConstantSteps, Sampler
 from anarchic.sim.experiment import Experiment
-from anarchic.sim.run import simulate
+from anarchic.sim.simulate import simulate
 from anarchic.train.batched import Batched
 from anarchic.train.draws import Draws
 from anarchic.train.loop import Loop
@@ -68,7 +68,7 @@ def test_a_worker_draws_only_from_its_own_samples():
     module = nn.Linear(1, 10)
     problem = TorchTask(module, marked, parts)
     picks = problem.pick(Draws(0, np.array([0, 1]), np.array([0, 0]), 50), 8)
-    drawn = problem._x[picks["sample"]][..., 0]
+    drawn = marked.x_train[picks["sample"]][..., 0]
     assert set(drawn[0].reshape(-1).tolist()) == set(range(100, 110))
     assert set(drawn[1].reshape(-1).tolist()) == set(range(500, 503))
 

@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 
 from anarchic import AfaCd, Layout, SharedVectors, Snapshot, wire
-from anarchic.worker import Worker
+from anarchic.worker import Connection, Worker
 
 LAYOUT = Layout.of({"x": ((2,), "F32")})
 
@@ -91,10 +91,16 @@ class Scripted:
         told = {"error": code, "message": f"No: {code}.", "remedy": "Do otherwise."}
         return httpx.Response(status, json=told, headers=headers)
 
-    def worker(self, **settings):
-        """A worker that is linked to it without a socket."""
-        settings = {"name": "ann", "clock": TestClock(), **settings}
-        return Worker("http://server", transport=httpx.MockTransport(self), **settings)
+    def worker(self, *, name="ann", token=None, spool=None, clock=None, **connection):
+        """A worker that is connected to it without a socket."""
+        return Worker(
+            "http://server",
+            name=name,
+            token=token,
+            spool=spool,
+            clock=clock or TestClock(),
+            connection=Connection(transport=httpx.MockTransport(self), **connection),
+        )
 
 
 class TestClock:

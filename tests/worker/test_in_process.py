@@ -14,12 +14,12 @@ pytest.importorskip("starlette")
 pytest.importorskip("sqlalchemy")
 
 from anarchic import Scaffold
-from anarchic.errors import LinkError
+from anarchic.errors import WorkerError
 from anarchic.server.app import make_app
 from anarchic.server.replay import replay
 from anarchic.server.sql import open_store
-from anarchic.worker import Fixed, FunctionTask, Retry, Worker
-from anarchic.worker.answers import VERDICTS
+from anarchic.worker import Connection, ConstantSteps, FunctionTask, Retry, Worker, WorkPlan
+from anarchic.worker.answers import FINAL_REFUSALS
 from tests.server.live import newest_snapshot, serving
 from tests.server.make import DIM, LAYOUT, first_params
 from tests.server.test_protocol_page import refused_with
@@ -72,8 +72,9 @@ def served(path, **settings):
 
 
 def worker(transport, name="ann", **settings):
-    quick = Retry(tries=3, first_s=0.01, most_s=0.01, longest_s=0.0)
-    return Worker("http://server", name=name, transport=transport, retry=quick, **settings)
+    quick = Retry(tries=3, first_s=0.01, max_s=0.01, max_retry_after_s=0.0)
+    connection = Connection(transport=transport, retry=quick)
+    return Worker("http://server", name=name, connection=connection, **settings)
 
 
 def test_two_workers_train_by_hand(tmp_path):
@@ -81,7 +82,9 @@ def test_two_workers_train_by_hand(tmp_path):
     with served(tmp_path / "run.db", rules={"m": 1}) as (service, transport):
         for visit, name in enumerate(("ann", "bob", "ann"), start=1):
             with worker(transport, name, spool=tmp_path / name) as one:
-                summary = one.run(HALFWAY, steps=Fixed(1), local_lr=0.5, updates=1)
+                summary = one.run(
+                    HALFWAY, WorkPlan(steps=ConstantSteps(1), local_lr=0.5, updates=1)
+                )
             assert (summary.accepted, summary.local_steps) == (1, 1)
             until(lambda visit=visit: service.published.newest.version == visit)
         expected = 1 - (1 - first_params()) / 8
@@ -92,8 +95,11 @@ def test_two_workers_train_by_hand(tmp_path):
 
 def scaffold(transport, name, folder):
     with worker(transport, name, spool=folder / name) as one:
-        one.run(HALFWAY, steps=Fixed(1), local_lr=0.5, local_rule=Scaffold(), updates=1)
-        return one.kept()["own_control"]
+        one.run(
+            HALFWAY,
+            WorkPlan(steps=ConstantSteps(1), local_lr=0.5, local_rule=Scaffold(), updates=1),
+        )
+        return one.local_state()["own_control"]
 
 
 def test_scaffold_by_hand_through_a_server_that_is_started_again(tmp_path):
@@ -123,12 +129,12 @@ def test_a_worker_with_another_local_rule_may_take_part(tmp_path):
     rules = {"m": 1, "local_rule": "scaffold", "workers": 2}
     with served(tmp_path / "run.db", rules=rules) as (service, transport):
         with worker(transport, "bob") as one:
-            one.run(HALFWAY, steps=Fixed(1), local_lr=0.5, updates=1)
+            one.run(HALFWAY, WorkPlan(steps=ConstantSteps(1), local_lr=0.5, updates=1))
         until(lambda: service.published.newest.version == 1)
         assert not newest_snapshot(service).extras["control"].any()
 
 
-def test_a_control_that_reaches_too_far_is_refused_like_a_direction(tmp_path):
+def test_a_control_of_too_large_norm_is_refused(tmp_path):
     rules = {"m": 1, "local_rule": "scaffold", "workers": 2}
     limits = {"max_norm": 10.0}
     ones = np.ones(DIM, np.float32)
@@ -136,13 +142,13 @@ def test_a_control_that_reaches_too_far_is_refused_like_a_direction(tmp_path):
         served(tmp_path / "run.db", rules=rules, limits=limits) as (_, transport),
         worker(transport) as one,
     ):
-        with pytest.raises(LinkError) as refused:
+        with pytest.raises(WorkerError) as refused:
             one.push(ones, local_lr=0.1, extras={"control": 1000 * ones})
         assert refused.value.code == "not_finite"
         assert one.push(ones, local_lr=0.1, extras={"control": ones}).status == "accepted"
 
 
-def test_what_the_server_refuses_is_told_in_its_own_words(tmp_path):
+def test_a_refusal_carries_the_code_of_the_server(tmp_path):
     ones = np.ones(DIM, np.float32)
     limits = {"max_staleness": 1, "max_norm": 1.0}
     with (
@@ -158,12 +164,12 @@ def test_what_the_server_refuses_is_told_in_its_own_words(tmp_path):
             "unknown_version": {"base_version": 9, "local_lr": 0.1},
             "not_finite": {"local_lr": 1.0},
         }.items():
-            with pytest.raises(LinkError) as refused:
+            with pytest.raises(WorkerError) as refused:
                 one.push(ones, **given)
             assert refused.value.code == code
 
 
-def test_the_worker_knows_every_verdict_of_the_server():
+def test_the_worker_knows_all_final_refusals_of_the_server():
     """Of one that it did not know, it would take the update for unjudged and keep it for ever."""
     about_updates = {found for found in refused_with() if found[0] in (409, 413, 422)}
-    assert about_updates == VERDICTS
+    assert about_updates == FINAL_REFUSALS

@@ -82,14 +82,15 @@ def right(params):
     return (scores.argmax(axis=1) == data.y_test).mean()
 
 
-def test_the_sdk_speaks_the_real_protocol(real):
+@pytest.mark.slow
+def test_pull_and_push_against_a_real_server(real):
     with Worker(real.url, name="ann", spool=real.folder / "spool") as worker:
         first = worker.pull()
         assert worker.pull() is first
         direction = np.ones(worker.layout.dim, np.float32)
-        finished = worker.finish(wire_update(direction))
-        assert worker.deliver(finished).status == "accepted"
-        assert worker.deliver(finished).status == "duplicate"
+        finished = worker.encode(wire_update(direction))
+        assert worker.send(finished).status == "accepted"
+        assert worker.send(finished).status == "duplicate"
         worker.push(direction, local_lr=0.5)
         until(lambda: worker.pull().version == 1)
         assert worker.pull().params.max() == -0.5

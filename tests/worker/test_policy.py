@@ -8,13 +8,13 @@ from anarchic.errors import ConfigError
 from anarchic.worker import (
     Always,
     Both,
+    ConstantSteps,
     Every,
-    Fixed,
+    Exponential,
     Hours,
     Moment,
-    Randomly,
-    RandomSteps,
     TimeBudget,
+    UniformSteps,
     When,
 )
 
@@ -55,7 +55,7 @@ def test_hours(hours, now, wait_h):
     assert Hours(*hours, tz=UTC).delay_s(at(*now)) == 3600 * wait_h
 
 
-def test_hours_are_those_of_the_place():
+def test_hours_are_local_time_unless_a_zone_is_given():
     east = timezone(timedelta(hours=3))
     assert Hours(9, 17, tz=east).delay_s(at(7)) == 0  # it is ten there
     assert Hours(9, 17).delay_s(at(7)) >= 0  # wherever this runs
@@ -73,11 +73,12 @@ def test_when_asks_again():
     assert [policy.delay_s(moment()) for _ in range(2)] == [5, 0]
 
 
-def test_randomly_draws_exponential_idle_times():
+def test_exponential_idle_times_of_a_live_worker():
     chances = (np.arange(10_000) + 0.5) / 10_000
-    waits = [Randomly(30).delay_s(moment(100, ended_s=100, chance=c)) for c in chances]
+    waits = [Exponential(30).delay_s(moment(100, ended_s=100, chance=c)) for c in chances]
     assert np.mean(waits) == pytest.approx(30, rel=0.01)
-    assert Randomly(30).delay_s(moment(10_000, ended_s=100)) == 0  # asked again when it is over
+    assert Exponential(30).delay_s(moment(10_000, ended_s=100)) == 0  # asked again when it is over
+    assert Exponential(0).delay_s(moment(100, ended_s=100)) == 0
 
 
 def test_both_waits_for_the_later():
@@ -85,13 +86,18 @@ def test_both_waits_for_the_later():
     assert policy.delay_s(at(21)) == 3600
 
 
-def test_fixed_steps():
-    assert [Fixed(2).more(done, 0.0, 0.5) for done in range(4)] == [True, True, False, False]
+def test_constant_steps():
+    assert [ConstantSteps(2).more(done, 0.0, 0.5) for done in range(4)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
-def test_random_steps_are_uniform_and_settled_for_the_visit():
+def test_uniform_steps_are_drawn_once_per_visit():
     def count(chance):
-        return next(n for n in range(99) if not RandomSteps(2, 5).more(n, 0.0, chance))
+        return next(n for n in range(99) if not UniformSteps(2, 5).more(n, 0.0, chance))
 
     assert np.bincount([count(c) for c in np.arange(400) / 400]).tolist() == [0, 0, *[100] * 4]
 
@@ -112,13 +118,14 @@ def test_a_time_budget_takes_as_many_steps_as_fit():
         lambda: Hours(-1, 5),
         lambda: Hours(3, 25),
         lambda: When(bool, poll_s=0),
-        lambda: Randomly(float("inf")),
-        lambda: Fixed(0),
-        lambda: RandomSteps(3, 2),
-        lambda: RandomSteps(0, 2),
+        lambda: Exponential(float("inf")),
+        lambda: Exponential(-1.0),
+        lambda: ConstantSteps(0),
+        lambda: UniformSteps(3, 2),
+        lambda: UniformSteps(0, 2),
         lambda: TimeBudget(-1),
     ],
 )
-def test_what_makes_no_sense_is_refused(make):
+def test_impossible_settings_are_refused(make):
     with pytest.raises(ConfigError, match="needs"):
         make()

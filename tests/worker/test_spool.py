@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from anarchic import Update
-from anarchic.errors import LinkError
+from anarchic.errors import WorkerError
 from anarchic.worker import Retry, Spool
-from anarchic.worker.spool import Finished
+from anarchic.worker.spool import OutgoingUpdate
 from tests.waiting import until
 from tests.worker.faulty import ids
 
@@ -18,7 +18,7 @@ ONES = np.ones(2, np.float32)
 
 
 def finished(id="a", body=b"body", run="run-a", **kept):
-    return Finished(id, run, 3, body, kept)
+    return OutgoingUpdate(id, run, 3, body, kept)
 
 
 def test_an_update_comes_back_as_it_was(tmp_path):
@@ -26,7 +26,7 @@ def test_an_update_comes_back_as_it_was(tmp_path):
     name = spool.put(finished(control=ONES))
     found = spool.get(name)
     assert (found.id, found.run, found.base_version, found.body) == ("a", "run-a", 3, b"body")
-    assert found.kept["control"].tolist() == [1.0, 1.0]
+    assert found.local_state["control"].tolist() == [1.0, 1.0]
     spool.remove(name)
     assert spool.waiting() == []
 
@@ -41,7 +41,7 @@ def test_updates_wait_in_order(tmp_path):
     assert [again.get(name).id for name in again.waiting()] == [str(n) for n in range(1, 13)]
 
 
-def test_it_is_durable_before_it_is_named(tmp_path, monkeypatch):
+def test_an_update_is_on_disk_before_its_file_has_a_name(tmp_path, monkeypatch):
     """File, rename, folder: in this order, or a power cut could lose what was promised."""
     calls = []
     for name in ("fsync", "replace"):
@@ -53,20 +53,20 @@ def test_it_is_durable_before_it_is_named(tmp_path, monkeypatch):
     assert calls == ["fsync", "replace", "fsync"]
 
 
-def test_it_is_bounded(tmp_path):
-    spool = Spool(tmp_path, most_updates=2, most_bytes=100_000)
-    with pytest.raises(LinkError, match="full") as caught:
+def test_a_full_spool_takes_no_more(tmp_path):
+    spool = Spool(tmp_path, max_updates=2, max_bytes=100_000)
+    with pytest.raises(WorkerError, match="full") as caught:
         spool.put(finished(body=b"x" * 200_000))
     assert caught.value.code == "spool_full"
     spool.put(finished())
     spool.put(finished())
-    with pytest.raises(LinkError, match="full: 2 updates"):
+    with pytest.raises(WorkerError, match="full: 2 updates"):
         spool.put(finished())
 
 
-def test_it_belongs_to_one_worker(tmp_path):
+def test_a_spool_is_locked_by_one_worker(tmp_path):
     first = Spool(tmp_path)
-    with pytest.raises(LinkError, match="in use by another worker"):
+    with pytest.raises(WorkerError, match="in use by another worker"):
         Spool(tmp_path)
     first.close()
     Spool(tmp_path).close()
@@ -87,8 +87,8 @@ def test_a_damaged_file_is_set_aside_and_the_others_are_sent(tmp_path, server, h
     server.faults = ["refused connection"] * 2
     worker = server.worker(spool=spool, retry=Retry(tries=1))
     for _ in range(2):
-        with pytest.raises(LinkError, match="refused"):
-            worker.deliver(worker.finish(Update("ann", 0, 1, 0.5, ONES)))
+        with pytest.raises(WorkerError, match="refused"):
+            worker.send(worker.encode(Update("ann", 0, 1, 0.5, ONES)))
     names = spool.waiting()
     damage(tmp_path / names[0], how)
     server.posts.clear()
@@ -98,7 +98,7 @@ def test_a_damaged_file_is_set_aside_and_the_others_are_sent(tmp_path, server, h
     assert "spool_damaged" in caplog.text
 
 
-def test_what_a_crash_tore_is_swept(tmp_path):
+def test_half_written_files_are_deleted(tmp_path):
     (tmp_path / "000000000000.update.part").write_bytes(b"half")
     assert Spool(tmp_path).waiting() == []
     assert not list(tmp_path.glob("*.part"))
@@ -115,10 +115,10 @@ def test_a_full_disk_does_not_keep_an_update_from_being_sent(tmp_path, server, m
     assert "spool_failed" in caplog.text
 
 
-def test_what_waits_is_sent_first_by_the_next_start(tmp_path, server):
+def test_spooled_updates_are_sent_first_after_a_restart(tmp_path, server):
     server.faults = [503] * 2
     worker = server.worker(spool=tmp_path, retry=Retry(tries=2))
-    with pytest.raises(LinkError):
+    with pytest.raises(WorkerError):
         worker.push(ONES, local_lr=0.5)
     worker.close()
     with server.worker(spool=tmp_path) as again:
@@ -132,24 +132,25 @@ def test_an_update_of_another_run_is_dropped(tmp_path, server):
     """A version number means another model there."""
     server.faults = [503]
     worker = server.worker(spool=tmp_path, retry=Retry(tries=1))
-    with pytest.raises(LinkError):
+    with pytest.raises(WorkerError):
         worker.push(ONES, local_lr=0.5)
     server.run = "run-b"
     assert worker.send_spooled() == {"other_run": 1}
     assert (server.taken, worker.spool.waiting()) == ({}, [])
 
 
-def test_what_is_kept_belongs_to_a_run(tmp_path):
+def test_local_state_belongs_to_one_run(tmp_path):
     spool = Spool(tmp_path)
-    assert spool.kept("run-a") == {}
-    spool.keep("run-a", {"own_control": ONES})
-    assert spool.kept("run-a")["own_control"].tolist() == [1.0, 1.0]
-    assert spool.kept("run-b") == {}
+    assert spool.local_state("run-a") == {}
+    spool.save_local_state("run-a", {"own_control": ONES})
+    assert spool.local_state("run-a")["own_control"].tolist() == [1.0, 1.0]
+    assert spool.local_state("run-b") == {}
     (tmp_path / "kept").write_bytes(b"")
-    assert spool.kept("run-a") == {}
+    assert spool.local_state("run-a") == {}
 
 
-def test_a_worker_killed_between_finishing_and_sending_sends_the_same_update(tmp_path, listening):
+@pytest.mark.slow
+def test_a_worker_killed_while_sending_sends_the_same_update_again(tmp_path, listening):
     scripted = listening.scripted
     scripted.faults = ["hang"]
     command = [

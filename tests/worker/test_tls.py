@@ -2,8 +2,8 @@ import ssl
 
 import pytest
 
-from anarchic.errors import LinkError
-from anarchic.worker import Retry, Worker
+from anarchic.errors import WorkerError
+from anarchic.worker import Connection, Retry, Worker
 from tests.worker.faulty import Listening, Scripted
 
 trustme = pytest.importorskip("trustme")
@@ -35,34 +35,40 @@ def secure(authority):
 
 
 def worker(secure, **settings):
-    return Worker(secure.url, name="ann", retry=Retry(tries=1), timeout_s=5, **settings)
+    return Worker(
+        secure.url,
+        name="ann",
+        connection=Connection(retry=Retry(tries=1), timeout_s=5, **settings),
+    )
 
 
-def test_both_sides_prove_who_they_are(secure, files):
+def test_client_and_server_certificates_are_checked(secure, files):
     with worker(secure, ca_file=files / "ca.pem", client_cert=files / "own.pem") as known:
         assert known.pull().version == 0
 
 
-def test_a_server_that_cannot_prove_itself_is_not_spoken_to(secure):
+def test_a_server_with_an_unknown_certificate_is_refused(secure):
     retry = Retry(tries=None)  # it ends all the same: asking again is no use
-    stranger = Worker(secure.url, name="ann", retry=retry, timeout_s=5)
-    with stranger, pytest.raises(LinkError, match="ca_file") as caught:
+    stranger = Worker(secure.url, name="ann", connection=Connection(retry=retry, timeout_s=5))
+    with stranger, pytest.raises(WorkerError, match="ca_file") as caught:
         stranger.pull()
     assert caught.value.code == "certificate"
     assert secure.scripted.pulls == []
 
 
-def test_speaking_plainly_to_a_server_with_tls_is_hinted_at(secure):
+def test_plain_http_to_a_tls_server_gives_a_hint(secure):
     plain = Worker(
-        secure.url.replace("https", "http"), name="ann", retry=Retry(tries=1), timeout_s=5
+        secure.url.replace("https", "http"),
+        name="ann",
+        connection=Connection(retry=Retry(tries=1), timeout_s=5),
     )
-    with plain, pytest.raises(LinkError, match=r"[^.]\. If the server has TLS, .* https://"):
+    with plain, pytest.raises(WorkerError, match=r"[^.]\. If the server has TLS, .* https://"):
         plain.pull()
 
 
-def test_a_worker_that_cannot_prove_itself_is_not_let_in(secure, files):
+def test_a_worker_without_a_certificate_is_refused(secure, files):
     unknown = worker(secure, ca_file=files / "ca.pem")
-    with unknown, pytest.raises(LinkError) as caught:
+    with unknown, pytest.raises(WorkerError) as caught:
         unknown.pull()
     assert caught.value.code == "unreachable"
     assert secure.scripted.pulls == []

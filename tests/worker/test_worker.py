@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from anarchic import Update
-from anarchic.errors import ConfigError, LinkError
-from anarchic.worker import Answer, Retry, Worker, channel
+from anarchic.errors import ConfigError, WorkerError
+from anarchic.worker import Answer, Connection, Retry, Worker, channel, read_token
 from tests.worker.faulty import LAYOUT, TestClock, ids
 
 ONES = np.ones(2, np.float32)
@@ -41,7 +41,7 @@ def test_an_unchanged_model_is_not_sent_again(server):
     assert worker.pull().params.tolist() == [-0.5, -0.5]  # 0 - 1 * 0.5 * 1
 
 
-def test_a_torn_model_is_pulled_again(server):
+def test_a_damaged_model_is_pulled_again(server):
     whole = server(httpx.Request("GET", "http://server/v1/model")).content
     server.pull_faults = [httpx.Response(200, content=whole[:-3]), httpx.Response(200, text="Hi!")]
     assert server.worker().pull().version == 0
@@ -100,14 +100,14 @@ def test_an_update_whose_answer_was_lost_counts_once(server):
     assert server.state.version == 1
 
 
-def test_a_strange_2xx_answer_is_not_believed(server):
+def test_a_2xx_answer_of_another_server_is_retried(server):
     """Such as the page of a hotel's network, which answers everything with 200."""
     server.faults = [httpx.Response(200, html="<p>Log in</p>"), httpx.Response(202, json=[])]
     assert push(server.worker()).status == "accepted"
 
 
 def test_waits_grow_with_full_jitter():
-    retry, rng = Retry(first_s=1.0, factor=2.0, most_s=10.0), random.Random(1)
+    retry, rng = Retry(first_s=1.0, factor=2.0, max_s=10.0), random.Random(1)
     waits = [[retry.wait_s(n, 0.0, rng) for _ in range(2000)] for n in range(6)]
     for drawn, widest in zip(waits, [1, 2, 4, 8, 10, 10], strict=True):
         assert 0 <= min(drawn) < 0.05 * widest
@@ -123,7 +123,7 @@ def test_retry_after_is_honoured(server):
     assert 2.5 <= clock.naps[1] <= 3.5
 
 
-def test_retry_after_may_be_a_date_and_is_believed_within_reason(server):
+def test_retry_after_may_be_a_date_and_is_bounded(server):
     clock = TestClock(now_s=784111777.0)  # Sun, 06 Nov 1994 08:49:37 GMT
     server.faults = [(503, "Sun, 06 Nov 1994 08:49:57 GMT"), (503, 10**9), (503, "soon GMT")]
     push(server.worker(clock=clock))
@@ -132,17 +132,17 @@ def test_retry_after_may_be_a_date_and_is_believed_within_reason(server):
     assert clock.naps[2] <= 2
 
 
-def test_patience_ends_after_the_tries(server):
+def test_a_push_gives_up_after_its_tries(server):
     clock = TestClock()
     server.faults = [503] * 9
-    with pytest.raises(LinkError, match="failed 3 times") as caught:
+    with pytest.raises(WorkerError, match="failed 3 times") as caught:
         push(server.worker(retry=Retry(tries=3), clock=clock))
     assert caught.value.code == "http_503"
     assert (len(server.posts), len(clock.naps)) == (3, 2)
 
 
 @pytest.mark.parametrize("slow", [408, (408, "too_slow")])
-def test_a_line_that_is_always_too_slow_is_told_what_helps(server, caplog, slow):
+def test_a_line_that_is_always_too_slow_is_told_the_remedy(server, caplog, slow):
     server.faults = [slow, slow, 503, slow, slow]
     assert push(server.worker()).status == "accepted"
     assert "--least-rate" not in caplog.text  # bad luck
@@ -150,12 +150,12 @@ def test_a_line_that_is_always_too_slow_is_told_what_helps(server, caplog, slow)
     assert push(server.worker()).status == "accepted"
     assert caplog.text.count("--least-rate") == 1
     server.faults = [slow] * 3
-    with pytest.raises(LinkError, match=r"dtype F16 .* lower --least-rate"):
+    with pytest.raises(WorkerError, match=r"dtype F16 .* lower --least-rate"):
         push(server.worker(retry=Retry(tries=3)))
 
 
 @pytest.mark.parametrize("wrong", [{"tries": 0}, {"first_s": 99}, {"factor": 0.5}])
-def test_a_retry_must_make_sense(wrong):
+def test_impossible_retries_are_refused(wrong):
     with pytest.raises(ConfigError, match="Retry needs"):
         Retry(**wrong)
 
@@ -173,20 +173,20 @@ class Stream(httpx.SyncByteStream):
 
 
 @pytest.mark.parametrize("packing", ["gzip", "deflate, gzip", "br"])
-def test_a_packed_answer_is_not_unpacked(server, packing):
+def test_a_compressed_answer_is_refused(server, packing):
     """A few bytes could become more than the worker's memory."""
     packed = Stream([gzip.compress(bytes(1_000_000))])
     server.pull_faults = [httpx.Response(200, stream=packed, headers={"Content-Encoding": packing})]
-    with pytest.raises(LinkError, match="packed") as caught:
+    with pytest.raises(WorkerError, match="packed") as caught:
         server.worker(retry=Retry(tries=1)).pull()
     assert (caught.value.code, packed.read) == ("garbled", 0)
 
 
-def test_an_answer_without_an_end_is_not_read_to_it(server, monkeypatch):
-    monkeypatch.setattr(channel, "LARGEST", 1_000)
+def test_an_endless_answer_is_not_read_whole(server, monkeypatch):
+    monkeypatch.setattr(channel, "MAX_ANSWER", 1_000)
     endless = Stream(repeat(b"x" * 100))
     server.pull_faults = [httpx.Response(200, stream=endless)]
-    with pytest.raises(LinkError, match="more than 1000 bytes"):
+    with pytest.raises(WorkerError, match="more than 1000 bytes"):
         server.worker(retry=Retry(tries=1)).pull()
     assert endless.read == 11
     assert server.worker().pull().version == 0  # a model of fewer
@@ -208,7 +208,7 @@ def test_an_answer_without_an_end_is_not_read_to_it(server, monkeypatch):
 def test_a_final_refusal_is_not_sent_again(server, fault, tmp_path):
     server.faults = [fault]
     worker = server.worker(spool=tmp_path)
-    with pytest.raises(LinkError, match="Do otherwise") as caught:
+    with pytest.raises(WorkerError, match="Do otherwise") as caught:
         push(worker)
     assert caught.value.code == fault[1]
     assert len(server.posts) == 1
@@ -227,10 +227,10 @@ def test_a_final_refusal_is_not_sent_again(server, fault, tmp_path):
         httpx.Response(413, json={"error": "limit", "message": "Request Too Long"}),
     ],
 )
-def test_what_is_not_the_updates_fault_leaves_it_in_the_spool(server, fault, tmp_path):
+def test_other_errors_leave_the_update_in_the_spool(server, fault, tmp_path):
     server.faults = [fault]
     worker = server.worker(spool=tmp_path)
-    with pytest.raises(LinkError):
+    with pytest.raises(WorkerError):
         push(worker)
     assert len(server.posts) == 1
     assert len(worker.spool.waiting()) == 1
@@ -242,21 +242,26 @@ def test_what_is_not_the_updates_fault_leaves_it_in_the_spool(server, fault, tmp
 # Secrets
 
 
-def test_a_token_says_who_it_is(server, tmp_path):
+def test_the_token_names_the_worker(server, tmp_path):
     file = tmp_path / "token"
     file.write_text("bob.s3cret-s3cret\n")
-    worker = server.worker(name=None, token_file=file)
+    worker = server.worker(name=None, token=read_token(file))
     worker.pull()
     assert (worker.name, server.authorizations) == ("bob", ["Bearer bob.s3cret-s3cret"])
 
 
-def test_a_token_is_nowhere_to_be_seen(server, caplog):
+def test_a_token_is_never_shown(server, caplog):
     caplog.set_level(logging.DEBUG)
     worker = server.worker(name=None, token="bob.s3cret-s3cret", retry=Retry(tries=2))
     server.faults = [(401, "unauthorized"), 500, 500]
-    shown = [repr(worker), str(vars(worker)), repr(worker._channel._http.auth)]
+    shown = [
+        repr(worker),
+        str(vars(worker)),
+        repr(Connection(proxy="http://me:s3cret@proxy")),
+        repr(worker._channel._http.auth),
+    ]
     for _ in range(2):
-        with pytest.raises(LinkError) as caught:
+        with pytest.raises(WorkerError) as caught:
             push(worker)
         shown += [str(caught.value), repr(caught.value)]
     assert "s3cret" not in "".join(shown) + caplog.text
@@ -270,7 +275,7 @@ def test_a_malformed_token_is_refused_without_being_shown(token):
     assert not token or token not in str(caught.value)
 
 
-def test_a_token_over_plain_http_is_warned_of(caplog):
+def test_a_token_over_plain_http_is_warned_about(caplog):
     Worker("http://example.org", token="bob.secret").close()
     assert "token_in_clear" in caplog.text
     caplog.clear()
@@ -285,17 +290,26 @@ def test_a_token_over_plain_http_is_warned_of(caplog):
         ({"url": "http://ann:secret@server"}, "holds a password"),
         ({"url": "http://[:::1]"}, "not a URL"),
         ({"name": "a/b"}, "name has 1 to 64"),
-        ({"token": "bob.s", "token_file": "f"}, "not both"),
         ({"token": "bob.s", "name": "ann"}, "that of 'bob'"),
+    ],
+)
+def test_wrong_settings_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        Worker(**{"url": "http://server", **settings})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
         ({"dtype": "I8"}, "no dtype 'I8'"),
         ({"client_key": "key.pem"}, "without its certificate"),
         ({"ca_file": "missing.pem"}, "missing.pem cannot be used"),
         ({"proxy": "nonsense"}, "proxy's URL begins"),
     ],
 )
-def test_wrong_settings_are_refused(settings, message):
+def test_wrong_connections_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
-        Worker(**{"url": "http://server", **settings})
+        Worker("http://server", connection=Connection(**settings))
 
 
 # Real sockets
@@ -304,7 +318,9 @@ def test_wrong_settings_are_refused(settings, message):
 def test_cut_connections_are_survived(listening):
     scripted = listening.scripted
     scripted.faults = ["cut_body", "cut", 503]
-    with Worker(listening.url, name="ann", clock=TestClock(), timeout_s=5) as worker:
+    with Worker(
+        listening.url, name="ann", clock=TestClock(), connection=Connection(timeout_s=5)
+    ) as worker:
         assert push(worker).status == "duplicate"
         assert push(worker).status == "accepted"
     assert len(scripted.taken) == 2
@@ -313,24 +329,23 @@ def test_cut_connections_are_survived(listening):
 
 def test_a_silent_server_is_given_up_after_the_timeout(listening):
     listening.scripted.faults = ["hang"]
-    retry = Retry(tries=1)
-    with Worker(listening.url, name="ann", clock=TestClock(), timeout_s=0.3, retry=retry) as worker:
-        with pytest.raises(LinkError, match="ReadTimeout") as caught:
+    impatient = Connection(retry=Retry(tries=1), timeout_s=0.3)
+    with Worker(listening.url, name="ann", clock=TestClock(), connection=impatient) as worker:
+        with pytest.raises(WorkerError, match="ReadTimeout") as caught:
             push(worker)
         assert caught.value.code == "unreachable"
 
 
-def test_a_proxy_is_gone_through(listening):
+def test_a_proxy_is_used(listening):
     """A plain proxy is asked for the whole URL."""
-    with Worker(
-        "http://far.example", name="ann", proxy=listening.url, retry=Retry(tries=1)
-    ) as worker:
+    connection = Connection(proxy=listening.url, retry=Retry(tries=1))
+    with Worker("http://far.example", name="ann", connection=connection) as worker:
         listening.url = ""  # the path that the proxy sees is the URL
         assert worker.pull().version == 0
 
 
-def test_an_update_is_finite_or_the_caller_hears_of_it(server):
+def test_pushing_an_update_that_is_not_finite_raises(server):
     server.faults = [(422, "not_finite")]
-    with pytest.raises(LinkError) as caught:
+    with pytest.raises(WorkerError) as caught:
         push(server.worker(), direction=np.array([math.nan, 0], np.float32))
     assert caught.value.code == "not_finite"

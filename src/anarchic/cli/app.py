@@ -1,4 +1,4 @@
-"""The command ``anarchic``: its commands, and what it does with errors."""
+"""The command ``anarchic``: its subcommands, and how errors are printed."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from anarchic.cli import (
     init,
     replay,
     reproduce,
+    rules,
     serve,
     simulate,
     theory,
@@ -41,7 +42,7 @@ class Commands(TyperGroup):
             raise typer.Exit(MISUSE if isinstance(error, ConfigError) else FAILURE) from error
         except OSError as error:
             full = error.errno == errno.ENOSPC
-            if error.filename is None and not full:  # a closed pipe, which Typer knows how to take
+            if error.filename is None and not full:  # a closed pipe, which Typer handles
                 raise
             where = error.filename or "The output cannot be written"
             typer.echo(f"Error: {where}: {error.strerror}.", err=True)
@@ -69,6 +70,7 @@ app.command(epilog=simulate.EPILOG)(simulate.simulate)
 app.command(epilog=compare.EPILOG)(compare.compare)
 app.command(epilog=timetable.EPILOG)(timetable.timetable)
 app.command(epilog=theory.EPILOG)(theory.theory)
+app.command(epilog=rules.EPILOG)(rules.rules)
 app.command(epilog=reproduce.EPILOG)(reproduce.reproduce)
 app.command(epilog=init.EPILOG)(init.init)
 app.command(epilog=serve.EPILOG)(serve.serve)
@@ -94,10 +96,14 @@ def anarchic(
     ] = False,
 ) -> None:
     """Anarchic federated learning: the workers decide when, how long and whether they train."""
+    if "" not in sys.path:  # a module of one's own lies where the command is called
+        sys.path.insert(0, "")
 
 
 def main() -> None:
     """The console script."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # bars and dashes are not worth an error
+    if isinstance(
+        sys.stdout, io.TextIOWrapper
+    ):  # a terminal without bars and dashes gets question marks
         sys.stdout.reconfigure(errors="replace")
     app(prog_name="anarchic")

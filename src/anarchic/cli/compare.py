@@ -19,12 +19,12 @@ EPILOG = examples(
 def compare(
     runs: Annotated[
         list[Path],
-        typer.Argument(help="Directories of runs, finished or still going.", metavar="RUN"),
+        typer.Argument(help="Directories of runs, finished or not.", metavar="RUN"),
     ],
     out: Annotated[
         Path | None,
         option(
-            "Draw accuracy by round, and by virtual time where runs have a clock: .png, .svg or "
+            "Draw accuracy by round, and by virtual time for runs with a clock: .png, .svg or "
             ".pdf.",
             "nothing is drawn",
             metavar="FILE",
@@ -45,19 +45,19 @@ def compare(
     header = "run", "rule", "rounds", "final", "last 10", "virtual s", "updates", "steps/s"
     rows = [
         (
-            line.name,
-            line.rule,
-            number(line.rounds) + ("" if line.finished else "+"),
-            *map(percent, (line.final_accuracy, line.last10_accuracy)),
-            number(line.virtual_s),
-            number(line.updates),
-            number(line.local_steps_per_second),
+            row.name,
+            row.rule,
+            number(row.rounds) + ("" if row.finished else "+"),
+            *map(percent, (row.final_accuracy, row.last10_accuracy)),
+            number(row.virtual_s),
+            number(row.updates),
+            number(row.local_steps_per_second),
         )
-        for line in compare_runs(read)
+        for row in compare_runs(read)
     ]
     print_table(header, rows, names=2)
     if any(run.summary is None for run in read):
-        typer.echo("+ is still going, or was cut off.")
+        typer.echo("+: not finished.")
     if out is not None:
         from anarchic.report.curves import plot_runs
 

@@ -1,4 +1,4 @@
-"""``anarchic data``: which data sets there are, and who holds what."""
+"""``anarchic data``: the data sets, and how they are partitioned."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from anarchic.errors import DataError
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="List the data sets, and show how they are dealt to workers.",
-    epilog=examples("anarchic data list", "anarchic data holdings --labels-per-worker 2"),
+    help="List the data sets, and show how they are partitioned among workers.",
+    epilog=examples("anarchic data list", "anarchic data partition --labels-per-worker 2"),
 )
 
 
@@ -29,45 +29,48 @@ def list_data(
     ] = False,
 ) -> None:
     """List the data sets and where their files are; nothing is downloaded."""
-    from anarchic.report.shelf import shelf
+    from anarchic.report.dataset_list import list_datasets
 
-    found = list(shelf(given.get("data_dir"), check=check))
-    rows = [(kept.name, kept.where, number(kept.train), number(kept.test)) for kept in found]
+    found = list(list_datasets(given.get("data_dir"), check=check))
+    rows = [
+        (status.name, status.where, number(status.train), number(status.test)) for status in found
+    ]
     header = "data set", "where", "training samples", "test samples"
-    columns = 4 if check else 2  # only a data set that was loaded has been counted
+    columns = 4 if check else 2  # samples are counted only when the data set is loaded
     print_table(header[:columns], [row[:columns] for row in rows], names=2)
-    problems = [f"{kept.name}: {kept.problem}" for kept in found if kept.problem]
+    problems = [f"{status.name}: {status.problem}" for status in found if status.problem]
     if problems:
         raise DataError("; ".join(problems))
 
 
 @app.command(
-    epilog=examples("anarchic data holdings --labels-per-worker 2 --out holdings.png"),
+    "partition",
+    epilog=examples("anarchic data partition --labels-per-worker 2 --out partition.png"),
 )
 @takes("data", "data_dir", "data_options", "workers", "labels_per_worker", "dirichlet", "seed")
-def holdings(
+def show_partition(
     given: Given,
     out: Annotated[
         Path | None,
-        option("Draw who holds what: .png, .svg or .pdf.", "nothing is drawn", metavar="FILE"),
+        option("Draw it: .png, .svg or .pdf.", "nothing is drawn", metavar="FILE"),
     ] = None,
 ) -> None:
-    """Show who holds how much of which class, as `anarchic simulate` would deal it."""
-    from anarchic.report.holdings import holdings_table, plot_holdings
-    from anarchic.sim.settings import dealt
+    """Show the samples per worker and class, partitioned as `anarchic simulate` does it."""
+    from anarchic.report.partition_plot import partition_table, plot_partition
+    from anarchic.sim.settings import partition
 
-    data, parts = dealt(settings_from(given))
-    table = holdings_table(parts, data.y_train, data.classes)
+    data, parts = partition(settings_from(given))
+    table = partition_table(parts, data.y_train, data.classes)
     held, classes = table.sum(axis=1), (table > 0).sum(axis=1)
     print_facts(
         [
             ("data", f"{data.name}, {data.classes} classes"),
             ("workers", number(len(parts))),
-            ("samples dealt", f"{number(held.sum())} of {number(len(data.y_train))}"),
-            ("samples a worker", f"{number(held.min())} to {number(held.max())}"),
-            ("classes a worker", f"{number(classes.min())} to {number(classes.max())}"),
+            ("samples used", f"{number(held.sum())} of {number(len(data.y_train))}"),
+            ("samples per worker", f"{number(held.min())} to {number(held.max())}"),
+            ("classes per worker", f"{number(classes.min())} to {number(classes.max())}"),
         ],
-        title="Holdings",
+        title="Partition",
     )
     if len(parts) <= 20 and data.classes <= 10:
         rows = [
@@ -76,4 +79,4 @@ def holdings(
         ]
         print_table(["worker", *map(str, range(data.classes)), "all"], rows)
     if out is not None:
-        typer.echo(f"Drawn in {plot_holdings(parts, data.y_train, data.classes, out)}.")
+        typer.echo(f"Drawn in {plot_partition(parts, data.y_train, data.classes, out)}.")

@@ -1,4 +1,4 @@
-"""How commands describe themselves: one look for every option, and examples at the end."""
+"""Help texts of options, in one style, and examples at the end of a command's help."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import typer
 
 
 def option(help: str, default: object = None, *, flag: str = "", **more: Any) -> Any:
-    """An option that says what it is and what holds without it, in words where None does not say.
+    """An option with its help text and default; ``default`` may be words, if it is None in code.
 
-    Typer would put brackets round a default that is not the parameter's own, and <bool> behind a
+    Typer would put brackets around a default that is not the parameter's own, and <bool> after a
     flag, which takes no value.
     """
     if flag:
@@ -20,5 +20,5 @@ def option(help: str, default: object = None, *, flag: str = "", **more: Any) ->
 
 
 def examples(*commands: str) -> str:
-    """An epilog that shows how a command is called."""
+    """An epilog with example commands."""
     return "\n\n".join(["Examples:", *(f"  {command}" for command in commands)])

@@ -1,4 +1,4 @@
-"""``anarchic init``: the model that a server begins with."""
+"""``anarchic init``: write the initial model of a run."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ import typer
 
 from anarchic.cli.help import examples, option
 from anarchic.cli.show import number
-from anarchic.core.types import Layout, Vector
-from anarchic.data import DATASETS
-from anarchic.errors import ConfigError
-from anarchic.models import MODELS
+from anarchic.core import registry
 
 EPILOG = examples(
     "anarchic init --task my_tasks:task --out model.safetensors",
@@ -24,11 +21,20 @@ def init(
     out: Annotated[Path, option("File to write; it must not exist.", metavar="FILE")],
     model: Annotated[
         str | None,
-        option(f"A model of the package: {', '.join(MODELS)}.", "that of --task", metavar="NAME"),
+        option(
+            f"The model: {', '.join(registry.names('models'))}, or MODULE:NAME.",
+            "that of --task",
+            metavar="NAME",
+        ),
     ] = None,
     data: Annotated[
         str,
-        option(f"The data that the model is for: {', '.join(DATASETS)}.", "digits", metavar="NAME"),
+        option(
+            f"The data that the model is for: {', '.join(registry.names('datasets'))}, or "
+            "MODULE:NAME.",
+            "digits",
+            metavar="NAME",
+        ),
     ] = "digits",
     task: Annotated[
         str | None,
@@ -38,20 +44,12 @@ def init(
             metavar="MODULE:NAME",
         ),
     ] = None,
-    seed: Annotated[int, option("Of the model's random start.", 0, min=0, metavar="N")] = 0,
+    seed: Annotated[
+        int, option("Random seed of the model's parameters.", 0, min=0, metavar="N")
+    ] = 0,
 ) -> None:
-    """Write a first model, version 0, for `anarchic serve --init`."""
-    if (model is None) == (task is None):
-        raise ConfigError("Give --model or --task: one of the two says what to write.")
-    if out.exists():
-        raise ConfigError(f"{out} exists already: remove it, or write to another file.")
-    if not out.parent.is_dir():
-        raise ConfigError(f"There is no directory {out.parent} to write {out.name} to.")
-    from anarchic.wire import save_model
-    from anarchic.worker.first import first_model, first_of_task
+    """Write an initial model, version 0, for `anarchic serve --init`."""
+    from anarchic.worker.initial import write_initial_model
 
-    layout: Layout
-    params: Vector
-    layout, params = first_model(model, data, seed) if model else first_of_task(str(task))
-    save_model(out, layout, params)
+    layout = write_initial_model(out, model=model, data=data, task=task, seed=seed)
     typer.echo(f"Wrote {out}: {len(layout.names)} tensors, {number(layout.dim)} numbers.")

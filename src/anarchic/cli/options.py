@@ -1,6 +1,6 @@
-"""The options that name ``Settings``: one each, shared by all commands that take it.
+"""The options of ``Settings`` and ``Compute``: one per field, shared by all commands that take it.
 
-A field's type and default stand in ``Settings`` and nowhere else. An option that was not given is
+A field's type and default stand in its record and nowhere else. An option that was not given is
 not passed on, so that the defaults, or the settings of a run that is resumed, hold.
 """
 
@@ -8,31 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from anarchic.cli import records
 from anarchic.cli.records import Given, Option
 from anarchic.cli.values import parse_options, parse_probabilities
-from anarchic.core.local import LOCAL_RULES
-from anarchic.core.rules import RULES
-from anarchic.core.steps import STEPS
-from anarchic.data import DATASETS
-from anarchic.models import MODELS
-from anarchic.sim.settings import BACKENDS, HABITS, TIME_DISTRIBUTIONS, WORKERS, Settings
+from anarchic.core import registry
+from anarchic.sim.settings import TIME_DISTRIBUTIONS, WORKERS, Settings
+from anarchic.train.compute import BACKENDS, PRECISIONS, Compute
 
 
 def _one_of(group: str, help: str, known: Iterable[str], stands_for: str | None = None) -> Option:
-    """The names stand in the sentence: beside the flag they would leave no room for it."""
+    """An option that takes a name. The names are in the sentence: beside the flag is no room."""
     return Option(group, f"{help}: {', '.join(known)}.", "NAME", stands_for)
 
 
+def _part(group: str, help: str, kind: str, stands_for: str | None = None) -> Option:
+    """A part by name, or one of your own."""
+    return _one_of(group, help, (*registry.names(kind), "or MODULE:NAME"), stands_for)
+
+
 _DATA, _SERVER, _WORKERS = "Data and model", "Server", "Workers"
-_TURNOUT, _TIME, _RUN = "Participation", "Participation in continuous time", "Run"
+_PARTICIPATION, _TIME = "Participation", "Participation in continuous time"
+_RUN, _COMPUTE = "Run", "Compute"
 
 OPTIONS: Mapping[str, Option] = {
-    "data": _one_of(_DATA, "The data set", DATASETS),
+    "data": _part(_DATA, "The data set", "datasets"),
     "data_dir": Option(
-        _DATA, "Where data files are looked for first.", "DIR", "ANARCHIC_DATA, then the cache"
+        _DATA, "Directory to search first for data files.", "DIR", "ANARCHIC_DATA, then the cache"
     ),
     "data_options": Option(
         _DATA,
@@ -41,29 +43,29 @@ OPTIONS: Mapping[str, Option] = {
         "the data set's own",
         flag="--data-option",
     ),
-    "model": _one_of(_DATA, "The model", MODELS),
-    "workers": Option(_DATA, "Number of workers, M.", None, f"{WORKERS}, or one a role"),
+    "model": _part(_DATA, "The model", "models"),
+    "workers": Option(_DATA, "Number of workers (M).", None, f"{WORKERS}, or one per role"),
     "labels_per_worker": Option(
-        _DATA, "Each worker holds samples of this many classes, p.", None, "all classes, at random"
+        _DATA, "Each worker holds samples of N classes (p).", None, "all classes, at random"
     ),
     "dirichlet": Option(
         _DATA,
-        "Each class is split in Dirichlet(alpha) proportions; small is uneven.",
+        "Split each class in Dirichlet(alpha) proportions; small alpha is uneven.",
         "ALPHA",
         "all classes, at random",
     ),
     "augment": Option(
-        _DATA, "Crop and mirror training images.", None, "as the data set is used to"
+        _DATA, "Crop and mirror training images.", None, "as is usual for the data set"
     ),
-    "rule": _one_of(_SERVER, "How updates become steps", RULES),
-    "m": Option(_SERVER, "Updates a round, m.", None, "5, for rules that have it"),
+    "rule": _part(_SERVER, "How updates become steps", "rules"),
+    "m": Option(_SERVER, "Updates per server step (m).", None, "5, for rules that have it"),
     "server_lr": Option(
         _SERVER,
-        "Server learning rate, eta. AFA steps along the mean of eta_L * G, FedAvg by K times that.",
+        "Server learning rate (eta). AFA steps along the mean of eta_L * G, FedAvg K times as far.",
         None,
         "1.0, for rules that have it",
     ),
-    "server_opt": _one_of(_SERVER, "How a mean becomes a step", STEPS, "sgd"),
+    "server_opt": _part(_SERVER, "How a mean becomes a step", "server_steps", "sgd"),
     "server_options": Option(
         _SERVER,
         "A setting of the server step, such as epsilon=1e-5 of adam; may be repeated.",
@@ -79,7 +81,10 @@ OPTIONS: Mapping[str, Option] = {
         flag="--rule-option",
     ),
     "staleness_power": Option(
-        _SERVER, "Weigh an update by (1 + tau) ** -P, tau its staleness.", "P", "all alike"
+        _SERVER,
+        "Weigh each update by (1 + tau) ** -P, where tau is its staleness.",
+        "P",
+        "equal weights",
     ),
     "clip": Option(
         _SERVER,
@@ -87,8 +92,8 @@ OPTIONS: Mapping[str, Option] = {
         "C",
         "no bound",
     ),
-    "local_rule": _one_of(_WORKERS, "What a local step does", LOCAL_RULES),
-    "mu": Option(_WORKERS, "Pull of prox towards the pulled model, mu.", None, "0.1, for prox"),
+    "local_rule": _part(_WORKERS, "What a local step does", "local_rules"),
+    "mu": Option(_WORKERS, "Pull of prox towards the pulled model (mu).", None, "0.1, for prox"),
     "local_options": Option(
         _WORKERS,
         "Another setting of the local rule, such as beta=0.9 of momentum; may be repeated.",
@@ -96,96 +101,109 @@ OPTIONS: Mapping[str, Option] = {
         "the rule's own",
         flag="--local-option",
     ),
-    "local_steps": Option(_WORKERS, "Local steps a visit, K."),
-    "dynamic_steps": Option(_WORKERS, "Draw K of each visit uniformly from 1 .. 2*local-steps."),
-    "local_lr": Option(_WORKERS, "Local learning rate, eta_L."),
-    "batch": Option(_WORKERS, "Samples a local step."),
-    "participation": _one_of(
-        _TURNOUT,
-        "Who turns up when, by the paper's sampler, without a clock, or by habits in continuous "
-        "time, where fedavg runs in synchronous rounds that wait for the slowest",
-        HABITS,
+    "local_steps": Option(_WORKERS, "Local steps per visit (K)."),
+    "dynamic_steps": Option(_WORKERS, "Draw K for each visit uniformly from 1 .. 2*local-steps."),
+    "local_lr": Option(_WORKERS, "Local learning rate (eta_L)."),
+    "batch": Option(_WORKERS, "Samples per local step."),
+    "participation": _part(
+        _PARTICIPATION,
+        "Who reports when: the paper's sampler, which has no clock, or continuous time, where "
+        "fedavg runs in synchronous rounds that wait for the slowest worker",
+        "participation",
     ),
     "max_staleness": Option(
-        _TURNOUT, "Sampler: updates start at most N versions back (tau); 0 is never late."
+        _PARTICIPATION, "Sampler: updates start at most N versions back (tau); 0 is never late."
     ),
-    "replace": Option(_TURNOUT, "Sampler: a worker may turn up more than once a round."),
+    "replace": Option(_PARTICIPATION, "Sampler: a worker may report more than once per round."),
     "arrival_probs": Option(
-        _TURNOUT, "Sampler: how likely each worker is to turn up.", "P1,P2,...", "all alike"
+        _PARTICIPATION, "Sampler: probability of each worker to report.", "P1,P2,...", "equal"
     ),
     "idle_s": Option(
         _TIME,
         "Mean idle time before a visit, in virtual seconds; of diurnal workers while they are "
-        "awake, 8 hours a day.",
+        "awake, 8 hours per day.",
     ),
     "step_s": Option(_TIME, "Mean time of one local step; slow workers take longer."),
     "time_distribution": _one_of(
         _TIME, "Distribution of the time that a visit takes", TIME_DISTRIBUTIONS
     ),
     "slow_share": Option(_TIME, "Probability that a worker is slow."),
-    "slow_factor": Option(_TIME, "How many times longer slow workers take."),
-    "lost_share": Option(_TIME, "Probability that a visit is lost in mid-work."),
+    "slow_factor": Option(_TIME, "Slow workers take this many times longer."),
+    "lost_share": Option(_TIME, "Probability that a worker drops out during a visit."),
     "timeout_s": Option(
         _TIME,
-        "When synchronous fedavg replaces a silent worker.",
+        "Seconds after which synchronous fedavg replaces a silent worker.",
         None,
         "never; needed with --lost-share",
     ),
     "availability": Option(
-        _TIME, "CSV file worker,from_s,until_s: when workers are there.", "FILE", "always"
+        _TIME, "CSV file worker,from_s,until_s: when workers are available.", "FILE", "always"
     ),
-    "rounds": Option(_RUN, "Rounds, that is steps of the server, T."),
-    "seed": Option(_RUN, "Of all that is drawn at random."),
-    "backend": _one_of(
-        _RUN, "One visit at a time, all that can be computed, or these on a Ray cluster", BACKENDS
-    ),
-    "device": _one_of(_RUN, "Where training is computed", ("cpu", "cuda")),
-    "dtype": _one_of(_RUN, "Precision of parameters", ("float32", "float64")),
-    "precision": _one_of(_RUN, "How cuda multiplies matrices", ("ieee", "tf32", "bf16")),
-    "graphs": Option(
-        _RUN, "Let cuda replay local steps from a recording.", stands_for="it does, on cuda"
-    ),
-    "compiled": Option(
-        _RUN, "Use loops compiled by Numba, if there are any.", stands_for="in a long run"
-    ),
-    "threads": Option(
+    "rounds": Option(_RUN, "Number of server steps (T)."),
+    "seed": Option(_RUN, "Random seed."),
+    "dtype": _one_of(_RUN, "Type of parameters", ("float32", "float64")),
+    "eval_every": Option(
         _RUN,
+        "Rounds between evaluations; the last ten rounds are evaluated.",
+        None,
+        "about 50 in all",
+    ),
+    "target_accuracy": Option(
+        _RUN,
+        "End the run when this share of test samples is classified correctly.",
+        None,
+        "run all rounds",
+    ),
+    "device": _one_of(_COMPUTE, "Where training is computed", ("cpu", "cuda")),
+    "precision": _one_of(_COMPUTE, "How cuda multiplies matrices", PRECISIONS),
+    "threads": Option(
+        _COMPUTE,
         "Threads that train and fold updates.",
         None,
         "torch's choice; 1 for logistic, but up to 4 in compiled loops and folds of large models",
     ),
-    "eval_every": Option(
-        _RUN, "Rounds between evaluations; the last ten are evaluated.", None, "about 50 in all"
+    "backend": _one_of(
+        _COMPUTE,
+        "Compute one visit at a time, many together, or many on a Ray cluster",
+        BACKENDS,
     ),
-    "target_accuracy": Option(
-        _RUN, "End the run once this share of test samples is right.", None, "run all rounds"
+    "graphs": Option(
+        _COMPUTE, "Let cuda replay local steps from a recording.", stands_for="on, with cuda"
     ),
-    "lookahead": Option(_RUN, "Updates that may be computed ahead, with those that are due."),
+    "compiled": Option(
+        _COMPUTE, "Use loops compiled by Numba, if there are any.", stands_for="in a long run"
+    ),
+    "lookahead": Option(_COMPUTE, "Compute up to N updates ahead of the next step.", "N"),
 }
 
-__all__ = ["ALL", "OPTIONS", "Given", "Option", "settings_from", "takes"]
+__all__ = ["ALL", "OPTIONS", "Given", "Option", "compute_from", "settings_from", "takes"]
 ALL = tuple(OPTIONS)
 
 
 def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of these settings; it gets the given ones as ``given``."""
-    return records.takes({name: OPTIONS[name] for name in names}, Settings)
+    return records.takes({name: OPTIONS[name] for name in names}, Settings, Compute)
 
 
 def settings_from(given: Given, base: Settings | None = None) -> Settings:
-    """The settings that were given; ``base``, or else the defaults, for the others."""
+    """The settings that were given; ``base``, or else the defaults, for the rest."""
     base = base or Settings()
-    values = dict(given)
+    values = records.chosen(Settings, given)
     if "arrival_probs" in given:
         values["arrival_probs"] = parse_probabilities(given["arrival_probs"])
-    choices: tuple[tuple[str, str, str, Mapping[str, Any]], ...] = (
-        ("data_options", "--data-option", "data", DATASETS),
-        ("server_options", "--server-option", "server_opt", STEPS),
-        ("rule_options", "--rule-option", "rule", RULES),
-        ("local_options", "--local-option", "local_rule", LOCAL_RULES),
+    choices = (
+        ("data_options", "--data-option", "data", "datasets"),
+        ("server_options", "--server-option", "server_opt", "server_steps"),
+        ("rule_options", "--rule-option", "rule", "rules"),
+        ("local_options", "--local-option", "local_rule", "local_rules"),
     )
-    for name, flag, chooser, kinds in choices:
+    for name, flag, chooser, kind in choices:
         if name in given:
-            kind = kinds.get(given.get(chooser, getattr(base, chooser)) or "")
-            values[name] = parse_options(flag, given[name], kind)
+            chosen = given.get(chooser, getattr(base, chooser)) or "sgd"  # of server_opt alone
+            values[name] = parse_options(flag, given[name], registry.find(kind, chosen))
     return replace(base, **values)
+
+
+def compute_from(given: Given, base: Compute | None = None) -> Compute:
+    """How to compute, as it was given; ``base``, or else the defaults, for the rest."""
+    return replace(base or Compute(), **records.chosen(Compute, given))

@@ -1,4 +1,4 @@
-"""Progress bars, on stderr; nothing where that is not a terminal."""
+"""Progress bars on stderr, if that is a terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COLUMNS = "[progress.description]{task.description}", "{task.fields[found]}"
 
 @contextmanager
 def watching(what: str = "") -> Iterator[Watcher]:
-    """Give a watcher for ``simulate``."""
+    """A watcher for ``simulate`` that shows a progress bar."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda reached: None
@@ -36,7 +36,7 @@ def watching(what: str = "") -> Iterator[Watcher]:
 
 @contextmanager
 def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Give a function that is told how many of ``total`` are done."""
+    """Show a progress bar; call the function with the number of ``total`` that are done."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda done: None
@@ -49,7 +49,7 @@ def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 class _Watch:
-    """Moves the bar; speed counts from the first round seen, as a resumed run begins later."""
+    """Moves the bar; speed counts from the first round seen, since a resumed run starts later."""
 
     def __init__(self, bar: Progress, what: str) -> None:
         self._bar = bar

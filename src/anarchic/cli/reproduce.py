@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+import inspect
+from collections.abc import Callable
+from dataclasses import fields
+from functools import wraps
+from typing import Annotated, Any
 
 import typer
 
 from anarchic.cli.help import examples, option
 from anarchic.cli.show import print_table
 from anarchic.errors import ConfigError
-from anarchic.study.flags import HELP, Flags
+from anarchic.study.flags import FLAGS, Flags, flag, flag_types
 
 EPILOG = examples(
     "anarchic reproduce table-1 --task lr --seeds 5",
@@ -19,45 +22,48 @@ EPILOG = examples(
 )
 
 
+def with_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command one option per field of ``Flags``; it gets the record as ``flags``."""
+    types = flag_types()
+    signature = inspect.signature(command, eval_str=True)
+    parameters = [known for known in signature.parameters.values() if known.name != "flags"]
+    for known in fields(Flags):
+        told, kind, name = FLAGS[known.name], types[known.name], ""
+        if kind is bool:
+            name = flag(known.name)
+            name = name if known.default is False else f"{name}/--no-{name[2:]}"
+        info = option(told.help, told.shown, flag=name, metavar="" if name else told.metavar)
+        hint: Any = Annotated[kind if known.default is not None else kind | None, info]
+        how = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(
+            inspect.Parameter(known.name, how, default=known.default, annotation=hint)
+        )
+
+    @wraps(command)
+    def with_options(**arguments: Any) -> None:
+        flags = Flags(**{known.name: arguments.pop(known.name) for known in fields(Flags)})
+        command(flags=flags, **arguments)
+
+    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # read by Typer
+    with_options.__annotations__ = {p.name: p.annotation for p in parameters}
+    return with_options
+
+
+@with_flags
 def reproduce(
     name: Annotated[
         str | None,
         typer.Argument(help="The experiment, or all; by default they are listed."),
     ] = None,
-    task: Annotated[str | None, option(HELP["task"], "all tasks")] = None,
-    seeds: Annotated[int | None, option(HELP["seeds"])] = None,
-    smoke: Annotated[bool, option(HELP["smoke"], flag="--smoke")] = False,
-    device: Annotated[str, option(HELP["device"], "cpu")] = "cpu",
-    precision: Annotated[str | None, option(HELP["precision"])] = None,
-    graphs: Annotated[bool | None, option(HELP["graphs"], flag="--graphs/--no-graphs")] = None,
-    resume: Annotated[bool, option(HELP["resume"], flag="--resume")] = False,
-    out: Annotated[Path | None, option(HELP["out"], metavar="DIR")] = None,
-    stop_after: Annotated[
-        float | None, option(HELP["stop_after"], "go on to the end", metavar="SECONDS")
-    ] = None,
-    only: Annotated[str | None, option(HELP["only"], "all cells", metavar="PATTERN")] = None,
-    at_once: Annotated[int | None, option(HELP["at_once"])] = None,
-    report: Annotated[bool, option(HELP["report"], flag="--report")] = False,
+    *,
+    flags: Flags,
 ) -> None:
     """Run a table or a figure of the paper again, with the paper's numbers beside ours.
 
     In a clone, results, tables, pictures and a page are written to the experiment's folder.
-    Elsewhere they are written to --out.
+    Elsewhere they are written to --out, and --report shows the results that came with the package
+    until there are others.
     """
-    flags = Flags(
-        task=task,
-        seeds=seeds,
-        smoke=smoke,
-        device=device,
-        precision=precision,
-        graphs=graphs,
-        resume=resume,
-        out=out,
-        stop_after=stop_after,
-        only=only,
-        at_once=at_once,
-        report=report,
-    )
     if name is None and flags != Flags():
         raise ConfigError("Which experiment? Give its name, or all; alone, the command lists them.")
     try:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 from anarchic.cli.help import examples
 from anarchic.cli.records import Given, Option, chosen, takes
 from anarchic.cli.values import parse_options
-from anarchic.core.rules import RULES
-from anarchic.core.steps import STEPS
+from anarchic.core import registry
 from anarchic.server.address import Address
 from anarchic.server.settings import (
-    LIVE_RULES,
     Limits,
     RuleSettings,
     RunSettings,
     ServerSettings,
+    served_names,
 )
 
 EPILOG = examples(
@@ -51,10 +49,14 @@ OPTIONS: Mapping[str, Option] = {
         _RUN, "Evaluate new versions with this function of a snapshot, in a separate process.",
         "MODULE:NAME", "versions are not evaluated",
     ),
-    "rule": Option(_FIXED, f"How updates become steps: {', '.join(LIVE_RULES)}.", "NAME"),
+    "rule": Option(
+        _FIXED, f"How updates become steps: {', '.join(served_names())}, or MODULE:NAME.", "NAME"
+    ),
     "m": Option(_FIXED, "Updates per server step (m).", "N"),
     "server_lr": Option(_FIXED, "Server learning rate (eta)."),
-    "server_opt": Option(_FIXED, f"How a mean becomes a step: {', '.join(STEPS)}.", "NAME"),
+    "server_opt": Option(
+        _FIXED, f"How a mean becomes a step: {', '.join(registry.names('server_steps'))}.", "NAME"
+    ),
     "server_options": Option(
         _FIXED, "A setting of the server step, such as epsilon=1e-5 of adam; may be repeated.",
         "NAME=VALUE", "the step's own", "--server-option",
@@ -132,8 +134,6 @@ def serve(given: Given) -> None:
     """
     from anarchic.server import run
 
-    if "evaluate" in given and "" not in sys.path:  # the directory that a script starts in
-        sys.path.insert(0, "")
     run(
         RunSettings(**chosen(RunSettings, given)),
         rules=_rules(given),
@@ -148,14 +148,11 @@ def _rules(given: Given) -> dict[str, Any]:
     """The settings of the rule that were given, of the types that rule and step declare."""
     rules = chosen(RuleSettings, given)
     choices = (
-        (
-            "server_options",
-            "--server-option",
-            STEPS.get(given.get("server_opt", RuleSettings.server_opt)),
-        ),
-        ("rule_options", "--rule-option", RULES.get(given.get("rule", RuleSettings.rule))),
+        ("server_options", "--server-option", "server_opt", "server_steps"),
+        ("rule_options", "--rule-option", "rule", "rules"),
     )
-    for name, flag, kind in choices:
+    for name, flag, chooser, kind in choices:
         if name in rules:
-            rules[name] = parse_options(flag, rules[name], kind)
+            part = registry.find(kind, given.get(chooser, getattr(RuleSettings, chooser)))
+            rules[name] = parse_options(flag, rules[name], part)
     return rules

@@ -1,4 +1,4 @@
-"""How numbers and tables look on the terminal."""
+"""Print numbers and tables on the terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-MISSING = "–"  # noqa: RUF001  # a dash, as tables have it
+MISSING = "–"  # noqa: RUF001  # a dash
 
 
 def percent(share: float | None) -> str:
@@ -16,7 +16,7 @@ def percent(share: float | None) -> str:
 
 
 def number(value: float | None, unit: str = "") -> str:
-    """Thousands apart; decimals only where they matter."""
+    """With thousands separators, and decimals for small numbers only."""
     if value is None:
         return MISSING
     digits = 0 if value == int(value) or abs(value) >= 100 else 1 if abs(value) >= 10 else 2
@@ -24,7 +24,7 @@ def number(value: float | None, unit: str = "") -> str:
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, names: int = 1) -> None:
-    """The first columns are names, to the left; the others are numbers, to the right."""
+    """Print a table; the first ``names`` columns are aligned left, the others right."""
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for index, name in enumerate(header):
         table.add_column(name, justify="left" if index < names else "right", overflow="fold")
@@ -34,7 +34,7 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, names: 
 
 
 def print_facts(facts: Iterable[tuple[str, str]], title: str = "") -> None:
-    """Two columns: what, and how much."""
+    """Print a table of two columns, name and value."""
     table = Table(title=title or None, title_justify="left", title_style="bold", show_header=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
@@ -45,5 +45,5 @@ def print_facts(facts: Iterable[tuple[str, str]], title: str = "") -> None:
 
 def _console() -> Console:
     console = Console(highlight=False, markup=False, emoji=False)
-    # A file or a pipe has no width: do not break its lines at 80.
+    # Files and pipes have no width: do not break their lines at 80 characters.
     return console if console.is_terminal else Console(width=160, highlight=False, markup=False)

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anarchic.cli.help import examples, option
-from anarchic.cli.options import ALL, Given, settings_from, takes
+from anarchic.cli.options import ALL, Given, compute_from, settings_from, takes
 from anarchic.cli.show import MISSING, number, percent, print_facts
 from anarchic.errors import ConfigError
 from anarchic.sim.experiment import Experiment
 from anarchic.sim.record import RunDirectory
 from anarchic.sim.settings import Settings
+from anarchic.train.compute import Compute
 
 if TYPE_CHECKING:
     from anarchic.sim.run import Progress, Watcher
@@ -37,7 +38,7 @@ def simulate(
     trace: Annotated[
         str | None,
         option(
-            "Who reports when, as recorded: the store of a server, or the directory of a run.",
+            "Who reports when, from a recording: the store of a server or the directory of a run.",
             "the participation settings",
             metavar="STORE|DIR",
             rich_help_panel="Participation",
@@ -46,7 +47,7 @@ def simulate(
     out: Annotated[
         Path | None,
         option(
-            "Directory to record the run in; it must be new or empty.",
+            "Directory for the run's files; it must be new or empty.",
             "the run is not recorded",
             metavar="DIR",
             rich_help_panel=_RECORD,
@@ -55,8 +56,7 @@ def simulate(
     resume: Annotated[
         bool,
         option(
-            "Go on with the run in --out from its last checkpoint, with its own settings: they "
-            "need not be given again.",
+            "Go on with the run in --out from its last checkpoint, with its own settings.",
             flag="--resume",
             rich_help_panel=_RECORD,
         ),
@@ -73,7 +73,7 @@ def simulate(
     The same settings and seed give the same run.
     """
     from anarchic.cli.progress import watching
-    from anarchic.sim.run import simulate as run
+    from anarchic.sim.simulate import simulate as run
 
     if resume and out is None:
         raise ConfigError("--resume needs the directory of the run: give it with --out.")
@@ -81,12 +81,13 @@ def simulate(
     found = record.settings() if record is not None else {}
     trace = found.pop("trace", trace)
     settings = settings_from(given, Settings.from_record(found) if found else None)
+    compute = compute_from(given, Compute.from_record(found))
     was_finished = record is not None and record.finished
     try:
         with watching() as bar, _ending_between_rounds(bar) as watch:
-            what = settings if trace is None else _driven(settings, trace, record)
             result = run(
-                what,
+                settings if trace is None else _traced(settings, compute, trace, record),
+                compute=compute if trace is None else None,
                 out=out,
                 resume=resume,
                 checkpoint_every=checkpoint_every,
@@ -100,18 +101,23 @@ def simulate(
     print_facts(_facts(settings, result.summary, out), title="Summary")
 
 
-def _driven(settings: Settings, trace: str, record: RunDirectory | None) -> Experiment:
-    """A run that is resumed has its trace in its own directory."""
-    from anarchic.cli.trace import driven, read_trace
+def _traced(
+    settings: Settings, compute: Compute, trace: str, record: RunDirectory | None
+) -> Experiment:
+    """A run with recorded participation; one that is resumed has it in its own directory."""
+    from anarchic.cli.trace import read_trace
+    from anarchic.sim.trace import build_traced
 
-    return driven(settings, record.timetable() if record else read_trace(trace), trace)
+    table = record.timetable() if record else read_trace(trace)
+    return build_traced(settings, table, name=trace, compute=compute)
 
 
 @contextmanager
 def _ending_between_rounds(watch: Watcher) -> Iterator[Watcher]:
-    """From the first round on, let Ctrl-C wait for the end of a round, where the run is recorded.
+    """From the first round on, let Ctrl-C end the run after the current round.
 
-    A second one does not wait. Where it is ignored, as in a shell's background, it stays so.
+    A second Ctrl-C ends it at once. Where SIGINT is ignored, as in a shell's background, it stays
+    ignored.
     """
     former = signal.getsignal(signal.SIGINT)
     if former is not signal.default_int_handler:

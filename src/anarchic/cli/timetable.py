@@ -1,4 +1,4 @@
-"""``anarchic timetable``: what participation settings lead to, without training."""
+"""``anarchic timetable``: who reports when under participation settings, without training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from anarchic.cli.show import number, percent, print_facts
 EPILOG = examples(
     "anarchic timetable --max-staleness 4 --dynamic-steps",
     "anarchic timetable --workers 1000 --m 20 --participation exponential --slow-share 0.3 "
-    "--out turnout.png",
+    "--out timetable.png",
 )
 _BAR = 30  # characters of the longest bar
 
@@ -36,19 +36,19 @@ def timetable(
     given: Given,
     out: Annotated[
         Path | None,
-        option("Draw it: .png, .svg or .pdf.", "nothing is drawn", metavar="FILE"),
+        option("Draw it to a .png, .svg or .pdf file.", "not drawn", metavar="FILE"),
     ] = None,
 ) -> None:
-    """Show who turns up when, how late and for how long; nothing is trained.
+    """Show who reports when, how late and after how many local steps; nothing is trained.
 
     It is the timetable of `anarchic simulate` with the same options and seed.
     """
-    from anarchic.report.turnout import plot_turnout, turnout
+    from anarchic.report.timetable_summary import plot_timetable, summarise
     from anarchic.sim.settings import WORKERS, make_table
 
     settings = settings_from(given)
     table = make_table(settings, WORKERS if settings.workers is None else settings.workers)
-    found = turnout(table)
+    found = summarise(table)
     facts = [
         ("workers", number(found.workers)),
         ("updates", f"{number(found.updates)}: {number(found.rounds)} rounds of {found.m}"),
@@ -57,17 +57,17 @@ def timetable(
         ("local steps", f"{number(found.steps_mean)} on average"),
         *_bars(found.steps, found.updates),
         (
-            "updates a worker",
+            "updates per worker",
             f"{percent(found.share_min)} to {percent(found.share_max)} of all; equal shares would "
             f"be {percent(1 / found.workers)}; {number(found.silent)} never sent one",
         ),
     ]
     if found.virtual_s is not None:
-        took = f"{number(found.virtual_s, 's')}, {number(found.round_s, 's')} a round"
+        took = f"{number(found.virtual_s, 's')}, {number(found.round_s, 's')} per round"
         facts.insert(2, ("virtual time", took))
     print_facts(facts, title="Timetable")
     if out is not None:
-        typer.echo(f"Drawn in {plot_turnout(table, out)}.")
+        typer.echo(f"Drawn in {plot_timetable(table, out)}.")
 
 
 def _bars(bins: list[tuple[str, int]], total: int) -> list[tuple[str, str]]:

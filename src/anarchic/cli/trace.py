@@ -1,16 +1,12 @@
-"""Recorded participation for the simulator: who reported when, in a server or in an earlier run."""
+"""``--trace``: reading who reported when, in a server or in an earlier run."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from anarchic import wire
-from anarchic.errors import ConfigError, RunError
+from anarchic.errors import RunError
 from anarchic.participation.timetable import Timetable
-from anarchic.sim.experiment import Experiment
-from anarchic.sim.settings import Settings, build
 
 
 def read_trace(where: str) -> Timetable:
@@ -30,17 +26,3 @@ def read_trace(where: str) -> Timetable:
         return timetable_of(store)
     finally:
         store.close()
-
-
-def driven(settings: Settings, table: Timetable, trace: str) -> Experiment:
-    """The experiment of ``settings`` with the participation of a trace instead of its own."""
-    taken: dict[str, Any] = {"workers": table.workers, "rounds": table.rounds, "m": table.m}
-    if table.m == 1 and settings.rule == "fedasync":
-        taken.pop("m")  # it has no such setting
-    for name, value in taken.items():
-        given = getattr(settings, name)
-        if given not in (value, getattr(Settings, name)):
-            raise ConfigError(f"The trace has {name}={value}, not {given}: leave the option out.")
-    experiment = build(replace(settings, **taken))
-    about = {**experiment.about, "trace": trace}
-    return replace(experiment, timetable=table.cut(table.rounds), about=about)

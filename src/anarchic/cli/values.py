@@ -1,4 +1,4 @@
-"""Reading the values of options that are more than one number."""
+"""Parse options whose values are lists or NAME=VALUE pairs."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ def parse_probabilities(text: str) -> tuple[float, ...]:
         return tuple(float(part) for part in text.split(","))
     except ValueError as error:
         raise ConfigError(
-            f"--arrival-probs takes numbers with commas between them, such as 0.2,0.3,0.5; got "
-            f"{text!r}."
+            f"--arrival-probs takes numbers separated by commas, such as 0.2,0.3,0.5; got {text!r}."
         ) from error
 
 
 def parse_options(flag: str, pairs: Iterable[str], kind: Any) -> dict[str, Any]:
     """``["power=0.5"]`` as a mapping, each value of the type that ``kind`` declares.
 
-    ``kind`` is what is built of them, a dataclass or a function; ``none`` is read where it says so.
-
-    A name that ``kind`` does not have is kept: whoever builds it says which ones it has.
+    ``kind`` is the dataclass or function that takes them; ``none`` is None where its type allows
+    it. A name that ``kind`` lacks is kept: its constructor refuses it.
     """
     types = get_type_hints(kind) if kind is not None else {}
     options: dict[str, Any] = {}
@@ -47,7 +45,7 @@ def _value(flag: str, name: str, text: str, hint: Any) -> Any:
             return None
         kinds = [part for part in get_args(hint) if part is not type(None)]
     if get_origin(hint) is Literal:
-        kinds = [type(get_args(hint)[0])]  # whoever is built says which ones it takes
+        kinds = [type(get_args(hint)[0])]  # the constructor checks the value
     readers: dict[Any, Callable[[str], Any]] = {
         bool: _truth,
         int: int,
@@ -57,7 +55,7 @@ def _value(flag: str, name: str, text: str, hint: Any) -> Any:
     kind = next((kind for kind in kinds if kind in readers), None)
     if kind is None:
         raise ConfigError(
-            f"{flag} {name}: only numbers, names and true or false can be given like this; "
+            f"{flag} {name}: only numbers, names and true or false can be given here; "
             "a server step is chosen with --server-opt."
         )
     try:

@@ -1,54 +1,44 @@
-"""What the theorems say, for people: of numbers, and of a run."""
+"""Prints what the theorems say of given numbers, or of a run."""
 
 from __future__ import annotations
 
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
 from anarchic.cli.show import percent, print_facts, print_table
+from anarchic.theory import (
+    Arrivals,
+    Balance,
+    Calculation,
+    Condition,
+    Memory,
+    Problem,
+    RateLimits,
+    Report,
+    Steps,
+    Verdict,
+)
 
-if TYPE_CHECKING:
-    from anarchic.theory import (
-        Arrivals,
-        Balance,
-        Calculation,
-        Condition,
-        Limits,
-        Memory,
-        Problem,
-        Report,
-        Steps,
-        Verdict,
-    )
-
-FEW = 12  # values of K that are told one by one
-LONG = 1e15  # rounds, from which on digits say nothing
+FEW = 12  # values of K that are listed one by one
+LONG = 1e15  # rounds; larger numbers are shown with three digits
 
 
-def print_calculation(found: Calculation) -> None:
-    """The theorems, for numbers that were given."""
-    print_facts(_problem(found.problem) + _turnout(found.arrivals, found.memory), "Numbers")
+def print_verdicts(found: Calculation | Report, run: Path | None) -> None:
+    """The numbers, the theorems, and the warnings about a run."""
+    facts = [*_problem(found.problem), *_participation(found.arrivals, found.memory)]
+    if isinstance(found, Report):
+        facts = [("run", f"{found.rule} in {run}"), *facts, *_measured_facts(found)]
+    print_facts(facts, "Numbers")
     for verdict in found.verdicts:
         _print_verdict(verdict)
-
-
-def print_report(run: Path, report: Report) -> None:
-    """The theorems, for a run, and what to beware of."""
-    print_facts(_run_facts(run, report), "Numbers")
-    for verdict in report.verdicts:
-        _print_verdict(verdict)
-    for warning in report.warnings:
+    for warning in found.warnings if isinstance(found, Report) else ():
         typer.echo(f"Warning: {warning}")
 
 
-def _run_facts(run: Path, report: Report) -> list[tuple[str, str]]:
+def _measured_facts(report: Report) -> list[tuple[str, str]]:
     return [
-        ("run", f"{report.rule} in {run}"),
-        *_problem(report.problem),
-        *_turnout(report.arrivals, report.memory),
         ("distribution of K", _distribution(report.local_steps)),
         ("arrivals", _arrivals(report.balance)),
         ("squared gradient", _measured(report.squared_gradients)),
@@ -56,9 +46,9 @@ def _run_facts(run: Path, report: Report) -> list[tuple[str, str]]:
 
 
 def _arrivals(balance: Balance) -> str:
-    how = "biased" if balance.biased else "even in the run, but not at any time"
+    how = "biased" if balance.biased else "even in the run, but not at all times"
     return (
-        f"{percent(balance.share_min)} to {percent(balance.share_max)} of updates a worker, "
+        f"{percent(balance.share_min)} to {percent(balance.share_max)} of updates per worker, "
         f"{balance.silent} silent: {'as if equally likely' if balance.even else how}"
     )
 
@@ -78,7 +68,7 @@ def _problem(problem: Problem) -> list[tuple[str, str]]:
     ]
 
 
-def _turnout(arrivals: Arrivals, memory: Memory) -> list[tuple[str, str]]:
+def _participation(arrivals: Arrivals, memory: Memory) -> list[tuple[str, str]]:
     K = f"{arrivals.mean_steps:.3g} on average, {arrivals.steps_max} at most"
     row_age = "unbounded" if memory.row_age == inf else f"{memory.row_age:g}"
     return [
@@ -124,7 +114,7 @@ def _facts(verdict: Verdict) -> list[tuple[str, str]]:
     parts = f"start {bound.start:.3g} + noise {bound.noise:.3g} + heterogeneity "
     parts += f"{bound.heterogeneity:.3g}"
     if bound.floor:
-        parts += f", of which {bound.floor:.3g} stays for ever"
+        parts += f", of which {bound.floor:.3g} never vanishes"
     if bound.left_out:
         parts += f"; plus about {bound.left_out:.3g} that the theorem leaves out"
     terms = ", ".join(f"{name} {value:.3g}" for name, value in verdict.rate.items())
@@ -154,7 +144,7 @@ def _from(rounds: float) -> str:
     return f"from T = {rounds:.3g} on" if rounds > LONG else f"from T = {rounds:,.0f} on"
 
 
-def _allowed(limits: Limits) -> str:
+def _allowed(limits: RateLimits) -> str:
     if not limits.local_lr > 0:
         return "none: the delay is unbounded"
     such = limits.rates()

@@ -1,4 +1,1 @@
-"""The algorithms: NumPy only; no clock, sockets, logging or hidden randomness.
-
-Files are touched by ``MappedRows`` alone, a memory of AFA-CS that is larger than the machine's.
-"""
+"""The algorithms: NumPy only; no clock, sockets, files, logging or hidden randomness."""

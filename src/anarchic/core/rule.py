@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Protocol, TypeGuard, TypeVar, final
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from anarchic.core.arrays import (
-    all_finite,
-    copied,
-    fits,
-    is_floating,
-    norm_at_most,
-    norms,
-    norms_at_most,
-    readable,
-    square_limit,
-)
-from anarchic.core.types import Integers, Update, Updates, Vector
-from anarchic.errors import ConfigError, MalformedUpdate, NotFinite, StaleUpdate
+from anarchic.core.arrays import all_finite, copied, is_floating
+from anarchic.core.checking import check
+from anarchic.core.rows import WorkerRows
+from anarchic.core.types import EMPTY, Integers, Update, Updates, Vector
+from anarchic.errors import ConfigError
 from anarchic.kernels import loops
 
 
@@ -35,18 +28,29 @@ class State(Protocol):
     def extras(self) -> Mapping[str, Vector]: ...
 
 
-MOST = 2**31 - 1  # steps or samples that a worker can claim
-
 S = TypeVar("S", bound=State)
 
 
 class Rule(Protocol[S]):
-    """Frozen settings plus the fold of updates into a state.
+    """Frozen settings plus the fold of updates into a state, and what a runner must know of both.
 
     A call consumes the state that it is given (buffers are reused) and returns the next one. It
     never writes to an update, nor to parameters that were published: a step makes new ones.
     ``receive`` checks before it changes anything, so a refused update leaves the state usable.
+    ``SteppingRule`` derives most of this from ``fold`` and ``next_params``.
     """
+
+    @property
+    def m(self) -> int:
+        """How many updates make a step."""
+
+    @property
+    def takes_late(self) -> bool:
+        """Whether it folds an update however late it is: a server runs no other rules."""
+
+    @property
+    def remembers(self) -> int | None:
+        """Of how many workers it keeps something at most: 0 of none, None of all that come."""
 
     def init(self, params: Vector) -> S:
         """The state at version 0."""
@@ -57,10 +61,6 @@ class Rule(Protocol[S]):
     def receive_many(self, state: S, block: Updates) -> S:
         """The same fold over a block, to the same bytes; refuses the block as a whole."""
 
-    @property
-    def m(self) -> int:
-        """How many updates make a step."""
-
     def scale(self, local_lr: float, local_steps: int) -> float:
         """What the rule multiplies a fresh update's direction by before it takes the mean."""
 
@@ -70,154 +70,108 @@ class Rule(Protocol[S]):
     def flush(self, state: S) -> S:
         """Step now with what has arrived since the last step; nothing if that is nothing."""
 
+    def forget(self, state: S, worker: str) -> bool:
+        """Drop, in place, what is kept of a worker; whether there was anything."""
 
-@final
-@dataclass(frozen=True, slots=True)
-class Vetted(Update):
-    """An update that ``vetted`` has read, so that a rule which is handed it need not.
+    def rows(self, state: S) -> dict[str, WorkerRows]:
+        """The parts of a state that a store may keep row by row, by their names when packed.
 
-    Whoever has one made sees to it that its vectors do not change until they are folded.
+        They change rarely: an update touches the row of its worker and no other.
+        """
+
+
+@dataclass
+class RuleState:
+    """What the state of a ``SteppingRule`` has; a rule adds fields of its own, with defaults."""
+
+    params: Vector
+    version: int = 0
+    count: int = 0  # updates since the last step
+    extras: Mapping[str, Vector] = field(default_factory=lambda: EMPTY)
+
+
+class SteppingRule(ABC, Generic[S]):
+    """A rule that steps every ``m`` updates, from the least that a rule must say.
+
+    A subclass is a frozen dataclass with ``m`` and says ``fold``, ``next_params`` and, where its
+    state is more than a ``RuleState``, ``begin``. A state counts in ``count`` the updates since
+    the last step. Its fields that are ``WorkerRows`` are stored row by row and forgotten by worker.
     """
 
-    longest: float = np.inf  # none of its vectors has a greater norm
-    norm: float | None = None  # of its direction, where that was measured
+    __slots__ = ()
+    takes_late: ClassVar[bool] = True
 
+    if TYPE_CHECKING:  # a field of the subclass
 
-def check(
-    update: Update,
-    *,
-    params: Vector,
-    version: int,
-    oldest: int = 0,
-    extras: frozenset[str] = frozenset(),
-) -> float:
-    """Refuse an update whose numbers cannot be right; O(d), allocates nothing.
+        @property
+        def m(self) -> int: ...
 
-    Returns the norm of its direction. ``version`` is the one that it meets, ``oldest`` the oldest
-    base version that will do.
-    """
-    _check_claims(update, params, version, oldest, extras)
-    norm = float(norms(update.direction[None])[0])
-    _longest(update, params, norm)
-    return norm
+    @abstractmethod
+    def fold(self, state: Any, update: Update) -> None:
+        """Take up one update that was checked, in place."""
 
+    @abstractmethod
+    def next_params(self, state: Any) -> Vector:
+        """New parameters from what was folded since the last step, which is then cleared."""
 
-def vet(
-    update: Update,
-    *,
-    params: Vector,
-    version: int,
-    oldest: int = 0,
-    extras: frozenset[str] = frozenset(),
-) -> None:
-    """Refuse what ``check`` refuses. It reads the update once, unless somebody has."""
-    _check_claims(update, params, version, oldest, extras)
-    if not _was_read(update, params):
-        _longest(update, params)
+    def begin(self, params: Vector) -> Any:
+        """The state at version 0; ``params`` are the rule's own."""
+        return RuleState(params)
 
+    def init(self, params: Vector) -> Any:
+        return self.begin(start(params))
 
-def vetted(
-    update: Update,
-    *,
-    params: Vector,
-    version: int,
-    oldest: int = 0,
-    extras: frozenset[str] = frozenset(),
-    measured: bool = False,
-) -> Vetted:
-    """The update as one that passed ``vet``; ``measured``: with the norm of its direction."""
-    _check_claims(update, params, version, oldest, extras)
-    if _was_read(update, params) and not (measured and update.norm is None):
-        return update
-    norm = float(norms(update.direction[None])[0]) if measured else None
-    longest = _longest(update, params, norm)
-    values = {each.name: getattr(update, each.name) for each in fields(Update)}
-    return Vetted(**values, longest=longest, norm=norm)
+    def oldest(self, version: Any) -> Any:
+        """The oldest base version that is taken at ``version``, a number or an array of them."""
+        return 0 * version
 
+    def scale(self, local_lr: float, local_steps: int) -> float:
+        return local_lr
 
-def _check_claims(
-    update: Update, params: Vector, version: int, oldest: int, extras: frozenset[str]
-) -> None:
-    """All that can be checked without reading a vector."""
-    _check_form(update, params, extras)
-    _check_numbers(update)
-    _check_base(update, oldest, version)
+    def receive(self, state: Any, update: Update) -> Any:
+        version = state.version
+        seen = check(update, params=state.params, version=version, oldest=self.oldest(version))
+        return self._take(state, seen)
 
+    def receive_many(self, state: Any, block: Updates) -> Any:
+        versions = versions_met(self, state, block)
+        check(block, params=state.params, version=versions, oldest=self.oldest(versions))
+        for row in range(len(block)):
+            state = self._take(state, block.row(row))
+        return state
 
-def _was_read(update: Update, params: Vector) -> TypeGuard[Vetted]:
-    """Whether it is known that nothing in the update reaches too far, at the rate it has now."""
-    return isinstance(update, Vetted) and _scale_of(update, update.longest) < square_limit(params)
+    def _take(self, state: Any, update: Update) -> Any:
+        self.fold(state, update)
+        state.count += 1
+        return self.flush(state) if state.count == self.m else state
 
+    def remaining(self, state: Any) -> int:
+        return int(self.m - state.count)
 
-def _longest(update: Update, params: Vector, norm: float | None = None) -> float:
-    """The norm, about, of the longest of its vectors, none of which may reach too far.
+    def flush(self, state: Any) -> Any:
+        if state.count == 0:
+            return state
+        params = self.next_params(state)
+        if isinstance(params, np.ndarray):
+            params = params.astype(state.params.dtype, copy=False)
+        state.params = params
+        state.version += 1
+        state.count = 0
+        return state
 
-    ``norm`` is that of the direction, where it is known.
-    """
-    limit, longest = square_limit(params), 0.0
-    for name, vector in (*update.extras.items(), ("direction", update.direction)):
-        known = norm if vector is update.direction else None
-        length = norm_at_most(vector) if known is None else known
-        if not _scale_of(update, length) < limit:
-            _check_length(update, name, vector, params)
-        longest = max(longest, length)
-    return longest
+    @property
+    def remembers(self) -> int | None:
+        return None if self.rows(self.init(np.zeros(1, np.float32))) else 0
 
+    def forget(self, state: Any, worker: str) -> bool:
+        found = [rows for rows in self.rows(state).values() if worker in rows]
+        for rows in found:
+            rows.remove(worker)
+        return bool(found)
 
-def _check_form(update: Update, params: Vector, extras: frozenset[str]) -> None:
-    """Names, shapes and dtypes; looks at no value."""
-    if not extras.issuperset(update.extras):
-        raise MalformedUpdate(
-            f"The update of worker {update.worker!r} carries extras {sorted(update.extras)}, the "
-            f"rule knows {sorted(extras)}: run a local rule that goes with the server's rule."
-        )
-    for name, vector in (*update.extras.items(), ("direction", update.direction)):
-        _check_vector(f"{name} of worker {update.worker!r}", vector, params)
-
-
-def _check_length(update: Update, name: str, vector: Vector, params: Vector) -> None:
-    norm = float(norms(vector[None])[0])
-    if not _scale_of(update, norm) < square_limit(params):
-        raise NotFinite(
-            f"The {name} of worker {update.worker!r} is not finite or far too large (norm "
-            f"{norm:g}, local_lr {update.local_lr:g}): lower its local learning rate or clip "
-            "its gradients."
-        )
-
-
-def check_block(
-    block: Updates,
-    *,
-    params: Vector,
-    versions: Integers,
-    oldest: Integers,
-    extras: frozenset[str] = frozenset(),
-) -> None:
-    """The checks of ``vet`` for every update of a block, before any of them is folded.
-
-    But for the numbers on a GPU: the host would wait for them. A simulation, and nobody else has
-    them there, looks at the parameters that come of them.
-    """
-    if len(block):  # names, shapes and dtypes are common to the block: one row answers for all
-        _check_form(block.row(0), params, extras)
-    # Beyond this the square, as in the Adam step, could overflow the model's dtype.
-    limit = square_limit(params)
-    suspect = (
-        (block.local_steps < 1)
-        | (block.local_steps > MOST)
-        | ~(block.local_lrs > 0)
-        | (block.samples < 0)
-        | (block.samples > MOST)
-        | (block.base_versions < oldest)
-        | (block.base_versions > versions)
-    )
-    with np.errstate(over="ignore", invalid="ignore"):
-        factors = np.maximum(block.local_lrs * block.local_steps, 1.0)
-        for matrix in filter(readable, (block.directions, *block.extras.values())):
-            suspect |= ~(factors * np.maximum(norms_at_most(matrix), 1.0) < limit)
-    for row in np.flatnonzero(suspect).tolist():
-        version, least = int(versions[row]), int(oldest[row])
-        vet(block.row(row), params=params, version=version, oldest=least, extras=extras)
+    def rows(self, state: Any) -> dict[str, WorkerRows]:
+        values = {each.name: getattr(state, each.name) for each in fields(state)}
+        return {name: value for name, value in values.items() if isinstance(value, WorkerRows)}
 
 
 def start(params: Vector) -> Vector:
@@ -234,40 +188,7 @@ def start(params: Vector) -> Vector:
     return copy
 
 
-def versions_met(version: int, count: int, m: int, updates: int) -> Integers:
-    """The version that each of the next ``updates`` meets, ``count`` having arrived since it."""
-    return version + (count + np.arange(updates)) // m
-
-
-def _check_numbers(update: Update) -> None:
-    steps, rate, samples = update.local_steps, update.local_lr, update.samples
-    if not (1 <= steps <= MOST and 0 <= samples <= MOST and 0 < rate < np.inf):
-        raise MalformedUpdate(
-            f"Worker {update.worker!r} reports local_steps={steps}, local_lr={rate}, "
-            f"samples={samples}; it must take at least one step at a positive, finite rate, and "
-            f"neither steps nor samples may exceed {MOST}."
-        )
-
-
-def _check_base(update: Update, oldest: int, version: int) -> None:
-    if not oldest <= update.base_version <= version:
-        raise StaleUpdate(
-            f"Worker {update.worker!r} started from version {update.base_version}; the rule takes "
-            f"updates that start from versions {oldest} to {version}: pull the model again."
-        )
-
-
-def _check_vector(what: str, vector: Vector, params: Vector) -> None:
-    if vector.shape != params.shape or not fits(vector, params):
-        raise MalformedUpdate(
-            f"The {what} has shape {vector.shape} and dtype {vector.dtype}, the model "
-            f"{params.shape} and {params.dtype}: send one number for each parameter."
-        )
-
-
-def _scale_of(update: Update, norm: float) -> float:
-    """The furthest that any rule moves along a vector, before the server's rate.
-
-    At least each of its factors: an endless rate of nothing would still be infinity times zero.
-    """
-    return max(float(update.local_lr) * int(update.local_steps), 1.0) * max(norm, 1.0)
+def versions_met(rule: Rule[S], state: S, block: Updates) -> Integers:
+    """The version that each update of a block meets."""
+    before = rule.m - rule.remaining(state)  # updates that have arrived since the last step
+    return state.version + (before + np.arange(len(block))) // rule.m

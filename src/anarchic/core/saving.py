@@ -6,7 +6,7 @@ how to ``pack`` themselves. What file they end in is not decided here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
@@ -20,26 +20,37 @@ Numbers = dict[str, Any]
 T = TypeVar("T")
 
 
-def pack(state: Any) -> tuple[Arrays, Numbers]:
-    """Everything in ``state``, under dotted names."""
+def pack(state: Any, apart: Iterable[Any] = ()) -> tuple[Arrays, Numbers]:
+    """Everything in ``state``, under dotted names, but for the objects ``apart``."""
     arrays: Arrays = {}
     numbers: Numbers = {}
     for field in fields(state):
-        _pack_value(field.name, getattr(state, field.name), arrays, numbers)
+        _pack_value(field.name, getattr(state, field.name), arrays, numbers, apart)
     return arrays, numbers
 
 
-def unpack(template: T, arrays: Arrays, numbers: Numbers) -> T:
-    """A state like ``template`` (a rule's ``init``) with the values that were packed."""
+def unpack(template: T, arrays: Arrays, numbers: Numbers, apart: Iterable[Any] = ()) -> T:
+    """A state like ``template`` (a rule's ``init``) with the values that were packed.
+
+    Objects of the template that are ``apart`` are taken as they are.
+    """
     values = {}
     for field in fields(template):  # type: ignore[arg-type]  # states are dataclasses
         values[field.name] = _unpack_value(
-            field.name, getattr(template, field.name), arrays, numbers
+            field.name, getattr(template, field.name), arrays, numbers, apart
         )
     return type(template)(**values)
 
 
-def _pack_value(name: str, value: Any, arrays: Arrays, numbers: Numbers) -> None:
+def _among(value: Any, apart: Iterable[Any]) -> bool:
+    return any(value is each for each in apart)
+
+
+def _pack_value(
+    name: str, value: Any, arrays: Arrays, numbers: Numbers, apart: Iterable[Any]
+) -> None:
+    if _among(value, apart):
+        return
     if is_array(value):
         arrays[name] = on_host(value)
     elif isinstance(value, Mapping):
@@ -49,12 +60,16 @@ def _pack_value(name: str, value: Any, arrays: Arrays, numbers: Numbers) -> None
     elif isinstance(value, (int, float)):
         numbers[name] = value
     else:
-        inner = pack(value) if is_dataclass(value) else value.pack()
+        inner = pack(value, apart) if is_dataclass(value) else value.pack()
         arrays.update({f"{name}.{key}": array for key, array in inner[0].items()})
         numbers.update({f"{name}.{key}": number for key, number in inner[1].items()})
 
 
-def _unpack_value(name: str, like: Any, arrays: Arrays, numbers: Numbers) -> Any:
+def _unpack_value(
+    name: str, like: Any, arrays: Arrays, numbers: Numbers, apart: Iterable[Any]
+) -> Any:
+    if _among(like, apart):
+        return like
     try:
         if is_array(like):
             return like_that(_same_kind(name, arrays[name], like), like)
@@ -65,7 +80,7 @@ def _unpack_value(name: str, like: Any, arrays: Arrays, numbers: Numbers) -> Any
         if isinstance(like, (int, float)):
             return type(like)(numbers[name])
         inner = _below(name, arrays), _below(name, numbers)
-        return unpack(like, *inner) if is_dataclass(like) else like.unpack(*inner)
+        return unpack(like, *inner, apart) if is_dataclass(like) else like.unpack(*inner)
     except KeyError as missing:
         raise RunError(
             f"The saved state has no {missing}: it was written by another rule."

@@ -144,9 +144,6 @@ class YogiStep:
         return _adaptive_change(mean, server_lr, moments, self.beta1, self.epsilon)
 
 
-STEPS = {"sgd": SgdStep, "momentum": MomentumStep, "adam": AdamStep, "yogi": YogiStep}
-
-
 def _first_moments(params: Vector, epsilon: float) -> dict[str, Vector]:
     return {"first": zeros(params), "second": zeros(params) + epsilon**2}
 

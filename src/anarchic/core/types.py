@@ -1,4 +1,8 @@
-"""What passes between workers, server and simulator: vectors, updates, snapshots, layouts."""
+"""What passes between workers, server and simulator: vectors, updates, snapshots, layouts.
+
+Updates, blocks of them and snapshots are equal only to themselves: the comparison of two arrays
+has no single truth value. Compare their fields.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +48,7 @@ class _Nothing(Mapping[str, Vector]):
 EMPTY: Mapping[str, Vector] = _Nothing()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Update:
     """What a worker hands back after one visit.
 
@@ -63,7 +67,7 @@ class Update:
     id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Updates:
     """A block of updates in the order in which they are folded, as arrays."""
 
@@ -130,7 +134,7 @@ class Updates:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
     """A published model: what a worker pulls. Never written to after publication."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from numbers import Integral, Real
 from types import NoneType, UnionType
@@ -36,3 +36,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A question for a name that nobody knows, with a space before it; nothing if none is near."""
     close = get_close_matches(word.lower(), list(known), n=1, cutoff=0.7)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def check_choice(what: str, name: str, known: Collection[str]) -> None:
+    """Refuse a name that nobody knows."""
+    if name not in known:
+        close = did_you_mean(name, known)
+        others = f".{close} There are" if close else "; there are"
+        raise ConfigError(f"There is no {what} {name!r}{others} {', '.join(known)}.")

@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anarchic.core.arrays import norms, stack, zeros
-from anarchic.core.rule import Rule, S, check_block, versions_met, vetted
+from anarchic.core.checking import check
+from anarchic.core.rows import WorkerRows
+from anarchic.core.rule import Rule, S, versions_met
 from anarchic.core.types import EMPTY, Integers, Update, Updates, Vector
 from anarchic.errors import ConfigError
 
@@ -25,10 +27,31 @@ LEAST = ulp(0.0)  # a rate: one of nothing would be refused, and what was accept
 
 
 @dataclass(frozen=True)
-class Reweighted(ABC, Generic[S]):
-    """A rule that sees updates with another ``local_lr``."""
+class Wrapper(Generic[S]):
+    """What the rule inside says, whatever is around it."""
 
     rule: Rule[S]
+
+    @property
+    def m(self) -> int:
+        return self.rule.m
+
+    @property
+    def takes_late(self) -> bool:
+        return self.rule.takes_late
+
+    @property
+    def remembers(self) -> int | None:
+        return self.rule.remembers
+
+    def scale(self, local_lr: float, local_steps: int) -> float:
+        return self.rule.scale(local_lr, local_steps)
+
+
+@dataclass(frozen=True)
+class Reweighted(Wrapper[S], ABC):
+    """A rule that sees updates with another ``local_lr``."""
+
     by_length: ClassVar[bool] = True  # whether the factor depends on it: it is not measured if not
 
     @abstractmethod
@@ -43,23 +66,16 @@ class Reweighted(ABC, Generic[S]):
         return replace(block, local_lrs=np.maximum(rates, LEAST))
 
     def scales(self, block: Updates) -> NDArray[np.float64]:
-        """The reach of every update of a block."""
+        """The scale of every update of a block."""
         columns = (block.local_lrs.tolist(), block.local_steps.tolist())
         return np.fromiter(map(self.scale, *columns), np.float64, len(block))
-
-    def scale(self, local_lr: float, local_steps: int) -> float:
-        return self.rule.scale(local_lr, local_steps)
-
-    @property
-    def m(self) -> int:
-        return self.rule.m
 
     def init(self, params: Vector) -> S:
         return self.rule.init(params)
 
     def receive(self, state: S, update: Update) -> S:
         # A factor of numbers that cannot be right would hide them from the rule inside.
-        seen = vetted(
+        seen = check(
             update,
             params=state.params,
             version=state.version,
@@ -72,11 +88,8 @@ class Reweighted(ABC, Generic[S]):
         return self.rule.receive(state, replace(seen, local_lr=max(rate * factor, LEAST)))
 
     def receive_many(self, state: S, block: Updates) -> S:
-        versions = _versions(self.rule, state, block)
-        names = frozenset(block.extras)
-        check_block(
-            block, params=state.params, versions=versions, oldest=0 * versions, extras=names
-        )
+        versions = versions_met(self.rule, state, block)
+        check(block, params=state.params, version=versions, extras=frozenset(block.extras))
         staleness = versions - block.base_versions
         return self.rule.receive_many(state, self.reweighted(block, staleness))
 
@@ -85,6 +98,12 @@ class Reweighted(ABC, Generic[S]):
 
     def flush(self, state: S) -> S:
         return self.rule.flush(state)
+
+    def forget(self, state: S, worker: str) -> bool:
+        return self.rule.forget(state, worker)
+
+    def rows(self, state: S) -> dict[str, WorkerRows]:
+        return self.rule.rows(state)
 
 
 @final
@@ -136,9 +155,9 @@ class Clip(Reweighted[S]):
         scaled = block.directions * scales.to(block.directions.dtype)
         return replace(block, directions=scaled)
 
-    def _scale(self, direction: Any, reach: float) -> Any:
+    def _scale(self, direction: Any, scale: float) -> Any:
         """(1,) ``factor``, where the direction lies."""
-        length = reach * direction.double().square().sum(0, keepdim=True).sqrt()
+        length = scale * direction.double().square().sum(0, keepdim=True).sqrt()
         return (self.max_norm / length).clamp(max=1)
 
 
@@ -161,7 +180,7 @@ class SharedVectorsState(Generic[S]):
 
 @final
 @dataclass(frozen=True)
-class SharedVectors(Generic[S]):
+class SharedVectors(Wrapper[S]):
     """Vectors that travel beside the model: pulled with it, changed by what updates bring back.
 
         c_{t+1} = c_t + (1/M) * sum over the round's updates of e_i
@@ -173,7 +192,6 @@ class SharedVectors(Generic[S]):
     workers with other local rules can take part.
     """
 
-    rule: Rule[S]
     names: tuple[str, ...]
     population: int
 
@@ -184,10 +202,6 @@ class SharedVectors(Generic[S]):
                 f"names={self.names!r}, population={self.population}."
             )
 
-    @property
-    def m(self) -> int:
-        return self.rule.m
-
     def init(self, params: Vector) -> SharedVectorsState[S]:
         inner = self.rule.init(params)
         extras = {name: zeros(inner.params) for name in self.names}
@@ -196,31 +210,22 @@ class SharedVectors(Generic[S]):
 
     def receive(self, state: SharedVectorsState[S], update: Update) -> SharedVectorsState[S]:
         names, version = frozenset(self.names), state.version
-        seen = vetted(update, params=state.params, version=version, extras=names)
+        seen = check(update, params=state.params, version=version, extras=names)
         state.inner = self.rule.receive(state.inner, replace(seen, extras=EMPTY))
         self._add(state, update.extras)
         return self._publish(state) if state.version > version else state
 
     def receive_many(self, state: SharedVectorsState[S], block: Updates) -> SharedVectorsState[S]:
-        versions = _versions(self.rule, state.inner, block)
-        check_block(
-            block,
-            params=state.params,
-            versions=versions,
-            oldest=0 * versions,
-            extras=frozenset(self.names),
-        )
-        due = self.rule.remaining(state.inner)
+        versions = versions_met(self.rule, state.inner, block)
+        check(block, params=state.params, version=versions, extras=frozenset(self.names))
+        remaining = self.rule.remaining(state.inner)
         # The whole block at once: the rule inside may yet refuse it.
         state.inner = self.rule.receive_many(state.inner, replace(block, extras=EMPTY))
         for row in range(len(block)):
             self._add(state, {name: matrix[row] for name, matrix in block.extras.items()})
-            if row + 1 >= due and (row + 1 - due) % self.m == 0:
+            if row + 1 >= remaining and (row + 1 - remaining) % self.m == 0:
                 state = self._publish(state)
         return state
-
-    def scale(self, local_lr: float, local_steps: int) -> float:
-        return self.rule.scale(local_lr, local_steps)
 
     def remaining(self, state: SharedVectorsState[S]) -> int:
         return self.rule.remaining(state.inner)
@@ -229,6 +234,12 @@ class SharedVectors(Generic[S]):
         version = state.version
         state.inner = self.rule.flush(state.inner)
         return self._publish(state) if state.version > version else state
+
+    def forget(self, state: SharedVectorsState[S], worker: str) -> bool:
+        return self.rule.forget(state.inner, worker)
+
+    def rows(self, state: SharedVectorsState[S]) -> dict[str, WorkerRows]:
+        return {f"inner.{name}": rows for name, rows in self.rule.rows(state.inner).items()}
 
     def _add(self, state: SharedVectorsState[S], extras: Mapping[str, Vector]) -> None:
         for name, vector in extras.items():
@@ -241,7 +252,3 @@ class SharedVectors(Generic[S]):
         for vector in state.pending.values():
             vector[:] = 0
         return state
-
-
-def _versions(rule: Rule[S], state: S, block: Updates) -> Integers:
-    return versions_met(state.version, rule.m - rule.remaining(state), rule.m, len(block))

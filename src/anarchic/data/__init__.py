@@ -1,6 +1,6 @@
-"""Data sets and how they are dealt to workers."""
+"""Data sets, and their partition among workers."""
 
-from anarchic.data.catalogue import DATASETS, load
+from anarchic.data.catalogue import load
 from anarchic.data.cifar10 import load_cifar10
 from anarchic.data.dataset import Dataset
 from anarchic.data.digits import load_digits
@@ -12,7 +12,6 @@ from anarchic.data.shakespeare import load_shakespeare
 from anarchic.data.synthetic import load_synthetic
 
 __all__ = [
-    "DATASETS",
     "Dataset",
     "Parts",
     "Quadratics",

@@ -23,7 +23,7 @@ _STD = (62.9932, 62.0887, 66.7049)
 
 
 def load_cifar10(data_dir: str | os.PathLike[str] | None = None) -> Dataset:
-    """CIFAR-10, each channel normalised by its mean and deviation over the training images.
+    """CIFAR-10, each channel normalised by its mean and standard deviation over training images.
 
     ``augment`` is set: training pads by 4, crops at random and mirrors, testing does not.
     """
@@ -46,7 +46,7 @@ def load_cifar10(data_dir: str | os.PathLike[str] | None = None) -> Dataset:
 
 
 def _read_all(paths: list[Path]) -> list[NDArray[np.uint8]]:
-    """The batches, decompressed side by side: xz takes two seconds each and frees the lock."""
+    """The batches, decompressed in parallel: xz takes two seconds each and releases the GIL."""
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(min(len(paths), os.cpu_count() or 1)) as pool:
@@ -64,7 +64,7 @@ def _read_batch(path: Path) -> NDArray[np.uint8]:
 
 
 def _normalise(records: NDArray[np.uint8], out: NDArray[np.float32]) -> None:
-    """Write ``(x - mean) / std`` to ``out``, in place: it is large."""
+    """Write ``(x - mean) / std`` to ``out`` without a copy."""
     mean, std = (np.array(each, np.float32).reshape(3, 1, 1) for each in (_MEAN, _STD))
     out[:] = records[:, 1:].reshape(-1, 3, 32, 32)
     out -= mean

@@ -13,13 +13,13 @@ from anarchic.errors import DataError
 Array = NDArray[Any]
 
 
-@dataclass(frozen=True, eq=False)  # the same only if it is the same: its arrays are large
+@dataclass(frozen=True, eq=False)  # compared by identity: its arrays are large
 class Dataset:
     """Training and test samples, ready for a model.
 
     ``x_*`` are float32 inputs, already normalised, or integer tokens; ``y_*`` are int64 labels.
-    A data set that is partitioned by nature (the roles of a play) says in ``role_train`` which of
-    ``roles`` each training sample belongs to.
+    A data set with natural owners (the roles of a play) has ``roles``, and in ``role_train`` the
+    role of each training sample.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Dataset:
             if len(x) != len(y) or len(y) == 0:
                 raise DataError(
                     f"{self.name}: {len(x)} {part} inputs but {len(y)} labels; the files do not "
-                    "belong together. Fetch them again."
+                    "match. Fetch them again."
                 )
             if not (np.min(y) >= 0 and np.max(y) < self.classes):
                 raise DataError(

@@ -1,8 +1,8 @@
 """Handwritten digits that come with the package: 1,797 images, 8x8, seventeen grey levels.
 
 "Optical Recognition of Handwritten Digits", E. Alpaydin and C. Kaynak, UCI Machine Learning
-Repository, 1998, doi:10.24432/C50P49, CC BY 4.0. Changed here: stored compressed, with a split of
-our own. ``digits_origin.py`` shows how the file was made.
+Repository, 1998, doi:10.24432/C50P49, CC BY 4.0. Changed here: stored compressed, with a new
+split. ``digits_origin.py`` made the file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Writes ``digits.npz`` from scikit-learn's copy of the UCI data; run once, kept as evidence.
+"""Writes ``digits.npz`` from scikit-learn's copy of the UCI data; run once, kept for the record.
 
     python -m anarchic.data.digits_origin
 
-scikit-learn is needed for this alone.
+Only this script needs scikit-learn.
 """
 
 from __future__ import annotations

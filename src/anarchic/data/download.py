@@ -1,10 +1,11 @@
-"""Fetching one file over HTTP: resumed after a cut, bounded in size, verified before it appears."""
+"""Fetch one file over HTTP: resumed after a cut, limited in size, verified before it is used."""
 
 from __future__ import annotations
 
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 
+from anarchic.core.files import part_of
 from anarchic.data.mirrors import Source
 from anarchic.data.progress import progress_bar
 from anarchic.errors import DownloadError
@@ -13,24 +14,23 @@ _CHUNK = 1 << 18
 
 
 class _MirrorError(Exception):
-    """This mirror cannot give us the file; another may."""
+    """This mirror cannot send the file; another may."""
 
 
 def fetch(source: Source, folder: Path, *, timeout_s: float = 30.0, attempts: int = 5) -> Path:
-    """Bring ``source`` into ``folder`` under its own name and return its path.
+    """Download ``source`` into ``folder`` under its own name and return its path.
 
-    The bytes gather in a ``.part`` file, which survives a cut connection (and this process) and
-    is continued by the next attempt, from whichever mirror answers. Only a file with the right
-    size and checksum gets its final name. ``timeout_s`` bounds the wait for each piece,
-    ``attempts`` the number of times one mirror may cut us off. One process at a time: the caller
-    sees to that.
+    The bytes go to a ``.part`` file. It is kept after a cut connection or the end of the process,
+    and the next attempt continues it, from any mirror. Only a file with the right size and checksum
+    gets its final name. ``timeout_s`` limits the wait for each piece, ``attempts`` the connections
+    per mirror. The caller makes sure that only one process at a time downloads a file.
     """
     target = folder / source.name
-    part = folder / f"{source.name}.part"
+    part = part_of(target)
     failures = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # What an earlier process left may be no good: then the first mirror is asked once more.
+        # A .part file of an earlier process may be bad: the first mirror is then asked once more.
         for url in source.urls + (source.urls[:1] if part.exists() else ()):
             try:
                 _gather(url, part, source, timeout_s=timeout_s, attempts=attempts)
@@ -41,14 +41,14 @@ def fetch(source: Source, folder: Path, *, timeout_s: float = 30.0, attempts: in
                 return part.replace(target)
     except OSError as error:
         raise DownloadError(
-            f"cannot write {target}: {error.strerror or error}. Choose another place with "
+            f"cannot write {target}: {error.strerror or error}. Choose another folder with "
             "data_dir or the environment variable ANARCHIC_DATA."
         ) from error
     raise DownloadError(f"no mirror has a good copy of {source.name} ({'; '.join(failures)}).")
 
 
 def _gather(url: str, part: Path, source: Source, *, timeout_s: float, attempts: int) -> None:
-    """Fill ``part`` from one mirror, going on where the last connection was cut."""
+    """Fill ``part`` from one mirror, continuing where the last connection was cut."""
     from urllib.error import HTTPError
 
     reason = "not tried"
@@ -63,7 +63,7 @@ def _gather(url: str, part: Path, source: Source, *, timeout_s: float, attempts:
             reason = f"connection closed after {_bytes_in(part):,} of {total:,} bytes"
         except HTTPError as error:
             reason = f"HTTP {error.code} {error.reason}"
-            if error.code == 416 and before:  # it has fewer bytes than we: ours are not its file
+            if error.code == 416 and before:  # the mirror has fewer bytes: ours are of another file
                 part.unlink()
                 continue
         except (OSError, HTTPException) as error:

@@ -1,8 +1,8 @@
-"""Where the files of a data set are looked for, and how they are read.
+"""Find and read the files of a data set.
 
-In order: ``data_dir``, the folder named by the environment variable ``ANARCHIC_DATA``, the user's
-cache, and where the system keeps a copy. Below each, a data set has a folder of its own, and a
-file may lie there plain, as ``.gz`` or as ``.xz``. What is in none of them is downloaded.
+Searched in this order: ``data_dir``, the folder in the environment variable ``ANARCHIC_DATA``, the
+user's cache, and the system's copy. Each has one folder per data set; a file may be plain, ``.gz``
+or ``.xz``. A file that is in none of them is downloaded.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ _SYSTEM_FOLDERS = {"fashion-mnist": Path("/usr/share/datasets/fashion-mnist")}
 
 
 def find(folder: str, filename: str, data_dir: str | os.PathLike[str] | None = None) -> Path:
-    """Path of a data file, plain or compressed; downloaded first where it is nowhere to be found.
+    """Path of a data file, plain or compressed; downloaded if it is not found.
 
-    ``folder`` is that of the data set (``"mnist"``), ``filename`` the uncompressed name.
+    ``folder`` is the data set's (``"mnist"``), ``filename`` the uncompressed name.
     """
-    homes = [root / folder for root in _roots(data_dir)]
-    searched = _searched(folder, homes)
+    folders = [root / folder for root in _roots(data_dir)]
+    searched = _searched(folder, folders)
     if found := _first(searched, [filename + suffix for suffix in _SUFFIXES]):
         return found
     source = SOURCES.get(folder, {}).get(filename)
     if source is None:
         raise DataError(
             f"{folder}/{filename} is not in {_listed(searched)}, and no mirror of it is known. "
-            f"Put it at {homes[0] / filename}."
+            f"Put it at {folders[0] / filename}."
         )
-    return _obtain(source, filename, homes, searched)
+    return _obtain(source, filename, folders, searched)
 
 
 def locate(folder: str, data_dir: str | os.PathLike[str] | None = None) -> Path | None:
-    """Where ``find`` would find the files of a data set, or the archive they come in.
+    """The folder with the files of a data set, or with the archive that holds them.
 
     None if one of them is missing; nothing is downloaded.
     """
@@ -76,7 +76,7 @@ def read(path: Path) -> bytes:
 
 
 def damaged(path: Path, found: str) -> DataError:
-    """The error for a file whose content cannot be right; ``found`` says what is there."""
+    """The error for a file with wrong content; ``found`` says what it holds."""
     return DataError(
         f"{path} is damaged or not the expected file: {found}. Delete it and load again to fetch "
         "a fresh copy, or put a good copy in its place."
@@ -89,12 +89,12 @@ def _roots(data_dir: str | os.PathLike[str] | None) -> list[Path]:
     return [Path(place).expanduser() for place in named if place] + [Path(cache) / "anarchic"]
 
 
-def _searched(folder: str, homes: Iterable[Path]) -> list[Path]:
+def _searched(folder: str, folders: Iterable[Path]) -> list[Path]:
     searched = []
-    for home in homes:
-        searched.append(home)
+    for target in folders:
+        searched.append(target)
         if folder in _SUBFOLDERS:
-            searched.append(home / _SUBFOLDERS[folder])
+            searched.append(target / _SUBFOLDERS[folder])
     if folder in _SYSTEM_FOLDERS:
         searched.append(_SYSTEM_FOLDERS[folder])
     return searched
@@ -106,44 +106,44 @@ def _first(folders: Iterable[Path], names: Iterable[str]) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def _obtain(source: Source, filename: str, homes: list[Path], searched: list[Path]) -> Path:
-    """Bring a file into the first home that can be written, from its mirrors or its archive."""
-    home = next((home for home in homes if _writable(home)), homes[-1])
+def _obtain(source: Source, filename: str, folders: list[Path], searched: list[Path]) -> Path:
+    """Get a file from its mirrors or its archive, into the first folder that can be written."""
+    target = next((target for target in folders if _writable(target)), folders[-1])
     try:
-        with _alone_in(home):
-            if fetched := _first([home], [filename, source.name][: 1 if source.members else 2]):
-                return fetched  # by another process, while this one waited
-            return _bring(source, filename, home, searched)
+        with _locked(target):
+            if fetched := _first([target], [filename, source.name][: 1 if source.members else 2]):
+                return fetched  # another process fetched it meanwhile
+            return _bring(source, filename, target, searched)
     except DownloadError as error:
         raise DownloadError(
             f"{source.name} is not in {_listed(searched)}, and could not be downloaded: {error} "
-            f"Without a network, put the file at {homes[0] / source.name}, or set ANARCHIC_DATA "
-            f"to a folder that holds {home.name}/{source.name}."
+            f"Without a network, put the file at {folders[0] / source.name}, or set ANARCHIC_DATA "
+            f"to a folder that holds {target.name}/{source.name}."
         ) from error
 
 
-def _bring(source: Source, filename: str, home: Path, searched: list[Path]) -> Path:
+def _bring(source: Source, filename: str, target: Path, searched: list[Path]) -> Path:
     from anarchic.data.download import fetch
     from anarchic.data.unpack import unpack
 
     if not source.members:
-        return fetch(source, home)
+        return fetch(source, target)
     by_hand = _first(searched, [source.name])
-    archive = by_hand or fetch(source, home)
+    archive = by_hand or fetch(source, target)
     try:
-        unpack(archive, source.members, home)
+        unpack(archive, source.members, target)
     finally:
-        if by_hand is None:  # its content now lies beside it, or it is no good
+        if by_hand is None:  # unpacked, or of no use
             archive.unlink()
-    return home / filename
+    return target / filename
 
 
 @contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock: two workers that start together must not share a .part file."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock: two processes that start together must not share a .part file."""
     try:
         import fcntl
-    except ImportError:  # Windows: the checksum still keeps a mixed-up file from appearing
+    except ImportError:  # Windows: the checksum still refuses a mixed-up file
         yield
         return
     try:
@@ -159,9 +159,9 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def _writable(folder: Path) -> bool:
-    """Whether ``folder`` can be written to, or made in the nearest folder above that exists.
+    """Whether ``folder`` can be written, or made in the nearest parent that exists.
 
-    A folder without any write bit is meant to stay as it is, even where root could change it.
+    A folder without any write bit is left alone, even if root could change it.
     """
     existing = next(place for place in (folder, *folder.parents) if place.exists())
     may_change = existing.stat().st_mode & 0o222 and os.access(existing, os.W_OK)

@@ -1,7 +1,7 @@
 """Where the public data sets can be fetched, and what the files must be.
 
-Sizes and sha256 are of the file as it stands on the mirror. This is the only place that knows an
-address; a file is looked up by the folder of its data set and its uncompressed name.
+Sizes and sha256 are those of the file on the mirror. All addresses are in this module; a file is
+looked up by the folder of its data set and its uncompressed name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ UNKNOWN_SIZE_LIMIT = 32 * 2**20
 
 @dataclass(frozen=True)
 class Source:
-    """One file as it stands on its mirrors; every mirror has the same bytes.
+    """One file on its mirrors; every mirror has the same bytes.
 
     ``members`` makes it an archive: path inside the archive -> file name after unpacking.
     ``sha256`` and ``size`` are None where none was published; such a file must be an archive with
@@ -30,7 +30,7 @@ class Source:
 
     @property
     def limit(self) -> int:
-        """The most bytes that are accepted."""
+        """The largest number of bytes that is accepted."""
         return UNKNOWN_SIZE_LIMIT if self.size is None else self.size
 
 
@@ -100,8 +100,8 @@ _CIFAR10 = Source(
     members={f"cifar-10-batches-bin/{name}": name for name in _CIFAR10_BATCHES},
 )
 
-# Project Gutenberg publishes no checksum and has moved its old postings before, hence two
-# addresses. The zip carries CRCs, and the loader refuses a text with other roles than LEAF's.
+# Project Gutenberg publishes no checksum and has moved old files before, hence two addresses. The
+# zip has CRCs, and the loader refuses a text with other roles than LEAF's.
 _SHAKESPEARE = Source(
     "1994-01-100.zip",
     (
@@ -117,4 +117,4 @@ SOURCES: Mapping[str, Mapping[str, Source]] = {
     "cifar10": dict.fromkeys(_CIFAR10_BATCHES, _CIFAR10),
     "shakespeare": {"pg100.txt": _SHAKESPEARE},
 }
-"""Folder of the data set -> uncompressed file name -> where it comes from."""
+"""Folder of the data set -> uncompressed file name -> source."""

@@ -1,7 +1,7 @@
-"""Who holds which training samples.
+"""Partition of the training samples among workers.
 
-A partitioner gives every worker the indices of its samples. No sample has two holders, and the
-same seed gives the same parts.
+A partitioner gives every worker the indices of its samples. No sample belongs to two workers, and
+the same seed gives the same parts.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ Parts = list[NDArray[np.int64]]
 def labels(y: ArrayLike, workers: int, per_worker: int, seed: int) -> Parts:
     """Give each worker samples of exactly ``per_worker`` classes, as in the paper (its p).
 
-    The ``workers * per_worker`` label slots are dealt so that each class is held by the same
-    number of workers and no worker holds a class twice; among such deals one is drawn at random.
-    Every slot is filled with the same number of samples, as many as the rarest class allows,
-    without replacement.
+    Each class goes to the same number of workers; which ones is drawn at random. Each worker gets
+    the same number of samples of each of its classes, as many as the rarest class allows, without
+    replacement.
     """
     known, y = np.unique(np.asarray(y), return_inverse=True)
-    _check_deal(len(known), workers, per_worker)
+    _check_per_worker(len(known), workers, per_worker)
     rng = np.random.default_rng(seed)
-    held = _deal(len(known), workers, per_worker, rng)
+    held = _draw_classes(len(known), workers, per_worker, rng)
     holders = workers * per_worker // len(known)
     share = int(np.bincount(y).min()) // holders
     if share == 0:
@@ -49,9 +48,9 @@ def labels(y: ArrayLike, workers: int, per_worker: int, seed: int) -> Parts:
 def dirichlet(y: ArrayLike, workers: int, alpha: float, seed: int) -> Parts:
     """Split each class among the workers in proportions drawn from Dirichlet(alpha).
 
-    A small ``alpha`` leaves each class to few workers, a large one comes close to ``iid``. All
-    samples are dealt. A worker that the draw leaves with nothing gets one sample of the worker
-    that has most, so that everyone can train.
+    A small ``alpha`` gives each class to few workers, a large one comes close to ``iid``. All
+    samples are used. A worker that the draw leaves without samples gets one from the worker with
+    the most, so that every worker can train.
     """
     if not alpha > 0:
         raise ConfigError(f"dirichlet needs alpha > 0, got alpha={alpha}.")
@@ -63,12 +62,12 @@ def dirichlet(y: ArrayLike, workers: int, alpha: float, seed: int) -> Parts:
         samples = rng.permutation(np.flatnonzero(y == label))
         ends = np.cumsum(rng.dirichlet(np.full(workers, alpha))) * len(samples)
         owner[samples] = np.searchsorted(ends[:-1], np.arange(len(samples)), side="right")
-    _help_the_empty(owner, workers)
+    _fill_empty_workers(owner, workers)
     return _by_owner(owner, workers)
 
 
 def iid(y: ArrayLike | int, workers: int, seed: int) -> Parts:
-    """Deal all samples at random in equal numbers (to within one); ``y`` or their number."""
+    """All samples at random, in equal numbers (to within one); ``y`` may be the sample count."""
     samples = int(y) if isinstance(y, int | np.integer) else len(np.asarray(y))
     _check_workers(workers, samples)
     order = np.random.default_rng(seed).permutation(samples)
@@ -76,15 +75,15 @@ def iid(y: ArrayLike | int, workers: int, seed: int) -> Parts:
 
 
 def by_role(dataset: Dataset) -> Parts:
-    """Give each role of ``dataset`` to a worker of its own, in the order of ``dataset.roles``."""
+    """One worker per role of ``dataset``, in the order of ``dataset.roles``."""
     if not dataset.roles:
         raise ConfigError(
-            f"{dataset.name} has no roles to be partitioned by. Use labels, dirichlet or iid."
+            f"{dataset.name} has no roles to partition by. Use labels, dirichlet or iid."
         )
     return _by_owner(dataset.role_train, len(dataset.roles))
 
 
-def _check_deal(classes: int, workers: int, per_worker: int) -> None:
+def _check_per_worker(classes: int, workers: int, per_worker: int) -> None:
     if workers < 1:
         raise ConfigError(f"A partition needs workers >= 1, got workers={workers}.")
     if 1 <= per_worker <= classes and workers * per_worker % classes == 0:
@@ -100,47 +99,47 @@ def _check_deal(classes: int, workers: int, per_worker: int) -> None:
 def _check_workers(workers: int, samples: int) -> None:
     if not 1 <= workers <= samples:
         raise ConfigError(
-            f"{samples} samples cannot be dealt to workers={workers} so that each has one. Take "
-            f"1 to {samples} workers."
+            f"{samples} samples cannot be split among workers={workers} with at least one each. "
+            f"Take 1 to {samples} workers."
         )
 
 
-def _deal(classes: int, workers: int, per_worker: int, rng: Generator) -> NDArray[np.bool_]:
+def _draw_classes(classes: int, workers: int, per_worker: int, rng: Generator) -> NDArray[np.bool_]:
     """Which worker holds which class, (workers, classes).
 
-    Dealing the classes round the table satisfies the conditions but gives neighbouring classes
-    to the same worker. Trades between two workers, each giving a class that the other lacks, keep
-    the conditions, and a few rounds of them forget the start (the curveball algorithm: Strona
-    et al., Nature Communications 5, 2014). Nothing is rejected, so this always ends.
+    Giving out the classes in turn satisfies the conditions but gives neighbouring classes to the
+    same worker. Trades between two workers, each giving a class that the other lacks, keep the
+    conditions, and a few rounds of them remove the trace of the start (the curveball algorithm:
+    Strona et al., Nature Communications 5, 2014). Nothing is rejected, so this always ends.
     """
     held = np.zeros((workers, classes), bool)
     slots = np.arange(workers * per_worker)
     held[slots // per_worker, slots % classes] = True
     for _ in range(10):
-        for one, other in _couples(workers, rng):
+        for one, other in _pairs(workers, rng):
             _trade(held, one, other, rng)
     return held[rng.permutation(workers)]
 
 
-def _couples(workers: int, rng: Generator) -> NDArray[np.int64]:
+def _pairs(workers: int, rng: Generator) -> NDArray[np.int64]:
     order = rng.permutation(workers)
     return order[: workers // 2 * 2].reshape(-1, 2)
 
 
 def _trade(held: NDArray[np.bool_], one: int, other: int, rng: Generator) -> None:
-    """Deal the classes that only one of the two holds anew between them."""
+    """Share out again, at random, the classes that only one of the two workers holds."""
     differ = np.flatnonzero(held[one] != held[other])
     if len(differ):
         to_one = rng.permutation(held[one, differ])
         held[one, differ], held[other, differ] = to_one, ~to_one
 
 
-def _help_the_empty(owner: NDArray[np.int64], workers: int) -> None:
+def _fill_empty_workers(owner: NDArray[np.int64], workers: int) -> None:
     counts = np.bincount(owner, minlength=workers)
     for worker in np.flatnonzero(counts == 0):
-        richest = int(counts.argmax())
-        owner[np.flatnonzero(owner == richest)[0]] = worker
-        counts[richest] -= 1
+        largest = int(counts.argmax())
+        owner[np.flatnonzero(owner == largest)[0]] = worker
+        counts[largest] -= 1
         counts[worker] += 1
 
 

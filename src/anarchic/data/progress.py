@@ -1,4 +1,4 @@
-"""A progress bar on the terminal where Rich is installed, one plain line where it is not."""
+"""A progress bar on the terminal if Rich is installed, otherwise one plain line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress_bar(name: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Give a function to be told how many bytes of ``name`` are there so far."""
+    """Show progress; call the function with the number of bytes of ``name`` received so far."""
     try:
         from rich.console import Console
         from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn

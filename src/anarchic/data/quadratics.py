@@ -1,4 +1,4 @@
-"""Quadratic functions, one per worker, whose optimum is known: for theory and for tests."""
+"""Quadratic functions, one per worker, with a known optimum: for theory and for tests."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Quadratics:
-    """Worker i has ``f_i(x) = (x - optima[i])' H_i (x - optima[i]) / 2``; the aim is their mean.
+    """Worker i has ``f_i(x) = (x - optima[i])' H_i (x - optima[i]) / 2``; f is their mean.
 
     ``hessians`` are full matrices or only their diagonals. ``noise`` is sigma: a stochastic
-    gradient has the variance sigma^2 in all, whatever the dimension.
+    gradient has the total variance sigma^2 in any dimension.
     """
 
     hessians: Floats  # (workers, dim, dim), or (workers, dim) for diagonals
@@ -59,7 +59,7 @@ class Quadratics:
         return exact
 
     def optimum(self) -> Floats:
-        """Where the mean of the functions is least: ``(sum H_i) x = sum H_i optima[i]``."""
+        """The minimum of the mean of the functions: ``(sum H_i) x = sum H_i optima[i]``."""
         total, pull = self.hessians.sum(axis=0), self._times(self.optima).sum(axis=0)
         least: Floats = np.linalg.solve(total, pull) if total.ndim == 2 else pull / total
         return least
@@ -80,7 +80,7 @@ def random_quadratics(
     noise: float = 0.0,
     seed: int = 0,
 ) -> Quadratics:
-    """Quadratics with curvatures from ``1 / condition`` to 1 along axes of each worker's own.
+    """Quadratics with curvatures from ``1 / condition`` to 1, along different axes per worker.
 
     The workers' optima lie at a distance of about ``heterogeneity`` from the origin: at 0 all
     agree. The smoothness of every function is L = 1 (for ``dim = 1`` too).

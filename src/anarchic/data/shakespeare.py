@@ -1,15 +1,15 @@
-"""The plays of Shakespeare by speaking role: guess the next character from the 80 before it.
+"""The plays of Shakespeare by speaking role: predict the next character from the 80 before it.
 
 The text is Project Gutenberg's eBook 100 in the World Library edition, cut up by LEAF's rules
 (Caldas et al., "LEAF: A Benchmark for Federated Settings", arXiv:1812.01097):
 
 - the line "by William Shakespeare" opens a play, whose title is the nearest line with text that
   stands two to seven lines above it;
-- ``  NAME. text`` begins a speech, lines indented by four go on with it, and the same name in
+- ``  NAME. text`` begins a speech, lines indented by four continue it, and the same name in
   any case is the same role of that play. THE COMEDY OF ERRORS is not indented in this edition:
-  there every line goes on with the speech until one that begins with "<", and names that begin
+  there every line continues the speech until one that begins with "<", and names that begin
   with "ACT " are headings;
-- a work with fewer than two roles is no play, and a role with at most two lines is dropped;
+- a work with fewer than two roles is not a play, and a role with at most two lines is dropped;
 - a role's lines are joined by blanks, runs of blanks become one, and every 80 characters that
   are followed by another make a sample.
 
@@ -41,7 +41,7 @@ ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklm
 
 DRAW_SEED = 885
 """Of the seeds up to 999, one whose draw is near FedProx's total (516,505 samples) and whose
-spread (6,109 samples a role) is near that of all roles."""
+standard deviation (6,109 samples per role) is near that of all roles."""
 
 _LEAST_WINDOWS = 64
 _ALL_ROLES = 1_129
@@ -80,7 +80,7 @@ def _parse(path: Path) -> dict[str, Tokens]:
 
 
 def _lines_by_role(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """Every role as ``PLAY / ROLE`` with its lines, in the order in which they first speak."""
+    """Every role as ``PLAY / ROLE`` with its lines, in the order of its first line."""
     openings = [number for number, line in enumerate(lines) if "by William Shakespeare" in line]
     for start, end in pairwise([*openings, len(lines)]):
         above = [line.strip() for line in reversed(lines[max(start - 7, 0) : start - 1])]
@@ -120,7 +120,7 @@ def _tokens(lines: list[str]) -> Tokens:
 
 
 def _token_table() -> Tokens:
-    """Character code -> token; what is not in the alphabet (nothing, in this text) is a blank."""
+    """Character code -> token; a character outside the alphabet (none in this text) is a blank."""
     table = np.full(256, ALPHABET.index(" "), np.uint8)
     table[np.frombuffer(ALPHABET.encode(), np.uint8)] = np.arange(len(ALPHABET))
     return table

@@ -7,12 +7,12 @@ Optimization in Heterogeneous Networks", arXiv:1812.06127, section 5.1):
     B_k ~ N(0, beta)     v_k ~ N(B_k, 1)                             its mean input
     x ~ N(v_k, diag(j^-1.2))     y = argmax softmax(W_k x + b_k)     its samples
 
-with 60 features, 10 classes and lognormal(4, 2) + 50 samples a worker. In the IID variant all
+with 60 features, 10 classes and lognormal(4, 2) + 50 samples per worker. In the IID variant all
 workers share one W, b ~ N(0, 1), and v_k = 0.
-As published, alpha changes nothing: u_k adds the same number to the score of every class, which no
-label feels. True models differ by the variance 1 around u_k, the same for any alpha.
+As published, alpha changes nothing: u_k adds the same number to the score of every class, which
+changes no label. True models differ by the variance 1 around u_k, the same for any alpha.
 Departs from it in: alpha and beta are variances, as printed; the published script takes them for
-deviations, which is the same at the paper's 0 and 1 but not at its 0.5.
+standard deviations, which is the same at the paper's 0 and 1 but not at its 0.5.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def load_synthetic(
 ) -> Dataset:
     """Samples of ``workers`` roles, of which the first 80 % of each train; reads no file.
 
-    ``beta`` says how much the inputs of workers differ; ``alpha`` is part of the name and, as
-    published, of nothing else. With ``iid`` neither plays a part.
+    ``beta`` is how much the inputs of workers differ. ``alpha`` is part of the name and, as
+    published, has no effect. With ``iid`` neither has an effect.
     """
     if workers < 1 or alpha < 0 or beta < 0:
         raise ConfigError(
@@ -79,7 +79,7 @@ def _samples(
 
 
 def _split(name: str, drawn: list[Samples], counts: NDArray[np.int64]) -> Dataset:
-    train = counts * 4 // 5  # a worker's samples are exchangeable: the first are as good as any
+    train = counts * 4 // 5  # a worker's samples are independent, so any of them can train
     return Dataset(
         name,
         np.concatenate([x[:n] for (x, _), n in zip(drawn, train, strict=True)]),

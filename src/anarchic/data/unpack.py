@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
+from anarchic.core.files import write_file
 from anarchic.errors import DataError
 
 LARGEST_MEMBER = 64 * 2**20
@@ -44,7 +45,8 @@ def _from_tar(archive: Path, members: Mapping[str, str], folder: Path) -> None:
     with tarfile.open(archive, "r|*") as tar:  # a stream: the members are read in file order
         for entry in tar:
             if entry.name in missing and (body := tar.extractfile(entry)):
-                _write(body, folder / missing.pop(entry.name))
+                target = folder / missing.pop(entry.name)
+                write_file(target, _bounded(body, target.name))
     if missing:
         raise KeyError(f"it has no {', '.join(sorted(missing))}")
 
@@ -55,17 +57,13 @@ def _from_zip(archive: Path, members: Mapping[str, str], folder: Path) -> None:
     with zipfile.ZipFile(archive) as zipped:
         for member, name in members.items():
             with zipped.open(member) as body:
-                _write(body, folder / name)
+                write_file(folder / name, _bounded(body, name))
 
 
-def _write(body: IO[bytes], target: Path) -> None:
-    part = target.with_name(f"{target.name}.part")
+def _bounded(body: IO[bytes], name: str) -> Iterator[bytes]:
     left = LARGEST_MEMBER
-    with part.open("wb") as out:
-        while chunk := body.read(1 << 20):
-            left -= len(chunk)
-            if left < 0:
-                part.unlink()
-                raise EOFError(f"{target.name} in it is larger than {LARGEST_MEMBER:,} bytes")
-            out.write(chunk)
-    part.replace(target)
+    while chunk := body.read(1 << 20):
+        left -= len(chunk)
+        if left < 0:
+            raise EOFError(f"{name} in it is larger than {LARGEST_MEMBER:,} bytes")
+        yield chunk

@@ -1,1 +1,83 @@
-"""Faster forms of what core, models and train do; each has a plain twin."""
+"""Faster forms of what core, models and train do. Everything works without this room.
+
+Each form has a twin: plain NumPy or PyTorch code that does the same. ``find`` gives a form by its
+name, or None where a package that it needs is not installed; the caller then uses the twin. Forms
+import nothing of this project but ``errors``: whatever else they need is passed to them.
+
+Beside the forms there are the pieces that they are made of (``compiled``, ``chunks``, ``tiles``,
+``slices``) and ``switches``, which sets what holds for the whole process for a limited time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Protocol
+
+Array = Any  # a NumPy array or a torch tensor
+Shapes = Mapping[str, tuple[int, ...]]  # of the tensors in a flat vector, in their order there
+
+
+class LaneGradients(Protocol):
+    """Gradients of the mean cross-entropy over lanes: visits with parameters and data of their own.
+
+    It takes ``params`` (lanes, dim), ``x`` (lanes, batch, ...) and ``y`` (lanes, batch), and gives
+    (lanes, dim). ``precision`` is "ieee", "tf32" or "bf16".
+    """
+
+    def __call__(
+        self, params: Array, x: Array, y: Array, *, shapes: Shapes, precision: Any
+    ) -> Array: ...
+
+
+@dataclass(frozen=True)
+class Form:
+    """A fast form: what it is, what it needs, and the plain code that does the same."""
+
+    form: str  # module:name in this room
+    twin: str  # module:name of the plain code; a module alone, where that is a private part of it
+    needs: tuple[str, ...]  # packages beside NumPy
+
+
+FORMS = {
+    # Folding updates, for core. They also need long vectors: ``loops.suit`` says whether.
+    "add_scaled": Form("loops:add_scaled", "anarchic.core.arrays:add_scaled", ("numba",)),
+    "sum_of_squares": Form("loops:sum_of_squares", "anarchic.core.arrays", ("numba",)),
+    "exchange": Form("loops:exchange", "anarchic.core.rules.rows", ("numba",)),
+    # Drawing and gathering batches, for train.
+    "fill_words": Form("words:fill_words", "anarchic.train.draws:philox", ("numba",)),
+    "pick_samples_cuda": Form(
+        "picks_cuda:pick_samples", "anarchic.train.draws:Draws", ("torch", "triton")
+    ),
+    "pick_crops_cuda": Form(
+        "picks_cuda:pick_crops", "anarchic.train.images:pick_crops", ("torch", "triton")
+    ),
+    "crop_and_flip_cuda": Form(
+        "crops_cuda:crop_and_flip", "anarchic.train.images:crop_and_flip", ("torch", "triton")
+    ),
+    # Gradients: a model names its form by ``kernels``; on a GPU "_cuda" is added.
+    "cnn_cuda": Form("cnn_cuda:lane_gradients", "anarchic.train.engines:Vmap", ("torch", "triton")),
+    "lstm": Form("lstm_lanes:lane_gradients", "anarchic.train.engines:Vmap", ("torch",)),
+    "lstm_cuda": Form(
+        "lstm_cuda:lane_gradients", "anarchic.train.engines:Vmap", ("torch", "triton")
+    ),
+    # Whole visits of plain SGD, and local steps recorded as CUDA graphs.
+    "softmax_visits": Form(
+        "logistic_sparse:sparse", "anarchic.train.batched:Batched", ("numba",)
+    ),
+    "recorded_cuda": Form("recorded:Recorded", "anarchic.train.engines:Vmap", ("torch",)),
+}  # fmt: skip
+
+
+@cache
+def find(name: str) -> Callable[..., Any] | None:
+    """The form of that name; None if there is none, or if a package that it needs is missing."""
+    known = FORMS.get(name)
+    if known is None or any(find_spec(package) is None for package in known.needs):
+        return None
+    module, _, attribute = known.form.partition(":")
+    found: Callable[..., Any] = getattr(import_module(f"{__name__}.{module}"), attribute)
+    return found

@@ -1,8 +1,8 @@
 """Gradients of the paper's CNN for many lanes at once, on a GPU.
 
 A lane has its own parameters and its own batch, so that every layer is a batch of small problems:
-``conv_cuda`` and ``dense_cuda`` have the kernels, and a step here is their order, forward and back.
-Every sum has a fixed order, whatever the number of lanes: a step repeats bit for bit.
+``conv_cuda`` and ``dense_cuda`` have the kernels, which are called here in order, forward and back.
+Every sum has a fixed order, whatever the number of lanes: gradients repeat bit for bit.
 """
 
 # Torch leaves Tensor.unflatten untyped.
@@ -16,18 +16,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from anarchic.core.types import Layout
 from anarchic.errors import ConfigError
-from anarchic.kernels.conv_cuda import (
-    Conv,
-    conv_pool,
-    fold_weights,
-    input_gradients,
-    pack_images,
-    spread_weights,
-    weight_gradients,
-)
+from anarchic.kernels import Shapes
+from anarchic.kernels.conv_cuda import conv_pool, input_gradients, weight_gradients
+from anarchic.kernels.conv_pack_cuda import Conv, fold_weights, pack_images, spread_weights
 from anarchic.kernels.dense_cuda import dense, loss_gradients
+from anarchic.kernels.slices import slices_of
 from anarchic.kernels.tiles_cuda import TILES, Precision
 
 CONV1, CONV2, DENSE1, DENSE2 = 32, 64, 512, 128  # outputs of the layers, as in models.cnn
@@ -42,15 +36,19 @@ class Sizes:
     classes: int
 
     @staticmethod
-    def of(dim: int, channels: int, height: int, width: int) -> Sizes:
-        """From the length of the vector, which tells the number of classes."""
-        classes, over = divmod(dim - Sizes(channels, height, 0).layout.dim, DENSE2 + 1)
-        if height != width or height < 16 or over or classes < 1:
+    def of(shapes: Shapes, height: int, width: int) -> Sizes:
+        """From the shapes of the network's tensors, and the size of its images."""
+        try:
+            channels, classes = shapes["conv1.weight"][1], shapes["dense3.weight"][0]
+        except KeyError:
+            channels = classes = 0
+        found = Sizes(channels, height, classes)
+        if height != width or height < 16 or found.shapes != shapes:
             raise ConfigError(
-                f"No cnn for {channels} channels of {height}x{width} has {dim} parameters: images "
-                "must be square, 16x16 or more, and the vector that of models.cnn for them."
+                f"No cnn for images of {height}x{width} has tensors {dict(shapes)}: images must be "
+                "square, 16x16 or more, and the tensors those of models.cnn for them."
             )
-        return Sizes(channels, height, classes)
+        return found
 
     @cached_property
     def conv1(self) -> Conv:
@@ -66,23 +64,31 @@ class Sizes:
         return self.conv2.pooled**2
 
     @cached_property
-    def layout(self) -> Layout:
-        shapes = {
+    def shapes(self) -> Shapes:
+        """In the order of the flat vector, which is that of the names."""
+        weights: dict[str, tuple[int, ...]] = {
             "conv1": (CONV1, self.channels, 5, 5),
             "conv2": (CONV2, CONV1, 5, 5),
             "dense1": (DENSE1, CONV2 * self.left),
             "dense2": (DENSE2, DENSE1),
             "dense3": (self.classes, DENSE2),
         }
-        tensors = {f"{name}.weight": (shape, "F32") for name, shape in shapes.items()}
-        return Layout.of(tensors | {f"{n}.bias": ((s[0],), "F32") for n, s in shapes.items()})
+        tensors = {f"{name}.weight": shape for name, shape in weights.items()}
+        tensors |= {f"{name}.bias": shape[:1] for name, shape in weights.items()}
+        return dict(sorted(tensors.items()))
+
+    @cached_property
+    def slices(self) -> dict[str, slice]:
+        return slices_of(self.shapes)
 
     def part(self, matrix: Tensor, name: str) -> Tensor:
         """The columns of one tensor in a (lanes, dim) matrix, as a view."""
-        return matrix[:, self.layout.slices[name]]
+        return matrix[:, self.slices[name]]
 
 
-def lane_gradients(params: Tensor, x: Tensor, y: Tensor, *, precision: Precision) -> Tensor:
+def lane_gradients(
+    params: Tensor, x: Tensor, y: Tensor, *, shapes: Shapes, precision: Precision
+) -> Tensor:
     """Gradients of the mean cross-entropy: (lanes, dim), float32.
 
     ``params`` is (lanes, dim) float32 with contiguous rows, ``x`` (lanes, batch, channels, size,
@@ -91,12 +97,11 @@ def lane_gradients(params: Tensor, x: Tensor, y: Tensor, *, precision: Precision
     """
     if precision not in TILES:
         raise ConfigError(f"There is no precision {precision!r}; there are {', '.join(TILES)}.")
-    step = Step(Sizes.of(params.shape[1], *x.shape[2:]), precision, params)
-    return step.gradients(x, y)
+    return Passes(Sizes.of(shapes, *x.shape[3:]), precision, params).gradients(x, y)
 
 
-class Step:
-    """One gradient of every lane: the layers forward, then back, each a kernel or two."""
+class Passes:
+    """The forward and the backward pass of every lane, each layer a kernel or two."""
 
     def __init__(self, sizes: Sizes, precision: Precision, params: Tensor) -> None:
         self.sizes, self.precision, self.params = sizes, precision, params

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from anarchic.errors import ConfigError
-from anarchic.train.images import PAD
 
 try:
     import triton
@@ -28,12 +27,15 @@ BLOCK = 1024
 
 
 def crop_and_flip(
-    padded_images: Tensor, index: Tensor, crops: Tensor, dtype: torch.dtype
+    padded_images: Tensor, index: Tensor, crops: Tensor, dtype: torch.dtype, pad: int
 ) -> Tensor:
-    """For every sample of ``index`` its crop, mirrored if so drawn: (samples, channels, y, x)."""
+    """For every sample of ``index`` its crop, mirrored if so drawn: (samples, channels, y, x).
+
+    The images have a border of ``pad`` zeros on every side.
+    """
     padded_images, count = padded_images.contiguous(), len(index)
     channels, high, wide = padded_images.shape[1:]
-    height, width = high - 2 * PAD, wide - 2 * PAD
+    height, width = high - 2 * pad, wide - 2 * pad
     out = padded_images.new_empty((count, channels, height, width), dtype=dtype)
     _crop_and_flip[(count, triton.cdiv(channels * height * width, BLOCK))](
         padded_images,
@@ -43,7 +45,7 @@ def crop_and_flip(
         channels,
         height,
         width,
-        2 * PAD,
+        2 * pad,
         BLOCK,
     )
     return out

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from anarchic.core.types import Integers
 from anarchic.kernels.chunks import share, threads_in_use
 from anarchic.kernels.compiled import CAN_COMPILE, compiled
 
 Floats = NDArray[np.floating[Any]]
+Integers = NDArray[np.integer[Any]]
 
 WIDTH = 16  # classes at most: they are computed side by side, padded to so many
 TOGETHER = 4  # entries of a sample come in multiples of it: as many sums are under way at once

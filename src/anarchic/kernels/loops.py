@@ -7,7 +7,6 @@ own.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,15 +19,24 @@ SUMS = 64  # that are made side by side: one alone would wait for each addition 
 LARGE = 1 << 22  # numbers in a model beside which Numba's 0.8 s and 120 MB are little
 MANY = 2_000_000_000  # numbers folded in a run, after which it has won back its 0.8 s
 _at_least = LARGE
-_BYTE, _ENDLESS, _NO_SIGN = np.float32(127), np.float32(np.inf), np.int32(0x7FFFFFFF)
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 def expect(numbers: int) -> None:
-    """Say how many numbers will be folded: for many the loops are used on shorter vectors, too."""
-    global _at_least
+    """Say how many numbers will be folded: if many, the loops are used on shorter vectors too."""
     if numbers >= MANY:
-        _at_least = CHUNK
+        use_from(CHUNK)
+
+
+def shortest() -> int:
+    """The loops are used on vectors that are longer than this."""
+    return _at_least
+
+
+def use_from(length: int) -> None:
+    """Use the loops on vectors longer than ``length``; ``switches.expected_folds`` puts it back."""
+    global _at_least
+    _at_least = length
 
 
 def suit(*vectors: Any) -> bool:
@@ -69,46 +77,6 @@ def exchange(
     _exchange(total, row, _only_read(direction), row.dtype.type(local_lr), known)
 
 
-def exchange_bytes(
-    total: NDArray[Any],
-    codes: NDArray[Any],
-    scales: NDArray[Any],
-    direction: NDArray[Any],
-    local_lr: float,
-    *,
-    known: bool,
-) -> None:
-    """``exchange`` of rows kept as int8, a group of float32 numbers with one scale in each row."""
-    direction = _only_read(direction)
-    bits = direction.view(np.int32)
-    _exchange_bytes(total, codes, scales, direction, bits, np.float32(local_lr), known)
-
-
-def exchange_halves(
-    total: NDArray[Any],
-    codes: NDArray[Any],
-    scales: NDArray[Any],
-    direction: NDArray[Any],
-    local_lr: float,
-    *,
-    known: bool,
-) -> None:
-    """The same of rows kept as float16, on processors that ``can_halve``."""
-    from anarchic.kernels.float16 import exchange as exchange_them
-
-    direction, codes = _only_read(direction), codes.view(np.uint16)
-    bits = direction.view(np.int32)
-    exchange_them(total, codes, scales, direction, bits, np.float32(local_lr), known)
-
-
-@cache
-def can_halve() -> bool:
-    """Whether the processor has instructions for float16: compiled code has nothing else for it."""
-    from anarchic.kernels.float16 import has_instructions
-
-    return has_instructions()
-
-
 def sum_of_squares(vector: NDArray[Any]) -> float:
     """In the dtype of ``vector``, in ``SUMS`` parts."""
     return float(_sum_of_squares(_only_read(vector)))
@@ -134,32 +102,6 @@ def _exchange(total: Any, row: Any, direction: Any, scale: Any, known: Any) -> N
         rest = total[i] - row[i] if known else total[i]
         total[i] = rest + new
         row[i] = new
-
-
-@compiled
-def _exchange_bytes(
-    total: Any, codes: Any, scales: Any, direction: Any, bits: Any, rate: Any, known: Any
-) -> None:
-    """Group by group, each of which stays in a first-level cache for its three turns."""
-    width = codes.shape[1]
-    for group in range(len(scales)):
-        old = scales[group]
-        if known:
-            for i in range(width):
-                total[group, i] -= np.float32(codes[group, i]) * old
-        # Numbers without their signs are ordered as their bits, whose maximum is vectorised.
-        most = np.int32(0)
-        for i in range(width):
-            most = max(most, np.int32(bits[group, i] & _NO_SIGN))
-        scale = rate * np.int32(most).view(np.float32) / _BYTE
-        divisor = scale if scale > 0 else _ENDLESS
-        scales[group] = scale
-        for i in range(width):
-            code = np.rint(rate * direction[group, i] / divisor)
-            code = _BYTE if code > _BYTE else code
-            code = -_BYTE if code < -_BYTE else code
-            codes[group, i] = np.int8(code)
-            total[group, i] += np.float32(codes[group, i]) * scale
 
 
 @compiled

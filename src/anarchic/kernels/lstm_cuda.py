@@ -13,13 +13,13 @@ Precision "bf16" means, with float32 accumulation and pointwise arithmetic throu
   they enter products over all time steps, input gates of upper layers;
 - float32: parameters, the dense layer and the loss, the embedding, the gradients returned.
 
-The input of the first layer takes one of few values a lane, so its gates are a table that the
+The input of the first layer takes one of few values in a lane, so its gates are a table that the
 kernel looks up, and the gradient of that table is a product with one-hot rows: nothing is added in
 an open order, and repeats are equal to the last bit.
 """
 
-# Triton is on GPU hosts only, and describes kernels in a language that has no Python types.
-# mypy: disable-error-code="untyped-decorator, no-untyped-def, no-untyped-call"
+# Kernels are untyped.
+# mypy: disable-error-code="no-untyped-call"
 
 from __future__ import annotations
 
@@ -30,18 +30,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from anarchic.errors import ConfigError
-from anarchic.kernels import lstm_lanes
-from anarchic.kernels.lstm_lanes import PAPER, Sizes, dense_gradients, one_hot, per_lane
-
-try:
-    import triton
-    import triton.language as tl
-except ImportError as missing:
-    raise ConfigError(
-        "The GPU kernels of the LSTM need Triton, which comes with torch for CUDA: "
-        "use anarchic.kernels.lstm_lanes."
-    ) from missing
+from anarchic.kernels import Shapes, lstm_lanes
+from anarchic.kernels.lstm_lanes import Sizes, dense_gradients, one_hot, per_lane
+from anarchic.kernels.lstm_recurrence_cuda import backward_kernel, forward_kernel
 
 ROWS = 16  # of a batch in one program: the least that a tensor core multiplies
 ALIGNED = 8  # columns of half precision: products are slow where rows start elsewhere
@@ -71,11 +62,12 @@ class Tape(NamedTuple):
 
 
 def lane_gradients(
-    params: Tensor, tokens: Tensor, y: Tensor, *, precision: str, sizes: Sizes = PAPER
+    params: Tensor, tokens: Tensor, y: Tensor, *, shapes: Shapes, precision: str
 ) -> Tensor:
     """As ``lstm_lanes.lane_gradients``, which also serves every precision but "bf16"."""
     if precision != "bf16":
-        return lstm_lanes.lane_gradients(params, tokens, y, sizes=sizes)
+        return lstm_lanes.lane_gradients(params, tokens, y, shapes=shapes, precision=precision)
+    sizes = Sizes.of(shapes)
     weights = sizes.split(params)
     tapes = [first_forward(weights, tokens)]
     for layer in range(1, sizes.layers):
@@ -171,7 +163,7 @@ def forward(
     )
     tape.states[..., hidden] = 1
     padded = _padded(recurrent, torch.float16)
-    _forward_kernel[(lanes, triton.cdiv(batch, ROWS))](
+    forward_kernel[(lanes, -(-batch // ROWS))](
         inputs,
         inputs if tokens is None else tokens,
         padded,
@@ -204,7 +196,7 @@ def backward(
     d_gates = torch.empty_like(tape.gates, dtype=torch.bfloat16)
     # Triton's interpreter, which runs the kernels on a CPU, cannot multiply bfloat16.
     padded = _padded(recurrent, torch.bfloat16 if recurrent.is_cuda else torch.float32)
-    _backward_kernel[(lanes, triton.cdiv(batch, ROWS))](
+    backward_kernel[(lanes, -(-batch // ROWS))](
         tape.gates,
         tape.cells,
         padded,
@@ -242,7 +234,7 @@ def _with_bias(weights: Mapping[str, Tensor], layer: int, wide: int) -> Tensor:
 def _padded(recurrent: Tensor, dtype: torch.dtype) -> Tensor:
     """The four recurrent matrices with zeros up to a power of two, as a kernel multiplies them."""
     lanes, _, hidden = recurrent.shape
-    size = max(16, triton.next_power_of_2(hidden))
+    size = max(16, 1 << (hidden - 1).bit_length())
     padded = recurrent.new_zeros((lanes, 4, size, size), dtype=dtype)
     padded[..., :hidden, :hidden] = recurrent.view(lanes, 4, hidden, hidden)
     return padded
@@ -250,172 +242,3 @@ def _padded(recurrent: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _up_to(count: int, multiple: int) -> int:
     return -(-count // multiple) * multiple
-
-
-@triton.jit
-def _tanh(x, APPROXIMATE: tl.constexpr):
-    if APPROXIMATE:
-        y = tl.inline_asm_elementwise(
-            "tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-        )
-    else:
-        y = 2 * tl.sigmoid(2 * x) - 1
-    return y
-
-
-@triton.jit
-def _sigmoid(x, APPROXIMATE: tl.constexpr):
-    return 0.5 * _tanh(0.5 * x, APPROXIMATE) + 0.5 if APPROXIMATE else tl.sigmoid(x)
-
-
-@triton.jit
-def _forward_kernel(
-    inputs,
-    tokens,
-    recurrent,
-    gates,
-    cells,
-    states,
-    last,
-    batch,
-    classes,
-    LENGTH: tl.constexpr,
-    HIDDEN: tl.constexpr,
-    WIDE: tl.constexpr,
-    PADDED: tl.constexpr,
-    ROWS: tl.constexpr,
-    LOOKUP: tl.constexpr,
-    HOIST: tl.constexpr,
-    APPROXIMATE: tl.constexpr,
-):
-    """Padding stays harmless: without input and weights a new gate is 0, so that c and h are."""
-    lane = tl.program_id(0).to(tl.int64)
-    row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
-    col = tl.arange(0, PADDED)
-    held = row < batch
-    inside = held[:, None] & (col < HIDDEN)[None, :]
-    steps = lane * LENGTH * batch
-    gates += steps * (4 * HIDDEN)
-    cells += steps * HIDDEN
-    states += (steps + lane * batch) * WIDE
-    if LOOKUP:
-        inputs += lane * classes * (4 * HIDDEN)
-        tokens += steps
-    else:
-        inputs += steps * (4 * HIDDEN)
-
-    SQUARE: tl.constexpr = PADDED * PADDED
-    w = recurrent + lane * (4 * SQUARE) + col[None, :] * PADDED + col[:, None]  # transposed
-    if HOIST:
-        w_i, w_f = tl.load(w), tl.load(w + SQUARE)
-        w_n, w_o = tl.load(w + 2 * SQUARE), tl.load(w + 3 * SQUARE)
-    c = tl.zeros((ROWS, PADDED), tl.float32)
-    h = tl.zeros((ROWS, PADDED), tl.float32)
-    for t in range(LENGTH):
-        at = t * batch + row
-        if LOOKUP:
-            source = tl.load(tokens + row * LENGTH + t, mask=held, other=0).to(tl.int32)
-        else:
-            source = at
-        x = inputs + source[:, None] * (4 * HIDDEN) + col[None, :]
-        x_i = tl.load(x, mask=inside, other=0.0)
-        x_f = tl.load(x + HIDDEN, mask=inside, other=0.0)
-        x_n = tl.load(x + 2 * HIDDEN, mask=inside, other=0.0)
-        x_o = tl.load(x + 3 * HIDDEN, mask=inside, other=0.0)
-        if not HOIST:
-            w_i, w_f = tl.load(w), tl.load(w + SQUARE)
-            w_n, w_o = tl.load(w + 2 * SQUARE), tl.load(w + 3 * SQUARE)
-        before = h.to(tl.float16)
-        i = _sigmoid(tl.dot(before, w_i) + x_i, APPROXIMATE)
-        f = _sigmoid(tl.dot(before, w_f) + x_f, APPROXIMATE)
-        n = _tanh(tl.dot(before, w_n) + x_n, APPROXIMATE)
-        o = _sigmoid(tl.dot(before, w_o) + x_o, APPROXIMATE)
-        c = f * c + i * n
-        h = o * _tanh(c, APPROXIMATE)
-        g = gates + at[:, None] * (4 * HIDDEN) + col[None, :]
-        tl.store(g, i.to(tl.float16), mask=inside)
-        tl.store(g + HIDDEN, f.to(tl.float16), mask=inside)
-        tl.store(g + 2 * HIDDEN, n.to(tl.float16), mask=inside)
-        tl.store(g + 3 * HIDDEN, o.to(tl.float16), mask=inside)
-        tl.store(cells + at[:, None] * HIDDEN + col[None, :], c.to(tl.float16), mask=inside)
-        after = states + (at + batch)[:, None] * WIDE + col[None, :]
-        tl.store(after, h.to(tl.bfloat16), mask=inside)
-    last += lane * batch * HIDDEN
-    tl.store(last + row[:, None] * HIDDEN + col[None, :], h, mask=inside)
-
-
-@triton.jit
-def _backward_kernel(
-    gates,
-    cells,
-    recurrent,
-    d_states,
-    d_gates,
-    batch,
-    LENGTH: tl.constexpr,
-    HIDDEN: tl.constexpr,
-    WIDE: tl.constexpr,
-    PADDED: tl.constexpr,
-    ROWS: tl.constexpr,
-    LAST_ONLY: tl.constexpr,
-    HOIST: tl.constexpr,
-    APPROXIMATE: tl.constexpr,
-):
-    lane = tl.program_id(0).to(tl.int64)
-    row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
-    col = tl.arange(0, PADDED)
-    inside = (row < batch)[:, None] & (col < HIDDEN)[None, :]
-    steps = lane * LENGTH * batch
-    gates += steps * (4 * HIDDEN)
-    d_gates += steps * (4 * HIDDEN)
-    cells += steps * HIDDEN
-
-    SQUARE: tl.constexpr = PADDED * PADDED
-    w = recurrent + lane * (4 * SQUARE) + col[:, None] * PADDED + col[None, :]
-    if HOIST:
-        w_i, w_f = tl.load(w), tl.load(w + SQUARE)
-        w_n, w_o = tl.load(w + 2 * SQUARE), tl.load(w + 3 * SQUARE)
-    if LAST_ONLY:
-        d_states += lane * batch * WIDE
-        dh = tl.load(d_states + row[:, None] * WIDE + col[None, :], mask=inside, other=0.0)
-    else:
-        d_states += steps * WIDE
-        dh = tl.zeros((ROWS, PADDED), tl.float32)
-    dc = tl.zeros((ROWS, PADDED), tl.float32)
-    at = (LENGTH - 1) * batch + row
-    c = tl.load(cells + at[:, None] * HIDDEN + col[None, :], mask=inside, other=0.0)
-    c = c.to(tl.float32)
-    for back in range(LENGTH):
-        at = (LENGTH - 1 - back) * batch + row
-        if not LAST_ONLY:
-            fed = d_states + at[:, None] * WIDE + col[None, :]
-            dh += tl.load(fed, mask=inside, other=0.0)
-        g = gates + at[:, None] * (4 * HIDDEN) + col[None, :]
-        i = tl.load(g, mask=inside, other=0.0).to(tl.float32)
-        f = tl.load(g + HIDDEN, mask=inside, other=0.0).to(tl.float32)
-        n = tl.load(g + 2 * HIDDEN, mask=inside, other=0.0).to(tl.float32)
-        o = tl.load(g + 3 * HIDDEN, mask=inside, other=0.0).to(tl.float32)
-        earlier = inside & (back + 1 < LENGTH)
-        before = cells + (at - batch)[:, None] * HIDDEN + col[None, :]
-        c_before = tl.load(before, mask=earlier, other=0.0).to(tl.float32)
-        squashed = _tanh(c, APPROXIMATE)
-        dc += dh * o * (1 - squashed * squashed)
-        d_i = (dc * n * i * (1 - i)).to(tl.bfloat16)
-        d_f = (dc * c_before * f * (1 - f)).to(tl.bfloat16)
-        d_n = (dc * i * (1 - n * n)).to(tl.bfloat16)
-        d_o = (dh * squashed * o * (1 - o)).to(tl.bfloat16)
-        d = d_gates + at[:, None] * (4 * HIDDEN) + col[None, :]
-        tl.store(d, d_i, mask=inside)
-        tl.store(d + HIDDEN, d_f, mask=inside)
-        tl.store(d + 2 * HIDDEN, d_n, mask=inside)
-        tl.store(d + 3 * HIDDEN, d_o, mask=inside)
-        if not HOIST:
-            w_i, w_f = tl.load(w), tl.load(w + SQUARE)
-            w_n, w_o = tl.load(w + 2 * SQUARE), tl.load(w + 3 * SQUARE)
-        kind: tl.constexpr = recurrent.dtype.element_ty
-        dh = tl.dot(d_i.to(kind), w_i)
-        dh = tl.dot(d_f.to(kind), w_f, acc=dh)
-        dh = tl.dot(d_n.to(kind), w_n, acc=dh)
-        dh = tl.dot(d_o.to(kind), w_o, acc=dh)
-        dc *= f
-        c = c_before

@@ -1,9 +1,10 @@
 """Gradients of the LSTM for many lanes at once, forward and backward written out.
 
-A lane is one worker's visit: its own parameters, a row of a matrix in the order of ``Layout``, and
-its own batch. Autograd under vmap spends its time on thousands of small operators; here a time step
-is one batched product over lanes and a few pointwise operators, and whatever is not recurrent is
-one product for all time steps. With i, f, n, o the gates (entry, forget, new, out):
+A lane is one worker's visit: its own parameters, a row of a matrix with its tensors in the order of
+their names, and its own batch. Autograd under vmap spends its time on thousands of small operators;
+here a time step is one batched product over lanes and a few pointwise operators, and whatever is
+not recurrent is one product for all time steps. The gates i, f, n, o are
+entry, forget, new and out:
 
     c_t = f * c_{t-1} + i * n        h_t = o * tanh(c_t)
 
@@ -21,21 +22,33 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from anarchic.core.types import Layout
 from anarchic.errors import ConfigError
+from anarchic.kernels import Shapes
+from anarchic.kernels.slices import length_of, slices_of
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of an ``Lstm``; the paper's unless given."""
+    """Sizes of an ``Lstm``."""
 
-    classes: int = 80
-    embedding: int = 8
-    hidden: int = 100
-    layers: int = 2
+    classes: int
+    embedding: int
+    hidden: int
+    layers: int
+
+    @staticmethod
+    def of(shapes: Shapes) -> Sizes:
+        """From the shapes of the tensors of an ``Lstm``."""
+        try:
+            classes, embedding = shapes["embedding.weight"]
+            hidden = shapes["dense.weight"][1]
+        except (KeyError, ValueError) as error:
+            raise ConfigError(f"No Lstm has tensors {dict(shapes)}.") from error
+        return Sizes(classes, embedding, hidden, sum("weight_hh_l" in name for name in shapes))
 
     @cached_property
-    def layout(self) -> Layout:
+    def shapes(self) -> Shapes:
+        """In the order of the flat vector, which is that of the names."""
         gates = 4 * self.hidden
         shapes: dict[str, tuple[int, ...]] = {
             "embedding.weight": (self.classes, self.embedding),
@@ -47,26 +60,23 @@ class Sizes:
             shapes[f"lstm.weight_ih_l{layer}"] = (gates, inputs)
             shapes[f"lstm.weight_hh_l{layer}"] = (gates, self.hidden)
             shapes[f"lstm.bias_ih_l{layer}"] = shapes[f"lstm.bias_hh_l{layer}"] = (gates,)
-        return Layout.of({name: (shape, "F32") for name, shape in shapes.items()})
+        return dict(sorted(shapes.items()))
 
     def split(self, params: Tensor) -> dict[str, Tensor]:
         """(lanes, dim) as named tensors with a leading axis of lanes (views)."""
-        layout = self.layout
-        if params.ndim != 2 or params.shape[1] != layout.dim:
+        dim = length_of(self.shapes)
+        if params.ndim != 2 or params.shape[1] != dim:
             raise ConfigError(
-                f"{self} has {layout.dim} parameters a lane, the matrix has shape "
-                f"{tuple(params.shape)}: give the sizes of the model that made it."
+                f"{self} has {dim} parameters per lane, the matrix has shape "
+                f"{tuple(params.shape)}: give the shapes of the model that made it."
             )
+        places = slices_of(self.shapes)
         return {
-            name: params[:, where].view(-1, *shape)
-            for (name, where), shape in zip(layout.slices.items(), layout.shapes, strict=True)
+            name: params[:, places[name]].view(-1, *shape) for name, shape in self.shapes.items()
         }
 
     def join(self, gradients: Mapping[str, Tensor]) -> Tensor:
-        return torch.cat([gradients[name].flatten(1) for name in self.layout.names], dim=1)
-
-
-PAPER = Sizes()
+        return torch.cat([gradients[name].flatten(1) for name in self.shapes], dim=1)
 
 
 class Tape(NamedTuple):
@@ -77,11 +87,15 @@ class Tape(NamedTuple):
     states: Tensor  # h: (lanes, length + 1, batch, hidden)
 
 
-def lane_gradients(params: Tensor, tokens: Tensor, y: Tensor, *, sizes: Sizes = PAPER) -> Tensor:
+def lane_gradients(
+    params: Tensor, tokens: Tensor, y: Tensor, *, shapes: Shapes, precision: str = "ieee"
+) -> Tensor:
     """Gradient of the mean cross-entropy of each lane's batch: (lanes, dim).
 
     ``tokens`` are (lanes, batch, length) integers of any width, ``y`` (lanes, batch) classes.
+    Products are those of torch, whatever the ``precision``.
     """
+    sizes = Sizes.of(shapes)
     weights = sizes.split(params)
     words = one_hot(tokens.transpose(1, 2), sizes.classes, params.dtype)
     inputs = per_lane(words) @ weights["embedding.weight"]
@@ -113,7 +127,7 @@ def one_hot(tokens: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
 
 
 def per_lane(array: Tensor) -> Tensor:
-    """(lanes, length, batch, columns) as a matrix a lane, for products over all time steps."""
+    """(lanes, length, batch, columns) as one matrix per lane, for products over all time steps."""
     return array.flatten(1, 2)
 
 

@@ -1,4 +1,4 @@
-"""What lanes draw, as Triton kernels: the numbers of ``Draws`` to the bit.
+"""The samples and crops that lanes draw, by Triton kernels: the numbers of ``Draws`` to the bit.
 
 Written with torch's operators, Philox is a hundred launches, and a GPU is done with the numbers of
 a round before its host has started half of them.
@@ -11,13 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
-from anarchic.core.types import Integers
 from anarchic.errors import ConfigError
-from anarchic.train.draws import MASK, STREAMS, Draws
-from anarchic.train.images import PAD
 
 try:
     import triton
@@ -28,27 +24,24 @@ except ImportError as missing:
         "that, or draw with Draws."
     ) from missing
 
-BLOCK = 128  # counters a program; each gives four numbers
+BLOCK = 128  # counters per program; each gives four numbers
 
 
-def lane_numbers(draws: Draws, held: Integers, first: Integers) -> Integers:
-    """(lanes, 6): what the kernels have to know of every lane, for one trip to the device."""
-    seeds = np.broadcast_to(np.asarray(draws.seed, np.int64), len(draws.worker))
-    columns = (seeds & MASK, (seeds >> 32) & MASK, draws.visit, draws.worker, held, first)
-    return np.stack(columns, axis=1).astype(np.int64)
+def pick_samples(lanes: Tensor, held: Tensor, steps: int, batch: int, stream: int) -> Tensor:
+    """(lanes, steps, batch) samples, each one of those that the lane's worker holds.
 
-
-def pick_samples(lanes: Tensor, dealt: Tensor, steps: int, batch: int) -> Tensor:
-    """(lanes, steps, batch) samples, each one of those dealt to the lane's worker."""
-    picked = dealt.new_empty((len(lanes), steps, batch))
-    _launch(_samples, lanes, steps, batch, dealt, picked, STREAMS["samples"])
+    ``lanes`` is (lanes, 6): seed (low and high word), visit, worker, how many samples the worker
+    holds, and where they begin in ``held``. ``stream`` is that of the random numbers.
+    """
+    picked = held.new_empty((len(lanes), steps, batch))
+    _launch(_samples, lanes, steps, batch, held, picked, stream)
     return picked
 
 
-def pick_crops(lanes: Tensor, steps: int, batch: int) -> Tensor:
-    """(lanes, steps, batch, 3): row, column and flip of every sample."""
+def pick_crops(lanes: Tensor, steps: int, batch: int, stream: int, ways: int) -> Tensor:
+    """(lanes, steps, batch, 3): row and column, below ``ways``, and flip of every sample."""
     picked = lanes.new_empty((len(lanes), steps, batch, 3))
-    _launch(_crops, lanes, steps, 3 * batch, picked, 2 * PAD + 1, STREAMS["augment"])
+    _launch(_crops, lanes, steps, 3 * batch, picked, ways, stream)
     return picked
 
 
@@ -58,8 +51,8 @@ def _launch(kernel: Any, lanes: Tensor, steps: int, count: int, *arguments: Any)
 
 
 @triton.jit
-def _samples(lanes, dealt, out, stream, steps, count, BLOCK: tl.constexpr):
-    """lanes (., 6), dealt (.,) -> out (., steps, count)."""
+def _samples(lanes, samples, out, stream, steps, count, BLOCK: tl.constexpr):
+    """lanes (., 6), samples (.,) -> out (., steps, count)."""
     words = _words(lanes, stream, BLOCK)
     held = tl.load(lanes + 6 * tl.program_id(0) + 4).to(tl.uint32)
     first = tl.load(lanes + 6 * tl.program_id(0) + 5)
@@ -67,7 +60,7 @@ def _samples(lanes, dealt, out, stream, steps, count, BLOCK: tl.constexpr):
         position = 4 * _blocks(BLOCK) + word
         index = first + tl.umulhi(words[word], held).to(tl.int64)
         inside = position < count
-        sample = tl.load(dealt + index, mask=inside, other=0)
+        sample = tl.load(samples + index, mask=inside, other=0)
         tl.store(_place(out, steps, count) + position, sample, mask=inside)
 
 

@@ -5,21 +5,37 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from anarchic.core import registry
 from anarchic.data.dataset import Dataset
 from anarchic.errors import ConfigError
 
 if TYPE_CHECKING:
     from torch import nn
 
-MODELS = ("logistic", "mlp", "cnn", "lstm")
-
 
 def make(name: str, data: Dataset, *, seed: int = 0) -> nn.Module:
-    """A fresh model of that name for that data, the same for the same seed."""
-    if name not in MODELS:
-        raise ConfigError(f"There is no model {name!r}; there are {', '.join(MODELS)}.")
-    import torch
+    """A fresh model of that name for that data, the same for the same seed.
 
+    A model from elsewhere, by name or ``module:name``, is called with the data.
+    """
+    check(name, data)
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"Model {name!r} needs PyTorch: pip install 'anarchic[torch]'."
+        ) from error
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if name in registry.KINDS["models"].built_in:
+            return _build(name, data.x_train.shape[1:], data.classes)
+        module: nn.Module = registry.find("models", name)(data)
+        return module
+
+
+def check(name: str, data: Dataset) -> None:
+    """Refuse a model that does not exist, or that does not go with the data."""
+    registry.check_name("models", name)
     shape, tokens = data.x_train.shape[1:], data.x_train.dtype.kind in "ui"
     if tokens != (name == "lstm"):
         kind = "sequences of tokens" if tokens else "arrays of numbers"
@@ -29,9 +45,6 @@ def make(name: str, data: Dataset, *, seed: int = 0) -> nn.Module:
         )
     if name == "cnn" and (len(shape) != 3 or shape[1] != shape[2]):
         raise ConfigError(f"cnn needs square images, {data.name} has inputs of shape {shape}.")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return _build(name, shape, data.classes)
 
 
 def _build(name: str, shape: tuple[int, ...], classes: int) -> nn.Module:

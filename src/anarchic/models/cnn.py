@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, relu
 
@@ -16,6 +14,8 @@ class Cnn(nn.Module):
     The paper's table says 1024 x 512 for the first dense layer, which fits 28x28 inputs; with
     CIFAR-10's 32x32 it is 1600 x 512.
     """
+
+    kernels = "cnn"  # the fast forms of its gradient in anarchic.kernels
 
     def __init__(self, channels: int, size: int, classes: int) -> None:
         super().__init__()
@@ -35,9 +35,3 @@ class Cnn(nn.Module):
         x = relu(self.dense2(relu(self.dense1(x))))
         out: Tensor = self.dense3(x)
         return out
-
-    def cuda_gradients(self, params: Tensor, x: Tensor, y: Tensor, *, precision: Any) -> Tensor:
-        """Gradients of the mean cross-entropy over lanes, (lanes, dim), by GPU kernels."""
-        from anarchic.kernels.cnn_cuda import lane_gradients
-
-        return lane_gradients(params, x, y, precision=precision)

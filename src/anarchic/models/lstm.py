@@ -8,8 +8,6 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from anarchic.kernels.lstm_lanes import Sizes, lane_gradients
-
 
 class Lstm(nn.Module):
     """An embedding of 8 dimensions, two LSTM layers of 100 units, a dense layer on the last state.
@@ -18,6 +16,8 @@ class Lstm(nn.Module):
     names, shapes, gate order and initialisation are those of ``nn.LSTM``.
     """
 
+    kernels = "lstm"  # the fast forms of its gradient in anarchic.kernels
+
     def __init__(
         self, classes: int, embedding: int = 8, hidden: int = 100, layers: int = 2
     ) -> None:
@@ -25,24 +25,11 @@ class Lstm(nn.Module):
         self.embedding = nn.Embedding(classes, embedding)
         self.lstm = LstmCells(embedding, hidden, layers)
         self.dense = nn.Linear(hidden, classes)
-        self.sizes = Sizes(classes, embedding, hidden, layers)
 
     def forward(self, tokens: Tensor) -> Tensor:
         states = self.lstm(self.embedding(tokens))
         out: Tensor = self.dense(states[:, -1])
         return out
-
-    def lane_gradients(self, params: Tensor, tokens: Tensor, y: Tensor) -> Tensor:
-        """Gradients of the mean cross-entropy over lanes, (lanes, dim), written out."""
-        return lane_gradients(params, tokens, y, sizes=self.sizes)
-
-    def cuda_gradients(
-        self, params: Tensor, tokens: Tensor, y: Tensor, *, precision: str
-    ) -> Tensor:
-        """The same by GPU kernels, where the precision is one that they have."""
-        from anarchic.kernels import lstm_cuda
-
-        return lstm_cuda.lane_gradients(params, tokens, y, precision=precision, sizes=self.sizes)
 
 
 class LstmCells(nn.Module):

@@ -1,4 +1,4 @@
-"""Names for the array types that this room passes around."""
+"""Array types of this package."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-Rows = NDArray[np.intp]  # places in other arrays
+Rows = NDArray[np.intp]  # indices into other arrays

@@ -22,7 +22,7 @@ _COLUMNS = ("worker", "from_s", "until_s")
 class Availability:
     """Windows of time in which workers are available, in order of worker and time.
 
-    Make one with `Availability.of` or `read_availability`. A worker without a window never comes.
+    Make one with `Availability.of` or `read_availability`. Without a window a worker never comes.
     """
 
     worker: Ints  # (n,)
@@ -32,7 +32,7 @@ class Availability:
 
     @staticmethod
     def of(worker: Ints, from_s: Floats, until_s: Floats) -> Availability:
-        """Windows in any order. Those of one worker do not overlap; where they touch they join."""
+        """Windows in any order. Those of one worker may not overlap; adjacent ones are joined."""
         if not len(worker):
             raise ConfigError("Availability needs at least one window, got none.")
         order = np.lexsort((from_s, worker))
@@ -43,8 +43,8 @@ class Availability:
             row = int(np.argmax(wrong))
             raise ConfigError(
                 f"Worker {worker[row]} has a window from {from_s[row]} to {until_s[row]} s that is "
-                "empty or overlaps the one before; windows end after they begin and before the "
-                "next."
+                "empty or overlaps the one before; each must end after it begins and before the "
+                "next one begins."
             )
         apart = ~(same & (from_s[1:] == until_s[:-1]))
         begins, ends = np.concatenate(([True], apart)), np.concatenate((apart, [True]))
@@ -66,7 +66,7 @@ class Availability:
             )
 
     def after(self, worker: Ints, now_s: Floats, idle_s: Floats) -> tuple[Floats, Floats]:
-        """When workers that idle for so much available time pull, and when that window ends.
+        """When workers pull that idle for ``idle_s`` of available time, and when that window ends.
 
         Both are inf for a worker without enough available time left.
         """
@@ -120,7 +120,7 @@ def _parse(name: str, rows: Iterable[list[str]]) -> Availability:
     places = [names.index(column) for column in _COLUMNS]
     windows = sorted(_parse_row(name, number, row, places) for number, row in lines)
     if not windows:
-        raise DataError(f"{name} has no windows below its header; nobody would ever come.")
+        raise DataError(f"{name} has no windows below its header: add at least one.")
     _refuse_overlaps(name, windows)
     return Availability.of(
         np.array([window.worker for window in windows], np.int32),
@@ -178,8 +178,8 @@ def _last_at_most(
 ) -> NDArray[np.int64]:
     """For each x, the last index in [first, stop) whose value is <= x, or first - 1.
 
-    ``values`` rise within each worker's own stretch only, so that one search of the whole array
-    will not do: all stretches are bisected side by side.
+    ``values`` rise only within the windows of one worker, so one search of the whole array is not
+    enough: the windows of all workers are bisected at once.
     """
     low, high = first.copy(), stop.copy()
     while (unsettled := low < high).any():

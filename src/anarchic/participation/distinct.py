@@ -17,8 +17,8 @@ def distinct_workers(
 ) -> Ints:
     """Rows of distinct workers by successive draws, each among those not yet in its row.
 
-    ``shape`` is (rounds, m). A round costs O(m) unless m is of the order of ``workers`` or the
-    probabilities are so uneven that draws keep hitting the same few.
+    ``shape`` is (rounds, m). A round costs O(m), unless m is close to ``workers`` or a few workers
+    have almost all of the probability.
     """
     chosen = np.full(shape, -1, np.int32)
     short = np.arange(len(chosen))

@@ -1,4 +1,4 @@
-"""Workers that keep hours."""
+"""Workers that are active for some hours of each day."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _DAY_S = 86_400.0
 @final
 @dataclass(frozen=True, slots=True)
 class Diurnal:
-    """Workers turn up mostly in certain hours of a day of 24 h.
+    """Workers visit mostly in certain hours of a day of 24 h.
 
     While awake, for ``awake_h`` hours, a worker idles exponential times of mean ``mean_idle_s``;
-    for the rest of the day it turns up at ``asleep`` times that rate. Each worker wakes at an hour
-    of its own, uniform between the two ``wakes_h``: (0, 24) spreads the workers over the globe,
-    (22, 24) keeps one country's phones that charge at night.
+    for the rest of the day it visits at ``asleep`` times that rate. The hour at which a worker
+    wakes is drawn once per worker, uniformly between the two ``wakes_h``: (0, 24) is workers in
+    all time zones, (22, 24) is phones of one country that charge at night.
     """
 
     mean_idle_s: float
@@ -46,17 +46,17 @@ class Diurnal:
 
     @property
     def mean_s(self) -> float:
-        return self.mean_idle_s * _DAY_S / self._awake_time_a_day
+        return self.mean_idle_s * _DAY_S / self._awake_s_per_day
 
     def traits(self, rng: Generator, workers: int) -> Floats:
-        """Second of the day at which each worker wakes."""
+        """Second of the day at which each worker wakes up."""
         return rng.uniform(self.wakes_h[0], self.wakes_h[1], workers) * 3600.0
 
     def pulls(self, rng: Generator, traits: Floats, now_s: Floats) -> Floats:
-        """Exponential in awake time, a clock that runs at rate 1 or ``asleep``; no thinning."""
+        """Exponential in awake time, a clock that runs at rate 1 or ``asleep``."""
         awake = self._awake_time(now_s - traits)
         awake += rng.standard_exponential(len(now_s)) * self.mean_idle_s
-        # Rounding may put the inverse a hair before now.
+        # Rounding may put the inverse slightly before now.
         return np.maximum(self._wall_time(awake) + traits, now_s)
 
     @property
@@ -64,7 +64,7 @@ class Diurnal:
         return self.awake_h * 3600.0
 
     @property
-    def _awake_time_a_day(self) -> float:
+    def _awake_s_per_day(self) -> float:
         return self._awake_s + self.asleep * (_DAY_S - self._awake_s)
 
     def _awake_time(self, wall_s: Floats) -> Floats:
@@ -73,11 +73,11 @@ class Diurnal:
         today = np.where(
             second < self._awake_s, second, self._awake_s + self.asleep * (second - self._awake_s)
         )
-        return day * self._awake_time_a_day + today
+        return day * self._awake_s_per_day + today
 
     def _wall_time(self, awake_s: Floats) -> Floats:
-        day = np.floor(awake_s / self._awake_time_a_day)
-        today = awake_s - day * self._awake_time_a_day
+        day = np.floor(awake_s / self._awake_s_per_day)
+        today = awake_s - day * self._awake_s_per_day
         slow = 1 / self.asleep if self.asleep else 0.0  # asleep = 0: only rounding passes _awake_s
         second = np.where(
             today < self._awake_s, today, self._awake_s + slow * (today - self._awake_s)

@@ -13,23 +13,23 @@ from anarchic.participation.visits import Visits
 def from_visits(visits: Visits, m: int, workers: int) -> Timetable:
     """The timetable of a server that steps at every ``m``-th push.
 
-    Pushes at the same time are folded in the order of worker numbers. A worker pulls after the
-    pushes of that very moment have been folded, except that no update can start from a version
-    that it helps to make. Visits that never push are left out.
+    Pushes at the same time are folded in the order of worker numbers. A pull at the same time as a
+    push sees that push folded, except that no update can start from a version that it helps to
+    make. Visits that never push are left out.
     """
     visits.check(workers)
     return Folding(m, workers).fold(visits, np.inf)
 
 
 class Folding:
-    """The server of `from_visits`, told of the visits as time goes on.
+    """Makes the rows of `from_visits` piece by piece, as time goes on.
 
-    It keeps a number for each worker and the visits that have begun and wait to be folded.
+    It keeps one number per worker and the visits that have pulled and not yet been folded.
     """
 
     def __init__(self, m: int, workers: int) -> None:
         if m < 1:
-            raise ConfigError(f"A server steps at every m-th push, m >= 1, got m={m}.")
+            raise ConfigError(f"The server steps at every m-th push: m must be >= 1, got m={m}.")
         self._m = m
         self._version = 0
         self._seen = np.zeros(workers, np.int32)  # rows of each worker
@@ -37,11 +37,11 @@ class Folding:
         self._base: Ints = np.zeros(0, np.int32)  # versions that these start from
 
     def fold(self, visits: Visits, horizon_s: float) -> Timetable:
-        """The rounds that end before the horizon; with an infinite one, the unfinished one too.
+        """The rounds that end before the horizon; at an infinite one also the unfinished round.
 
-        ``visits`` are those that pull before it and were not told before. Whoever pulls later also
-        pushes later, so that the order of all pushes before the horizon is known, and with it the
-        base version of everyone who has pulled.
+        ``visits`` are those that pull before the horizon and were in no earlier call. A later pull
+        also pushes later, so the order of all pushes before the horizon is known, and with it the
+        base version of every visit that has pulled.
         """
         lost = visits.lost
         new = visits[~lost] if lost.any() else visits
@@ -85,7 +85,7 @@ def _fold_order(push_s: Floats, worker: Ints) -> Rows:
     same = ordered[1:] == ordered[:-1]
     if not same.any():
         return order
-    # Ties are few as a rule: only they pay for the second key.
+    # Ties are rare: only they are sorted by the second key.
     tied = np.concatenate((same, [False])) | np.concatenate(([False], same))
     rows = order[tied]
     order[tied] = rows[np.lexsort((worker[rows], push_s[rows]))]

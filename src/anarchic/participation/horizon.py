@@ -1,4 +1,4 @@
-"""A timetable of so many rounds from a process in continuous time."""
+"""A timetable of a given number of rounds from a process in continuous time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.random import Generator
 from anarchic.errors import ConfigError
 from anarchic.participation.folding import Folding
 from anarchic.participation.timetable import Timetable, check_rounds
-from anarchic.participation.visits import Course, Participation, Visits
+from anarchic.participation.visits import Participation, Visits, VisitStream
 
 _ATTEMPTS = 30
 _STRETCH = 1 << 18  # visits drawn at a time; another value gives other long tables for a seed
@@ -28,11 +28,11 @@ def timetable_blocks(
 ) -> Iterator[Timetable]:
     """The rows of `make_timetable` in blocks of ``size`` updates, in whole rounds.
 
-    Memory grows with the workers and with ``size``, not with the rounds: made in blocks, a
-    timetable may be longer than what fits into memory.
+    Memory grows with the workers and with ``size``, not with the rounds, so a timetable may be
+    longer than what fits into memory.
     """
     if not 1 <= m <= size:
-        raise ConfigError(f"A block holds at least a round, 1 <= m <= size, got {m} and {size}.")
+        raise ConfigError(f"A block holds at least one round: 1 <= m <= size, got {m} and {size}.")
     most = size // m
     parts: list[Timetable] = []
     for stretch in _stretches(process, workers, m, rounds, rng):
@@ -51,12 +51,12 @@ def timetable_blocks(
 def _stretches(
     process: Participation, workers: int, m: int, rounds: int, rng: Generator | int
 ) -> Iterator[Timetable]:
-    """A timetable, one stretch of time after the other; at least one, if only an empty one."""
+    """The timetable in stretches of time; at least one, which may be empty."""
     check_rounds(rounds)
     if workers < 1 or m < 1:
         raise ConfigError(f"A timetable needs workers and m >= 1, got {workers} and {m}.")
     rng = np.random.default_rng(rng)
-    course, horizon_s, visits = _begin(process, rng, workers, min(rounds * m, _STRETCH))
+    stream, horizon_s, visits = _begin(process, rng, workers, min(rounds * m, _STRETCH))
     folding = Folding(m, workers)
     missing, length_s, since_s = rounds, np.inf, 0.0
     while True:
@@ -67,32 +67,32 @@ def _stretches(
             return
         if horizon_s == np.inf:
             raise _too_few((rounds - missing) * m, since_s, rounds * m)
-        # As long as would do at the busiest time so far: after a quiet night, the morning comes.
+        # Sized for the busiest time so far: a quiet night may be followed by a busy morning.
         length_s = min(length_s, (horizon_s - since_s) * _STRETCH / max(len(visits), 1))
         since_s = horizon_s
-        horizon_s = max(since_s + length_s, float(np.nextafter(course.next_s, np.inf)))
-        visits = course.until(horizon_s)
+        horizon_s = max(since_s + length_s, float(np.nextafter(stream.next_s, np.inf)))
+        visits = stream.until(horizon_s)
 
 
 def _begin(
     process: Participation, rng: Generator, workers: int, wanted: int
-) -> tuple[Course, float, Visits]:
-    """A first stretch of so many updates, and the course after it.
+) -> tuple[VisitStream, float, Visits]:
+    """A first stretch of ``wanted`` updates, and the stream of visits after it.
 
-    The horizon is guessed from the process's pace and extended until enough updates are in. Each
-    attempt draws afresh, so that an early end is not carried over into the table.
+    The horizon is guessed from the pace of the process and extended until there are enough updates.
+    Each attempt draws anew, so that a horizon that was too short leaves no trace in the table.
     """
-    # Workers begin idle: one pace for that, and a little over for the luck of the draw.
+    # Workers begin idle: add one pace for that, and 3 % for chance.
     horizon_s = process.pace_s * (1.03 * wanted / workers + 1)
     before, stalls = 0, 0
     for _ in range(_ATTEMPTS):
-        course = process.begin(rng, workers)
-        visits = course.until(horizon_s)
+        stream = process.begin(rng, workers)
+        visits = stream.until(horizon_s)
         found = int(np.count_nonzero(visits.push_s <= horizon_s))
         if found >= wanted:
-            return course, horizon_s, visits
+            return stream, horizon_s, visits
         stalls = stalls + 1 if 0 < found <= 1.02 * before else 0
-        # Almost only lost visits: a longer horizon would fill the memory with more of them.
+        # Almost all visits are lost: a longer horizon would fill the memory with more of them.
         if stalls == 3 or len(visits) > 100 * wanted + 1_000_000:
             break
         before = found
@@ -102,6 +102,6 @@ def _begin(
 
 def _too_few(found: int, horizon_s: float, wanted: int) -> ConfigError:
     return ConfigError(
-        f"The process made {found} updates in {horizon_s:.3g} s and no more seem to come, but "
+        f"The process made {found} updates in {horizon_s:.3g} s and seems to have ended, but "
         f"{wanted} are wanted. Ask for fewer rounds, or for workers that come longer."
     )

@@ -1,4 +1,4 @@
-"""How long a worker idles between visits."""
+"""How long a worker idles between visits, simulated or live."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.random import Generator
 
 from anarchic.errors import ConfigError
 from anarchic.participation.arrays import Floats
+from anarchic.participation.moment import Moment
 
 
 class Idle(Protocol):
@@ -33,7 +34,7 @@ class Idle(Protocol):
 @final
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """Exponential idle times of mean ``mean_idle_s``; 0 for workers that simply keep working."""
+    """Exponential idle times of mean ``mean_idle_s``; 0 for workers that never idle."""
 
     mean_idle_s: float
 
@@ -55,6 +56,11 @@ class Exponential:
         idle *= self.mean_idle_s
         idle += now_s
         return idle
+
+    def delay_s(self, moment: Moment) -> float:
+        """For a live worker: how long to wait until its next visit."""
+        idle_s = -self.mean_idle_s * math.log1p(-moment.chance)
+        return max(0.0, moment.ended_s + idle_s - moment.now_s)
 
 
 @final

@@ -1,4 +1,4 @@
-"""How many local steps a worker takes on a visit."""
+"""How many local steps a worker takes on a visit, simulated or live."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class ConstantSteps:
     c: int
 
     def __post_init__(self) -> None:
-        _check(self)
+        if self.c < 1:
+            raise ConfigError(f"ConstantSteps needs c >= 1 local steps, got c={self.c}.")
 
     @property
     def mean(self) -> float:
@@ -42,25 +43,35 @@ class ConstantSteps:
     def draw(self, rng: Generator, shape: int | tuple[int, ...]) -> Ints:
         return np.full(shape, self.c, np.int32)
 
+    def more(self, done: int, elapsed_s: float, chance: float) -> bool:
+        """For a live worker: whether to take another step after ``done``."""
+        return done < self.c
+
 
 @final
 @dataclass(frozen=True, slots=True)
 class UniformSteps:
-    """Every visit takes K uniform on 1..2c, the paper's dynamic steps; the mean is c + 1/2."""
+    """Every visit takes a number of local steps K uniform on ``low``..``high``, both included.
 
-    c: int
+    The paper's dynamic steps are ``UniformSteps(1, 2 * c)``, with mean c + 1/2.
+    """
+
+    low: int
+    high: int
 
     def __post_init__(self) -> None:
-        _check(self)
+        if not 1 <= self.low <= self.high:
+            raise ConfigError(
+                f"UniformSteps needs 1 <= low <= high, got low={self.low}, high={self.high}."
+            )
 
     @property
     def mean(self) -> float:
-        return self.c + 0.5
+        return (self.low + self.high) / 2
 
     def draw(self, rng: Generator, shape: int | tuple[int, ...]) -> Ints:
-        return rng.integers(1, 2 * self.c, shape, dtype=np.int32, endpoint=True)
+        return rng.integers(self.low, self.high, shape, dtype=np.int32, endpoint=True)
 
-
-def _check(policy: ConstantSteps | UniformSteps) -> None:
-    if policy.c < 1:
-        raise ConfigError(f"{type(policy).__name__} needs c >= 1 local steps, got c={policy.c}.")
+    def more(self, done: int, elapsed_s: float, chance: float) -> bool:
+        """For a live worker: ``chance``, uniform on [0, 1), is drawn once per visit."""
+        return done < self.low + int(chance * (self.high - self.low + 1))

@@ -22,9 +22,9 @@ class Synchronous:
     """Synchronous FedAvg: each round the server picks m of M workers and waits for all of them.
 
     The round lasts as long as the slowest. A worker drops out in mid-work with probability
-    ``lost``; the server learns of it by silence, so its place stands empty until ``timeout_s``
-    after it was picked, when a replacement is drawn among the workers that hold no other place in
-    the round. Workers that are merely slow are waited for.
+    ``lost_share``. The server is not told: it waits ``timeout_s`` from the moment it picked the
+    worker, then draws a replacement among the workers that have no other place in the round. It
+    waits for workers that are only slow.
 
     Reference: McMahan et al., "Communication-Efficient Learning of Deep Networks from
     Decentralized Data", AISTATS 2017. Departs from it in: work takes time, workers drop out.
@@ -33,7 +33,7 @@ class Synchronous:
     workers: int
     m: int
     work: Work
-    lost: float = 0.0
+    lost_share: float = 0.0
     timeout_s: float | None = None
 
     def __post_init__(self) -> None:
@@ -41,11 +41,12 @@ class Synchronous:
             raise ConfigError(
                 f"A round needs 1 <= m <= workers, got m={self.m} of {self.workers} workers."
             )
-        if not 0 <= self.lost < 1:
-            raise ConfigError(f"Synchronous needs 0 <= lost < 1, got {self.lost}.")
-        if self.lost > 0 and self.timeout_s is None:
+        if not 0 <= self.lost_share < 1:
+            raise ConfigError(f"Synchronous needs 0 <= lost_share < 1, got {self.lost_share}.")
+        if self.lost_share > 0 and self.timeout_s is None:
             raise ConfigError(
-                f"With lost={self.lost} a round would wait for ever; give Synchronous a timeout_s."
+                f"With lost_share={self.lost_share} a round could wait for ever; give Synchronous "
+                "a timeout_s."
             )
         if self.timeout_s is not None and not 0 < self.timeout_s < np.inf:
             raise ConfigError(f"Synchronous needs 0 < timeout_s < inf, got {self.timeout_s}.")
@@ -58,17 +59,17 @@ class Synchronous:
         worker = distinct_workers(rng, self.workers, (rounds, self.m))
         steps, seconds = self._work(rng, factor[worker])
         picked_s = np.zeros(worker.shape)  # since the round began
-        failed = rng.random(worker.shape) < self.lost
+        failed = rng.random(worker.shape) < self.lost_share
         while failed.any():
             assert self.timeout_s is not None
             picked_s[failed] += self.timeout_s
             _replace(rng, self.workers, worker, failed)
             steps[failed], seconds[failed] = self._work(rng, factor[worker[failed]])
-            failed[failed] = rng.random(np.count_nonzero(failed)) < self.lost
+            failed[failed] = rng.random(np.count_nonzero(failed)) < self.lost_share
         return timetable_of_rounds(self.workers, worker, steps, picked_s, picked_s + seconds)
 
     def _work(self, rng: Generator, factor: Floats) -> tuple[Ints, Floats]:
-        steps = self.work.draw_steps(rng, factor)
+        steps = self.work.steps.draw(rng, factor.shape)
         return steps, self.work.draw_seconds(rng, steps, factor)
 
 
@@ -97,7 +98,7 @@ def timetable_of_rounds(
 
 
 def _replace(rng: Generator, workers: int, worker: Ints, failed: NDArray[np.bool_]) -> None:
-    """Put other workers in the failed places of each round, in place."""
+    """Replace the failed workers of each round, in place."""
     for place in range(worker.shape[1]):  # one place at a time: its replacements never clash
         rounds = np.flatnonzero(failed[:, place])
         others = np.sort(np.delete(worker[rounds], place, axis=1), axis=1)

@@ -69,7 +69,7 @@ class Timetable:
 
     @property
     def version_s(self) -> Floats | None:
-        """When the versions that it makes appear: at the last push of their round."""
+        """When each version appears: at the last push of its round."""
         if self.push_s is None:
             return None
         return self.push_s[self.m - 1 :: self.m]
@@ -83,7 +83,7 @@ class Timetable:
         return self.block(0, rounds)
 
     def block(self, first: int, end: int) -> Timetable:
-        """Its rounds from ``first`` up to ``end``."""
+        """The rounds ``first`` .. ``end - 1``."""
         rows = slice(first * self.m, end * self.m)
         arrays, _ = self.to_arrays()
         # Copies: a view would keep the whole table alive.
@@ -100,7 +100,7 @@ class Timetable:
         return replace(blocks[0], **joined)
 
     def check(self) -> None:
-        """Raise ConfigError for a table that no run could have produced."""
+        """Raise ConfigError for a table that no run can produce."""
         if self.workers < 1 or self.m < 1:
             raise ConfigError(
                 f"A timetable needs workers >= 1 and m >= 1, got {self.workers} and {self.m}."
@@ -126,7 +126,7 @@ class Timetable:
         self._check_times()
 
     def to_arrays(self) -> tuple[dict[str, NDArray[Any]], dict[str, int]]:
-        """Columns by name (times only where there is a clock), and the numbers beside them."""
+        """Columns by name (times only where there is a clock), and the scalar fields."""
         arrays: dict[str, NDArray[Any]] = {name: getattr(self, name) for name in _INTS}
         if self.pull_s is not None and self.push_s is not None:
             arrays |= {"pull_s": self.pull_s, "push_s": self.push_s}
@@ -135,7 +135,7 @@ class Timetable:
 
     @staticmethod
     def from_arrays(arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, int]) -> Timetable:
-        """What `to_arrays` gave, checked."""
+        """A table from what `to_arrays` returned, checked."""
         missing = [name for name in _INTS if name not in arrays]
         missing += [name for name in ("workers", "m") if name not in meta]
         if missing:
@@ -180,10 +180,10 @@ class Timetable:
         if self.pull_s is None or self.push_s is None or self.version_s is None:
             return
         # Written so that NaN is refused too.
-        self._refuse(~np.isfinite(self.push_s), "push_s", "updates that never arrive have no row")
+        self._refuse(~np.isfinite(self.push_s), "push_s", "lost updates have no row")
         self._refuse(~(self.pull_s <= self.push_s), "pull_s", "a worker pulls before it pushes")
         earlier = np.concatenate(([-np.inf], self.push_s[:-1]))
-        self._refuse(self.push_s < earlier, "push_s", "rows stand in the order of their pushes")
+        self._refuse(self.push_s < earlier, "push_s", "rows are in the order of their pushes")
         appeared = np.concatenate(([-np.inf], self.version_s))
         self._refuse(
             self.pull_s < appeared[np.maximum(self.base_version - self.before, 0)],
@@ -200,7 +200,7 @@ class Timetable:
 
 
 def check_rounds(rounds: int) -> None:
-    """Refuse to make a table of fewer than no rounds."""
+    """Refuse a negative number of rounds."""
     if rounds < 0:
         raise ConfigError(f"A timetable has rounds >= 0, got {rounds}.")
 

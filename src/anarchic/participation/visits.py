@@ -1,4 +1,4 @@
-"""Visits: what a participation process makes."""
+"""Visits: the output of a participation process."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from anarchic.participation.arrays import Bools, Floats, Ints
 
 @dataclass(frozen=True, eq=False)
 class Visits:
-    """Who pulled when, worked how hard and pushed when; in any order between workers.
+    """Visits: which worker pulled when, took how many local steps, and pushed when.
 
-    The visits of one worker stand in the order in which it made them. A visit that was lost in
-    mid-work has ``push_s = inf``.
+    The visits of one worker are in the order in which it made them; workers may be mixed. A visit
+    that was lost in mid-work has ``push_s = inf``.
     """
 
     worker: Ints  # (n,)
@@ -40,12 +40,12 @@ class Visits:
         return np.isinf(self.push_s)
 
     def until(self, horizon_s: float) -> Visits:
-        """What is known at the horizon: visits pushed by then, and those lost that began before."""
+        """Visits that pushed up to the horizon, and lost visits that pulled before it."""
         known = (self.push_s <= horizon_s) | (self.lost & (self.pull_s < horizon_s))
         return self if known.all() else self[known]
 
     def check(self, workers: int) -> None:
-        """Refuse visits that nobody of ``workers`` could have made."""
+        """Refuse visits of unknown workers, with impossible times, or without local steps."""
         columns = (self.worker, self.pull_s, self.push_s, self.local_steps)
         if len({column.shape for column in columns}) != 1 or self.worker.ndim != 1:
             raise ConfigError(
@@ -67,12 +67,12 @@ class Visits:
             )
         if self.local_steps.min() < 1:
             raise ConfigError(
-                f"A visit has {self.local_steps.min()} local steps; leave visits without work out."
+                f"A visit has {self.local_steps.min()} local steps; leave out visits without work."
             )
 
     @staticmethod
     def join(parts: Sequence[Visits]) -> Visits:
-        """One after the other."""
+        """Concatenate visits."""
         return Visits(
             np.concatenate([part.worker for part in parts] or [np.zeros(0, np.int32)]),
             np.concatenate([part.pull_s for part in parts] or [np.zeros(0)]),
@@ -81,27 +81,27 @@ class Visits:
         )
 
 
-class Course(Protocol):
-    """Workers under way: what a process has made so far is behind it, and only they are kept."""
+class VisitStream(Protocol):
+    """Makes visits as time goes on; keeps the state of the workers, not the visits made so far."""
 
     @property
     def next_s(self) -> float:
-        """When the next visit pulls, inf if nobody comes again."""
+        """Time of the next pull, inf if no worker comes again."""
         ...
 
     def until(self, horizon_s: float) -> Visits:
-        """All visits that pull before the horizon, whenever they push, less those told before."""
+        """The visits that pull before the horizon and that no earlier call returned."""
         ...
 
 
 class Participation(Protocol):
-    """A process in continuous time that knows workers and nothing of models or servers."""
+    """A participation process in continuous time; it knows nothing of models or servers."""
 
     @property
     def pace_s(self) -> float:
-        """Roughly the time from one push of a worker to its next: a first guess for horizons."""
+        """Rough time between two pushes of a worker; the first guess of a horizon."""
         ...
 
-    def begin(self, rng: Generator, workers: int) -> Course:
-        """Everybody at time 0."""
+    def begin(self, rng: Generator, workers: int) -> VisitStream:
+        """All workers at time 0."""
         ...

@@ -1,4 +1,4 @@
-"""How hard and how long a worker works on a visit."""
+"""How many local steps a visit takes, and how long they last."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from anarchic.participation.arrays import Floats, Ints
 from anarchic.participation.steps import StepPolicy
 
 
-class Spread(Protocol):
-    """Chance in the work time of a visit: factors of mean 1, or None for exactly 1."""
+class TimeDistribution(Protocol):
+    """Draws random factors of mean 1 for the work time of visits, or None for exactly 1."""
 
     def draw(self, rng: Generator, shape: int | tuple[int, ...]) -> Floats | None: ...
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class NoSpread:
-    """Work takes exactly as long as its local steps."""
+class ConstantTime:
+    """Work time is exactly that of its local steps."""
 
     def draw(self, rng: Generator, shape: int | tuple[int, ...]) -> Floats | None:
         return None
@@ -31,7 +31,7 @@ class NoSpread:
 
 @final
 @dataclass(frozen=True, slots=True)
-class ExponentialSpread:
+class ExponentialTime:
     """Work time is exponential: the usual model of stragglers."""
 
     def draw(self, rng: Generator, shape: int | tuple[int, ...]) -> Floats | None:
@@ -40,7 +40,7 @@ class ExponentialSpread:
 
 @final
 @dataclass(frozen=True, slots=True)
-class LogNormalSpread:
+class LogNormalTime:
     """Work time is log-normal; ``sigma`` is the standard deviation of its logarithm."""
 
     sigma: float
@@ -48,7 +48,7 @@ class LogNormalSpread:
     def __post_init__(self) -> None:
         if not self.sigma > 0:
             raise ConfigError(
-                f"LogNormalSpread needs sigma > 0, got {self.sigma}; NoSpread() has none."
+                f"LogNormalTime needs sigma > 0, got {self.sigma}; use ConstantTime() for 0."
             )
 
     def draw(self, rng: Generator, shape: int | tuple[int, ...]) -> Floats | None:
@@ -60,8 +60,8 @@ class LogNormalSpread:
 class SpeedClasses:
     """Fast and slow workers: ``{name: (share, factor)}``.
 
-    Each worker belongs to a class for good, drawn by the shares; its work takes ``factor`` times
-    as long as that of a worker with factor 1.
+    Each worker is put into one class at the start, drawn by the shares, and stays in it. Its work
+    takes ``factor`` times as long as that of a worker with factor 1.
     """
 
     classes: Mapping[str, tuple[float, float]]
@@ -94,43 +94,30 @@ class SpeedClasses:
 @final
 @dataclass(frozen=True)
 class Work:
-    """Work time = local steps * ``step_s`` * the worker's speed factor * chance of mean 1.
-
-    With ``budget_s`` a worker plans no more local steps than its own speed fits into that time
-    (at least one), so that slow workers do less instead of taking longer.
-    """
+    """Work time = local steps * ``step_s`` * the worker's speed * a random factor of mean 1."""
 
     steps: StepPolicy
     step_s: float
     speeds: SpeedClasses = field(default_factory=lambda: SpeedClasses({"all": (1.0, 1.0)}))
-    spread: Spread = field(default_factory=NoSpread)
-    budget_s: float | None = None
+    time_distribution: TimeDistribution = field(default_factory=ConstantTime)
 
     def __post_init__(self) -> None:
         if not 0 < self.step_s < np.inf:
-            raise ConfigError(f"Work needs 0 < step_s < inf seconds a step, got {self.step_s}.")
-        if self.budget_s is not None and not self.budget_s > 0:
-            raise ConfigError(f"Work needs budget_s > 0, got {self.budget_s}; None sets no limit.")
-
-    def draw_steps(self, rng: Generator, factor: Floats) -> Ints:
-        """Local steps of one visit of each worker, given the workers' speed factors."""
-        steps = self.steps.draw(rng, factor.shape)
-        if self.budget_s is None:
-            return steps
-        fits = np.floor(self.budget_s / (self.step_s * factor))
-        return np.clip(fits, 1, steps).astype(np.int32)
+            raise ConfigError(
+                f"Work needs 0 < step_s < inf (seconds per local step), got {self.step_s}."
+            )
 
     def draw_seconds(self, rng: Generator, steps: Ints, factor: Floats) -> Floats:
-        """How long these visits work."""
+        """Work time of these visits."""
         seconds = factor * steps
         seconds *= self.step_s
-        spread = self.spread.draw(rng, steps.shape)
-        if spread is not None:
-            seconds *= spread
+        factors = self.time_distribution.draw(rng, steps.shape)
+        if factors is not None:
+            seconds *= factors
         return seconds
 
     def pace_s(self, idle_s: float) -> float:
-        """Time between pushes at the mean rate over all classes, for a mean idle time."""
+        """Mean time between two pushes of a worker, over all classes, for a mean idle time."""
         mean_s = self.steps.mean * self.step_s
         rate = sum(
             share / (idle_s + mean_s * factor) for share, factor in self.speeds.classes.values()

@@ -1,1 +1,1 @@
-"""What is shown of runs: tables, pictures, turnout, holdings, and the race of the demo."""
+"""Tables and pictures of runs, timetables and partitions of data, and the simulated demo."""

@@ -1,4 +1,4 @@
-"""Accuracy of runs, drawn against rounds and against virtual time."""
+"""Plots of accuracy against rounds and against virtual time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from anarchic.report.figure import check_format, line_style, new_figure, save, style
 from anarchic.report.runs import RecordedRun, first_at
-from anarchic.sim.record import Metrics
+from anarchic.sim.record import MetricsRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +24,7 @@ class Curve:
     """One line of a plot: its name and the metrics of the run."""
 
     label: str
-    metrics: Sequence[Metrics]
+    metrics: Sequence[MetricsRow]
 
 
 def plot_runs(runs: Sequence[RecordedRun], path: str | os.PathLike[str]) -> Path:
@@ -39,7 +39,7 @@ def plot_runs(runs: Sequence[RecordedRun], path: str | os.PathLike[str]) -> Path
     style(left, title="Accuracy by round", x=_AXES["round"], y="test accuracy")
     if timed:
         right = figure.add_subplot(1, panels, 2, sharey=left)
-        # A run without a clock keeps its place among the colours, with nothing to draw.
+        # A run without a clock draws nothing, but keeps its colour.
         curves = [
             Curve(label, run.metrics if run.has_clock else [])
             for label, run in zip(labels, runs, strict=True)
@@ -81,7 +81,7 @@ def plot_race(
 def draw(
     axes: Axes, curves: Sequence[Curve], against: Against = "round", *, stairs: bool = False
 ) -> None:
-    """One line a curve; with ``stairs`` a version stands until the next one appears."""
+    """One line per curve; with ``stairs`` a value holds until the next evaluation."""
     for index, curve in enumerate(curves):
         points = [
             (x, y)
@@ -93,7 +93,7 @@ def draw(
             [float(y) for _, y in points],
             label=curve.label,
             linewidth=1.8,
-            marker="o" if len(points) == 1 else None,  # one evaluation is no line
+            marker="o" if len(points) == 1 else None,  # a single evaluation is a point
             drawstyle="steps-post" if stairs else "default",
             **line_style(index),
         )
@@ -107,7 +107,7 @@ def _mark(axes: Axes, curve: Curve, target: float, colour: str) -> None:
 
 
 def _common_end(curves: Sequence[Curve]) -> float | None:
-    """Where the first of the curves ends: beyond it there is nothing to compare."""
+    """The end of the shortest curve: beyond it there is nothing to compare."""
     ends = [curve.metrics[-1].get("virtual_s") for curve in curves if curve.metrics]
     return min((end for end in ends if end is not None), default=None)
 
@@ -115,7 +115,7 @@ def _common_end(curves: Sequence[Curve]) -> float | None:
 def _label(run: RecordedRun) -> str:
     rule = str(run.settings.get("rule", "?"))
     label = run.name if rule in run.name else f"{run.name} ({rule})"
-    return label if run.summary is not None else f"{label}, still going"
+    return label if run.summary is not None else f"{label}, not finished"
 
 
 def _legend(axes: Axes, lines: int) -> None:

@@ -1,4 +1,4 @@
-"""Figures in files: made without a window, saved by the ending of their name."""
+"""Figures without a window; the ending of the file name chooses the format."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ DASHES = ("-", "--", "-.", ":")  # for the second seven lines, the third, ...
 
 
 def check_format(path: str | os.PathLike[str]) -> Path:
-    """Refuse a name whose ending is no format of ours."""
+    """Refuse a file name whose ending is not a supported format."""
     path = Path(path)
     if path.suffix.lower() not in FORMATS:
         raise ConfigError(
-            f"A picture is saved as {', '.join(FORMATS)}, got {path.name!r}: choose one of them."
+            f"A picture is saved as {', '.join(FORMATS)}, got {path.name!r}: change the ending."
         )
     return path
 
@@ -45,20 +45,20 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
-    """Write the figure, making its folder where it is missing; the path is returned."""
+    """Write the figure, make its directory if needed, and return the path."""
     path = check_format(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=150)
     except OSError as error:
         raise ConfigError(
-            f"Cannot write {path}: {error.strerror or error}. Choose another place."
+            f"Cannot write {path}: {error.strerror or error}. Choose another path."
         ) from error
     return path
 
 
 def style(axes: Axes, *, title: str, x: str, y: str) -> None:
-    """The house look: a title that says what is seen, named axes, no frame."""
+    """The common style: a title, named axes, no frame."""
     axes.set_title(title, loc="left", fontsize=11)
     axes.set(xlabel=x, ylabel=y)
     axes.spines[["top", "right"]].set_visible(False)

@@ -1,4 +1,4 @@
-"""Reading recorded runs, finished or still going."""
+"""Reading recorded runs, finished or not."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from anarchic.sim.record import Metrics, RunDirectory
+from anarchic.sim.record import MetricsRow, RunDirectory
 
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """What a run directory holds so far; ``summary`` is None while the run is going."""
+    """The contents of a run directory; ``summary`` is None until the run has finished."""
 
     name: str
     settings: dict[str, Any]
-    metrics: list[Metrics]
+    metrics: list[MetricsRow]
     summary: dict[str, Any] | None
 
     @property
@@ -27,26 +27,26 @@ class RecordedRun:
 
 
 def read_run(path: str | os.PathLike[str], name: str | None = None) -> RecordedRun:
-    """The run in a directory, under its name or another."""
+    """The run in a directory; its name is that of the directory unless ``name`` is given."""
     path = Path(path)
     record = RunDirectory(path)
     settings = record.settings()
-    # A run that was just started has not evaluated anything yet.
+    # A run that has just started has no evaluation yet.
     metrics = record.metrics() if (path / "metrics.csv").exists() else []
     summary = record.summary() if record.finished else None
     return RecordedRun(name or path.resolve().name, settings, metrics, summary)
 
 
 def read_runs(paths: Iterable[str | os.PathLike[str]]) -> list[RecordedRun]:
-    """Several runs; those whose directories have the same name are called by their whole path."""
-    places = [Path(path) for path in paths]
-    names = [place.resolve().name for place in places]
+    """Several runs; directories of the same name are told apart by their whole path."""
+    folders = [Path(path) for path in paths]
+    names = [folder.resolve().name for folder in folders]
     return [
-        read_run(place, str(place) if names.count(name) > 1 else name)
-        for place, name in zip(places, names, strict=True)
+        read_run(folder, str(folder) if names.count(name) > 1 else name)
+        for folder, name in zip(folders, names, strict=True)
     ]
 
 
-def first_at(metrics: Iterable[Metrics], accuracy: float) -> Metrics | None:
+def first_at(metrics: Iterable[MetricsRow], accuracy: float) -> MetricsRow | None:
     """The first evaluation with at least that accuracy."""
     return next((row for row in metrics if (row.get("accuracy") or 0.0) >= accuracy), None)

@@ -1,4 +1,4 @@
-"""Runs side by side, in numbers."""
+"""Recorded runs as a table."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from anarchic.report.runs import RecordedRun
 
 
 @dataclass(frozen=True)
-class Line:
-    """One run of a comparison, as far as it got; None where there is nothing to say yet."""
+class TableRow:
+    """One run of a comparison, as far as it got; None where there is no number yet."""
 
     name: str
     rule: str
@@ -27,17 +27,17 @@ class Line:
     local_steps_per_second: float | None
 
 
-def compare_runs(runs: Sequence[RecordedRun]) -> list[Line]:
-    """A line a run, from its metrics: runs that are still going have no summary."""
-    return [_line(run) for run in runs]
+def compare_runs(runs: Sequence[RecordedRun]) -> list[TableRow]:
+    """One row per run, from its metrics: an unfinished run has no summary."""
+    return [_row(run) for run in runs]
 
 
-def _line(run: RecordedRun) -> Line:
+def _row(run: RecordedRun) -> TableRow:
     accuracies = [a for row in run.metrics if (a := row.get("accuracy")) is not None]
     last = run.metrics[-1] if run.metrics else {}
     steps, seconds = last.get("local_steps") or 0, last.get("train_seconds") or 0
     newest = accuracies[-10:]
-    return Line(
+    return TableRow(
         run.name,
         str(run.settings.get("rule", "?")),
         run.summary is not None,
@@ -51,12 +51,12 @@ def _line(run: RecordedRun) -> Line:
 
 
 def _whole(value: float | None) -> float | None:
-    """Counts are read from a file as floats; write them as the counts they are."""
+    """Counts are read from a file as floats; write them without a decimal point."""
     return int(value) if value is not None and float(value).is_integer() else value
 
 
 def write_csv(runs: Sequence[RecordedRun], path: str | os.PathLike[str]) -> Path:
-    """Every evaluation of every run in one long table, the run's name and rule in front."""
+    """Write one line per evaluation of each run; the first columns are the run's name and rule."""
     path = Path(path)
     columns = list(dict.fromkeys(name for run in runs for row in run.metrics for name in row))
     try:
@@ -71,6 +71,6 @@ def write_csv(runs: Sequence[RecordedRun], path: str | os.PathLike[str]) -> Path
                 )
     except OSError as error:
         raise ConfigError(
-            f"Cannot write {path}: {error.strerror or error}. Choose another place."
+            f"Cannot write {path}: {error.strerror or error}. Choose another path."
         ) from error
     return path

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import re
 import secrets
 
+from anarchic.core.names import may_own_token
 from anarchic.errors import ConfigError
 from anarchic.server.refusals import revoked, unauthorized
 from anarchic.server.store import Account
 
-NAME = re.compile(r"[A-Za-z0-9_@-]{1,64}")  # no dot: it separates the name from the secret
 _NOBODY = Account("", hashlib.sha256(secrets.token_bytes(32)).digest(), revoked=False)
 
 
 def new_token(worker: str) -> tuple[str, Account]:
     """A token, to be given to the worker once, and the account to be stored."""
-    if not NAME.fullmatch(worker):
+    if not may_own_token(worker):
         raise ConfigError(
             f"A worker's name has 1 to 64 letters, digits, '_', '@' or '-', got {worker!r}."
         )

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from anarchic import wire
-from anarchic.core.rule import Rule, Vetted, vetted
+from anarchic.core.checking import CheckedUpdate, check
+from anarchic.core.rule import Rule
 from anarchic.core.types import Layout, Vector
 from anarchic.errors import NotFinite
 from anarchic.server.published import PublishedModels
@@ -57,7 +58,7 @@ class UpdateCheck:
                 "The update starts from a version of another run.",
                 "Pull the model and train from what you get.",
             )
-        seen = vetted(
+        seen = check(
             update,
             params=self._like,
             version=max(newest.version, update.base_version),
@@ -80,7 +81,7 @@ class UpdateCheck:
         )
         return SubmittedUpdate(new, replace(decoded, update=seen))
 
-    def _check_length(self, seen: Vetted) -> None:
+    def _check_length(self, seen: CheckedUpdate) -> None:
         most, longest = self._limits.max_norm, seen.norm or 0.0
         if seen.extras:  # what a local rule shares is as long as a direction, and stays
             longest = max(longest, seen.longest)

@@ -5,7 +5,6 @@ Aggregation never waits for it. While it is busy, newer versions replace the one
 
 from __future__ import annotations
 
-import importlib
 import json
 import multiprocessing
 import threading
@@ -15,23 +14,14 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from anarchic import wire
+from anarchic.core.registry import load
 from anarchic.core.types import Snapshot
-from anarchic.errors import ConfigError, StoreError
+from anarchic.errors import StoreError
 from anarchic.server.log import Log
 from anarchic.server.published import PublishedModel
 from anarchic.server.store import Store
 
 Evaluate = Callable[[Snapshot], Mapping[str, float]]
-
-
-def find(name: str) -> Evaluate:
-    """The function that ``module:name`` names; it takes a snapshot and returns numbers."""
-    module, _, attribute = name.partition(":")
-    try:
-        found: Evaluate = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"There is no function {name!r} to evaluate with: {error}.") from error
-    return found
 
 
 def shown(version: int, metrics: Mapping[str, float]) -> dict[str, Any]:
@@ -44,7 +34,7 @@ class Evaluator:
     """Hands the newest version to the process, one at a time."""
 
     def __init__(self, name: str, store: Store, log: Log) -> None:
-        find(name)  # a wrong name fails now, not after the first version
+        load(name)  # a wrong name fails now, not after the first version
         self._name, self._store, self._log = name, store, log
         self._next: PublishedModel | None = None
         self._wake = threading.Condition()
@@ -109,7 +99,7 @@ class Evaluator:
 
 
 def _serve(name: str, pipe: Connection) -> None:
-    evaluate = find(name)
+    evaluate: Evaluate = load(name)
     while True:
         try:
             _, snapshot, _ = wire.decode_snapshot(pipe.recv_bytes())

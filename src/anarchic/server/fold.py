@@ -16,7 +16,13 @@ from anarchic.core.types import Layout
 from anarchic.errors import UpdateRefused
 from anarchic.server.log import Log
 from anarchic.server.published import PublishedModel
-from anarchic.server.remember import encode, forget, recall, remember, tracked_rows
+from anarchic.server.state import (
+    changed_rows,
+    decode_state,
+    encode_model,
+    encode_state,
+    mark_stored,
+)
 from anarchic.server.store import Publication
 from anarchic.wire import Decoded
 
@@ -65,7 +71,7 @@ class Folding:
     def load(self, body: bytes, state: bytes, rows: dict[str, bytes]) -> None:
         """Go back to a published version; what was folded since then must be folded again."""
         _, snapshot, _ = wire.decode_snapshot(body)
-        self._state = recall(self._rule, snapshot, state, rows)
+        self._state = decode_state(self._rule, snapshot, state, rows)
         self._known_revoked = None
         self._clear()
 
@@ -94,7 +100,9 @@ class Folding:
         if not self._suspects or self.remaining < self._rule.m:
             return
         suspects, self._suspects = self._suspects, set()
-        self._dropped += [(self.version, w) for w in sorted(suspects) if forget(self._state, w)]
+        self._dropped += [
+            (self.version, w) for w in sorted(suspects) if self._rule.forget(self._state, w)
+        ]
 
     def waited_s(self) -> float:
         """How long the oldest update has waited for a step; 0 where none waits."""
@@ -109,16 +117,15 @@ class Folding:
     def publication(self, epoch: int, previous: int) -> tuple[Publication, PublishedModel]:
         """What to make durable of the current state, and the version that workers then pull."""
         loss = _mean(self._losses)
-        body = encode(self._layout, self._state, self._run, loss)
-        rows = tracked_rows(self._state)
-        changed, removed = rows.changes() if rows is not None else ({}, [])
+        body = encode_model(self._layout, self._state, self._run, loss)
+        changed, removed = changed_rows(self._rule, self._state)
         publication = Publication(
             epoch=epoch,
             previous=previous,
             version=self.version,
             folded=[(seq, version) for seq, version, _ in self._folded],
             model=body,
-            state=remember(self._state),
+            state=encode_state(self._rule, self._state),
             rows=changed,
             forgotten=removed,
             revoked=[*self._dropped],
@@ -127,9 +134,7 @@ class Folding:
 
     def published(self) -> list[tuple[int, str]]:
         """The publication is durable; (seq, worker) of the updates in it."""
-        rows = tracked_rows(self._state)
-        if rows is not None:
-            rows.seen()
+        mark_stored(self._rule, self._state)
         folded = [(seq, worker) for seq, _, worker in self._folded]
         self._clear()
         return folded

@@ -13,8 +13,8 @@ from anarchic import wire
 from anarchic.core.rule import Rule
 from anarchic.errors import RunError, UpdateRefused
 from anarchic.participation.timetable import Timetable, running_numbers
-from anarchic.server.remember import forget
 from anarchic.server.runs import stored_layout, stored_rules
+from anarchic.server.settings import served_rule
 from anarchic.server.store import Folded, Store
 
 
@@ -39,7 +39,7 @@ def replay(store: Store, progress: Callable[[int], None] = lambda count: None) -
         )
     if run is None or first is None or newest is None:
         raise RunError("The store has no run that could be replayed, or not its first model.")
-    layout, rule = stored_layout(run), stored_rules(run).build()
+    layout, rule = stored_layout(run), served_rule(stored_rules(run))
     _, snapshot, _ = wire.decode_snapshot(first)
     _, published, _ = wire.decode_snapshot(newest)
     state, revoked = rule.init(snapshot.params), store.revoked()
@@ -52,7 +52,7 @@ def replay(store: Store, progress: Callable[[int], None] = lambda count: None) -
         # A version that a timer made has fewer updates than m.
         state = _up_to(rule, state, folded.version - 1)
         for worker in revoked.pop(state.version, ()):
-            forget(state, worker)
+            rule.forget(state, worker)
         body = store.body(folded.seq)
         if body is None:
             raise RunError(
@@ -83,7 +83,7 @@ def timetable_of(store: Store) -> Timetable:
     rows = [row for row in store.trace() if row.order is not None] if run is not None else []
     if run is None or not rows:
         raise RunError("The store has no folded update, so there is no timetable in it.")
-    m = stored_rules(run).m
+    m = served_rule(stored_rules(run)).m
     _check_rounds(rows, m)
     names = sorted({row.worker for row in rows})
     number = {name: index for index, name in enumerate(names)}

@@ -12,8 +12,8 @@ from typing import Any
 from anarchic import wire
 from anarchic.core.types import Layout, Vector
 from anarchic.errors import ConfigError
-from anarchic.server.remember import first_snapshot
-from anarchic.server.settings import RuleSettings
+from anarchic.server.settings import RuleSettings, served_rule
+from anarchic.server.state import first_snapshot
 from anarchic.server.store import Store, StoredRun
 
 
@@ -63,7 +63,7 @@ def check_alone(store: Store, wait_s: float = 3.0) -> None:
 
 def begin(store: Store, rules: RuleSettings, layout: Layout, params: Vector) -> StoredRun:
     """Start a run in an empty store."""
-    snapshot, state = first_snapshot(rules.build(), params)
+    snapshot, state = first_snapshot(served_rule(rules), params)
     settings = {
         **asdict(rules),
         "run": secrets.token_hex(8),

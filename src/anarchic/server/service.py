@@ -19,7 +19,7 @@ from anarchic.server.metrics import ServerMetrics
 from anarchic.server.pending import Pending
 from anarchic.server.published import PublishedModels
 from anarchic.server.runs import stored_layout, stored_rules
-from anarchic.server.settings import ServerSettings, check_memory
+from anarchic.server.settings import ServerSettings, check_memory, served_rule
 from anarchic.server.store import Store
 
 START_S = 30.0  # how long the first version may take to be served
@@ -41,7 +41,7 @@ class Service:
         self._store, self._evaluator = store, evaluator
         self.rules, self.layout = stored_rules(run), stored_layout(run)
         check_memory(self.rules, self.settings)
-        limits, rule = self.settings.limits, self.rules.build()
+        limits, rule = self.settings.limits, served_rule(self.rules)
         self.body_slots = BodySlots(limits)
         self.pulls = Pulls(limits.open_pulls if self.settings.open_pull else limits.pulls)
         self.streams = 0  # of events, open now
@@ -50,6 +50,7 @@ class Service:
         watch = None if evaluator is None else evaluator.offer
         self.published = PublishedModels(self.run, store, watch)
         self.metrics = ServerMetrics(self.published)
+        self._m = rule.m
         share = limits.share(rule.m)
         shares = Shares(share, share if limits.per_worker else rule.m)
         self.pending = Pending(store, self.layout, shares)
@@ -99,7 +100,7 @@ class Service:
             "version": newest.version,
             "loss": newest.loss,
             "rule": self.rules.rule,
-            "m": self.rules.m,
+            "m": self._m,
             "parameters": self.layout.dim,
             "buffered": self.pending.count,
             "leads": self.aggregator.leads,

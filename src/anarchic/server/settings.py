@@ -1,113 +1,80 @@
-"""What a server is told: its rule, its limits, its manners."""
+"""What a server is told: its rule, its limits, who may push and pull."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from anarchic.core.local import LOCAL_RULES
+from anarchic.core import registry
+from anarchic.core.factory import RuleSettings, make_rule, setting_names, shared_names
 from anarchic.core.rule import Rule
-from anarchic.core.rules import RULES
-from anarchic.core.steps import STEPS
-from anarchic.core.wrappers import Clip, SharedVectors, StalenessDiscount
 from anarchic.errors import ConfigError
-from anarchic.server.memory import TrackedRows
 from anarchic.server.store import HISTORY
 
-# Rules that fold whatever was accepted, however late: an accepted update must count.
-LIVE_RULES = ("afa-cd", "afa-cs", "fedbuff")
+__all__ = [
+    "Limits",
+    "RuleSettings",
+    "RunSettings",
+    "ServerSettings",
+    "check_memory",
+    "served_names",
+    "served_rule",
+]
 
 
-@dataclass(frozen=True, kw_only=True)
-class RuleSettings:
-    """The rule of a run: fixed when the run is created, and stored with it."""
-
-    rule: str = "afa-cd"
-    m: int = 5
-    server_lr: float = 1.0
-    server_opt: str = "sgd"
-    server_options: Mapping[str, Any] = field(default_factory=dict)
-    rule_options: Mapping[str, Any] = field(default_factory=dict)
-    staleness_power: float | None = None
-    clip: float | None = None
-    expire_after: int | None = None
-    cap: int | None = None  # workers that AFA-CS remembers
-    local_rule: str = "sgd"  # that workers may run: what it shares travels beside the model
-    workers: int | None = None  # M, by which what comes back of that is divided
-
-    def __post_init__(self) -> None:
-        if self.rule not in LIVE_RULES:
-            raise ConfigError(
-                f"A server cannot run {self.rule!r}; it can run {', '.join(LIVE_RULES)}."
-            )
-        if self.server_opt not in STEPS:
-            raise ConfigError(
-                f"There is no server optimiser {self.server_opt!r}; there are {', '.join(STEPS)}."
-            )
-        if self.local_rule not in LOCAL_RULES:
-            raise ConfigError(
-                f"There is no local rule {self.local_rule!r}; there are {', '.join(LOCAL_RULES)}."
-            )
-        self.build()
-
-    def build(self) -> Rule[Any]:
-        """The rule, its memory of workers kept by the store where it has one."""
-        kind = RULES[self.rule]
-        names = {f.name for f in fields(kind)}
-        step = _with(STEPS[self.server_opt], {}, self.server_options)
-        own: dict[str, Any] = {"m": self.m, "server_lr": self.server_lr, "step": step}
-        if "rows" in names:
-            own["rows"] = TrackedRows
-        for name in ("expire_after", "cap"):
-            if (value := getattr(self, name)) is not None:
-                if name not in names:
-                    raise ConfigError(f"{self.rule} remembers nobody: leave {name} out.")
-                own[name] = value
-        rule: Rule[Any] = _with(kind, own, self.rule_options)
-        self._check_population()
-        if self.staleness_power is not None:
-            rule = StalenessDiscount(rule, self.staleness_power)
-        if self.clip is not None:
-            rule = Clip(rule, self.clip)
-        return self._carrying(rule)
-
-    def _carrying(self, rule: Rule[Any]) -> Rule[Any]:
-        """With the vectors that the local rule shares, as SCAFFOLD its control."""
-        shared = LOCAL_RULES[self.local_rule]().shares
-        if bool(shared) != (self.workers is not None):
-            what = f"their {', '.join(shared)}" if shared else "nothing"
-            remedy = "give" if shared else "leave out"
-            raise ConfigError(
-                f"Workers with local rule {self.local_rule} share {what} with the server, got "
-                f"workers={self.workers}: {remedy} the number of workers, M."
-            )
-        return rule if self.workers is None else SharedVectors(rule, shared, self.workers)
-
-    def _check_population(self) -> None:
-        """Nobody can be one worker too many once an update is accepted."""
-        most = self.rule_options.get("population")
-        if most is not None and not (self.cap is not None and self.cap <= most):
-            raise ConfigError(
-                f"A server that divides by a population of {most} remembers no more workers than "
-                f"that: add --cap {most}, got cap={self.cap}."
-            )
+def served_rule(settings: RuleSettings) -> Rule[Any]:
+    """The rule of a run. An update that was accepted must count, so not every rule will do."""
+    has = setting_names(registry.find("rules", settings.rule))
+    defaults = {"m": "m", "server_lr": "server_lr", "server_opt": "step"}
+    unused = {
+        name: None
+        for name, needs in defaults.items()
+        if needs not in has and getattr(settings, name) == getattr(RuleSettings, name)
+    }
+    rule = make_rule(replace(settings, **unused))  # type: ignore[arg-type]  # each may be None
+    if not rule.takes_late:
+        raise ConfigError(
+            f"A server cannot run {settings.rule!r}, which refuses late updates; it can run "
+            f"{', '.join(served_names())}."
+        )
+    _check_options(settings)
+    _check_shared(settings)
+    return rule
 
 
-def _with(kind: Callable[..., Any], own: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
-    """The part with what it is given in any case, and with options; others are refused.
+def served_names() -> list[str]:
+    """The installed rules that a server can run."""
+    found = []
+    for name in registry.names("rules"):
+        with suppress(ImportError, ConfigError):  # a package that is broken must not break others
+            if getattr(registry.find("rules", name), "takes_late", True):
+                found.append(name)
+    return found
 
-    What is a setting of its own is no option: there would be two places to look for it.
-    """
-    settings = {*own, *RuleSettings.__dataclass_fields__}
-    has = [f.name for f in fields(kind) if f.name not in settings]  # type: ignore[arg-type]
-    for name in options:
-        if name not in has:
-            raise ConfigError(
-                f"{kind.__name__} has no option {name!r} here; it has {', '.join(has) or 'none'}."
-            )
-    return kind(**own, **options)
+
+def _check_options(settings: RuleSettings) -> None:
+    """What is a setting of its own is no option: there would be two places to look for it."""
+    for name in settings.rule_options.keys() & {*RuleSettings.__dataclass_fields__, "step"}:
+        raise ConfigError(f"{name} is no option of {settings.rule} but a setting of its own.")
+    most = settings.rule_options.get("population")
+    if most is not None and not (settings.cap is not None and settings.cap <= most):
+        raise ConfigError(  # nobody can be one worker too many once an update is accepted
+            f"A server that divides by a population of {most} remembers no more workers than "
+            f"that: add --cap {most}, got cap={settings.cap}."
+        )
+
+
+def _check_shared(settings: RuleSettings) -> None:
+    shared = shared_names(settings.local_rule)
+    if bool(shared) != (settings.workers is not None):
+        what = f"their {', '.join(shared)}" if shared else "nothing"
+        remedy = "give" if shared else "leave out"
+        raise ConfigError(
+            f"Workers with local rule {settings.local_rule} share {what} with the server, got "
+            f"workers={settings.workers}: {remedy} the number of workers, M."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,8 +141,8 @@ class RunSettings:
 
 def check_memory(rules: RuleSettings, settings: ServerSettings) -> None:
     """Strangers must not be able to fill the memory with rows."""
-    if settings.open_enrolment and rules.rule == "afa-cs" and rules.cap is None:
+    if settings.open_enrolment and served_rule(rules).remembers is None:
         raise ConfigError(
-            "With open enrolment anybody can invent workers, and afa-cs remembers each of them: "
-            "begin the run with --cap N, or give the workers tokens."
+            f"With open enrolment anybody can invent workers, and {rules.rule} remembers each of "
+            "them: begin the run with --cap N, or give the workers tokens."
         )

@@ -24,6 +24,7 @@ from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
+from anarchic.core.files import sync
 from anarchic.errors import StoreCorrupt, StoreError, StoreFull, StoreUnavailable
 from anarchic.server import sql_tables as t
 from anarchic.server.changes import ChangeSignal
@@ -262,21 +263,13 @@ def _make(path: Path) -> None:
             t.tables.create_all(connection)
             connection.execute(insert(t.schema), {"number": t.SCHEMA})
             connection.commit()
-        _sync(fresh)
+        sync(fresh)
         with suppress(FileExistsError):  # another process was faster: use its file
             os.link(fresh, path)
-        _sync(path.parent)
+        sync(path.parent)
     finally:
         for suffix in ("", "-journal"):
             fresh.with_name(fresh.name + suffix).unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _check_identity(connection: Connection, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Walking a timetable: compute what can be computed, fold what comes next.
+"""The updates of a timetable, computed as early as they can be and folded in order.
 
 An update can be computed as soon as its base version exists, so all that can be computed now are
 lanes of one batch, also those that are folded some rounds later. A version is dropped when the
@@ -8,8 +8,9 @@ last update that starts from it has been computed.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
 from math import isfinite
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,24 +18,23 @@ from anarchic.core.arrays import copied, like_that, on_host, readable, stack, ze
 from anarchic.core.saving import Arrays, Numbers, pack, unpack
 from anarchic.core.types import Integers, Matrix, Snapshot, Updates, Vector
 from anarchic.errors import Diverged, NotFinite
-from anarchic.kernels import loops
 from anarchic.participation.timetable import Timetable
 from anarchic.sim.experiment import Experiment
 from anarchic.train.task import Computed, Lanes
 
-LOOK_EVERY = 16  # versions: a GPU stands still while the host looks at one
+CHECK_EVERY = 16  # versions: a GPU has to wait while the host checks one
+
+Name = TypeVar("Name", bound=Hashable)
 
 
-class Walk:
-    """A run in progress: the rule's state and what it takes to go on."""
+class Engine:
+    """Computes the updates of a timetable and folds them, in order, into the rule's state."""
 
     def __init__(self, experiment: Experiment) -> None:
         table, works = experiment.timetable, experiment.works
         self._works, self._evaluated = works, experiment.evaluated
         self.experiment = experiment
-        first = experiment.task.to_storage(experiment.task.init())
-        loops.expect(len(table) * len(first))
-        self.state = experiment.rule.init(first)
+        self.state = experiment.rule.init(experiment.task.to_storage(experiment.task.init()))
         self.row = 0  # the next update to be folded
         self.local_steps = 0  # of all that were
         self._names = [str(worker) for worker in range(table.workers)]
@@ -62,25 +62,26 @@ class Walk:
         last = self.experiment.timetable.worker[self.row - 1]
         return f"Version {self.version}, made by the update of worker {self._names[last]!r},"
 
-    @np.errstate(over="ignore", invalid="ignore")  # an error says so, and more than a warning
     def next_version(self) -> None:
         """Go on until the rule has taken a step."""
-        before = self.version
-        while self.version == before:
-            lanes = self.wanted()
-            if lanes is not None:
-                self.take(self.experiment.backend.compute(self.experiment.task, lanes))
-            self.advance()
+        for diverged in next_versions({"": self}, lambda _: self.compute()).values():
+            raise diverged
+
+    def compute(self) -> None:
+        """Compute what is ``wanted``, for this engine alone."""
+        lanes = self.wanted()
+        if lanes is not None:
+            self.take(self.experiment.backend.compute(self.experiment.task, lanes))
 
     def wanted(self) -> Lanes | None:
-        """What has to be computed before the walk can go on, with what can be besides."""
+        """What has to be computed before the next fold, with what can be computed besides."""
         if self.row in self._results:
             return None
         self._asked = self._ready()
         return self._lanes(self._asked)
 
     def take(self, results: Computed) -> None:
-        """What the lanes that were ``wanted`` gave."""
+        """Keep the results of the lanes that were ``wanted`` until they are folded."""
         table, rows = self.experiment.timetable, self._asked
         self._results.update({row: (results, lane) for lane, row in enumerate(rows.tolist())})
         self._computed[rows] = True
@@ -90,7 +91,7 @@ class Walk:
                 del self._snapshots[version]
 
     def advance(self) -> None:
-        """Fold what is there, up to the next step."""
+        """Fold the results that are there, up to the next step of the rule."""
         before, end = self.version, self.row + 1
         while end in self._results and end - self.row < self.experiment.rule.remaining(self.state):
             end += 1
@@ -100,9 +101,9 @@ class Walk:
             self._check_finite()
 
     def _check_finite(self) -> None:
-        look = self.version % LOOK_EVERY == 0 or self.version in self._evaluated
-        if not look and not readable(self.state.params):
-            return  # what is not finite stays so
+        due = self.version % CHECK_EVERY == 0 or self.version in self._evaluated
+        if not due and not readable(self.state.params):
+            return  # a later check finds it, too: what is not finite stays so
         if not isfinite(self.state.params @ self.state.params):
             raise Diverged(
                 f"{self.described} has parameters that are not finite: lower the local or the "
@@ -193,7 +194,7 @@ class Walk:
             )
 
     def pack(self) -> tuple[Arrays, Numbers]:
-        """All of it, for a checkpoint; results that wait to be folded included."""
+        """Everything that a checkpoint needs, results that wait to be folded included."""
         state, numbers = pack(self.state)
         arrays = {f"state.{name}": array for name, array in state.items()}
         for version, snapshot in self._snapshots.items():
@@ -209,7 +210,7 @@ class Walk:
         return arrays, {"state": numbers, "row": self.row, "waiting": list(self._results)}
 
     def unpack(self, arrays: Arrays, numbers: Numbers) -> None:
-        """Go back to where ``pack`` was called, in a walk of the same experiment."""
+        """Go back to where ``pack`` was called, in an engine of the same experiment."""
         table = self.experiment.timetable
         self.state = unpack(self.state, _below("state.", arrays), numbers["state"])
         arrays = {name: like_that(array, self.state.params) for name, array in arrays.items()}
@@ -232,6 +233,28 @@ class Walk:
         self._computed[: self.row] = True
         self._computed[numbers["waiting"]] = True
         self._needed = np.bincount(table.base_version[~self._computed], minlength=len(self._needed))
+
+
+@np.errstate(over="ignore", invalid="ignore")  # an error says so, and more than a warning
+def next_versions(
+    engines: Mapping[Name, Engine], compute: Callable[[Mapping[Name, Engine]], None]
+) -> dict[Name, Diverged]:
+    """Bring every engine to its next version; returns the errors of those that diverged.
+
+    ``compute`` has what the engines want computed, and hands each its results.
+    """
+    behind, errors = dict(engines), {}
+    before = {name: engine.version for name, engine in engines.items()}
+    while behind:
+        compute(behind)
+        for name, engine in list(behind.items()):
+            try:
+                engine.advance()
+            except Diverged as error:
+                errors[name] = error
+            if name in errors or engine.version > before[name]:
+                del behind[name]
+    return errors
 
 
 def _stacked(places: list[tuple[Computed, int]]) -> Computed:

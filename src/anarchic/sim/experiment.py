@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,7 @@ from anarchic.core.rule import Rule
 from anarchic.errors import ConfigError
 from anarchic.participation.timetable import Timetable
 from anarchic.train.batched import Batched
+from anarchic.train.compute import check_lookahead, computing
 from anarchic.train.task import Backend, LocalWork, Task
 
 
@@ -23,8 +25,9 @@ class Experiment:
     ``work`` is one setting for all workers or a sequence with one each. ``eval_every`` says after
     how many rounds the model is evaluated (None: about fifty times in all), besides the first and
     the last ten. ``target_accuracy`` ends the run once it is reached. ``lookahead`` is how many
-    updates ahead may be computed with those that are due. ``about`` is for people: it is written
-    to the run directory as it is.
+    updates ahead may be computed with those that are due. ``threads`` compute the run (None: as
+    many as the process and the task have). ``about`` is for people: it is written to the run
+    directory as it is.
     """
 
     task: Task
@@ -36,6 +39,7 @@ class Experiment:
     eval_every: int | None = None
     target_accuracy: float | None = None
     lookahead: int = 16
+    threads: int | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -49,18 +53,19 @@ class Experiment:
         if table.workers > len(self.task.samples):
             raise ConfigError(
                 f"The timetable has {table.workers} workers, but the task has data for only "
-                f"{len(self.task.samples)}: deal the data to as many workers as there are."
+                f"{len(self.task.samples)}: make the timetable for these."
             )
         if len(self.works) < table.workers:
             raise ConfigError(
                 f"The timetable has {table.workers} workers, but only {len(self.works)} of them "
                 "have local work: give one LocalWork for all or one each."
             )
-        check_schedule(self.eval_every, self.target_accuracy, self.lookahead)
+        check_schedule(self.eval_every, self.target_accuracy)
+        check_lookahead(self.lookahead)
         self._check_extras()
 
     def _check_extras(self) -> None:
-        """Vectors that only one side knows would be lost without a word, or missed at a visit."""
+        """Refuse vectors that only the rule or only the workers know: they would be lost."""
         carried = set(self.rule.init(np.zeros(1, np.float32)).extras)
         shared = {name for rule in {work.rule for work in self.works} for name in rule.shares}
         if missing := sorted(shared - carried):
@@ -88,6 +93,15 @@ class Experiment:
         every = self.eval_every or max(1, rounds // 50)
         return frozenset([*range(0, rounds, every), *range(max(0, rounds - 9), rounds + 1)])
 
+    @property
+    def folded(self) -> int:
+        """How many numbers its updates have in all."""
+        return len(self.timetable) * self.task.layout.dim
+
+    def computing(self) -> AbstractContextManager[None]:
+        """Set the process up to compute it, for as long as the context is open."""
+        return computing(self.threads, self.folded)
+
     def fingerprint(self) -> str:
         """Equal for experiments whose runs are equal to the last byte (on the same machine)."""
         parts = hashlib.sha256(self.task.init().tobytes())
@@ -97,8 +111,8 @@ class Experiment:
         return parts.hexdigest()
 
 
-def check_schedule(eval_every: int | None, target_accuracy: float | None, lookahead: int) -> None:
-    """Refuse numbers with which a run could not be evaluated, stopped or computed ahead."""
+def check_schedule(eval_every: int | None, target_accuracy: float | None) -> None:
+    """Refuse numbers with which a run could not be evaluated or stopped."""
     if eval_every is not None and eval_every < 1:
         raise ConfigError(f"eval_every must be at least 1 round, got {eval_every}.")
     if target_accuracy is not None and not 0 < target_accuracy <= 1:
@@ -106,5 +120,3 @@ def check_schedule(eval_every: int | None, target_accuracy: float | None, lookah
             f"target_accuracy is a share of the test samples above 0 and at most 1, got "
             f"{target_accuracy}."
         )
-    if lookahead < 1:
-        raise ConfigError(f"lookahead must be at least 1 update, got {lookahead}.")

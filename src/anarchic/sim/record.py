@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self
 
 from anarchic import wire
+from anarchic.core.files import write_file
 from anarchic.core.saving import Arrays, Numbers
 from anarchic.core.types import Layout, Vector
 from anarchic.errors import RunError
 from anarchic.participation.timetable import Timetable
+from anarchic.train.compute import Compute
 
-Metrics = dict[str, float | int | None]
+MetricsRow = dict[str, float | int | None]
 
-FORMAT = 2  # of settings.json; 1 had other names for some settings
+FORMAT = 3  # of settings.json; 1 had other names for some settings, 2 had Compute's among them
 FREE = ("threads", "eval_every", "target_accuracy")  # settings that a resumed run may change
+COMPUTE = tuple(f.name for f in fields(Compute))
 
 
 class RunDirectory:
     """Where a run is recorded.
 
     ``settings.json`` what was asked for; ``timetable.safetensors`` who reported when;
-    ``metrics.csv`` a row an evaluation; ``checkpoint.safetensors`` to go on from;
+    ``metrics.csv`` one row per evaluation; ``checkpoint.safetensors`` to go on from;
     ``model.safetensors`` and ``summary.json`` at the end.
     """
 
@@ -57,18 +60,20 @@ class RunDirectory:
     def reopen(cls, path: Path, settings: Mapping[str, Any], timetable: Timetable) -> Self:
         """Open a directory to go on with the same run; refuse that of another."""
         record = cls(path)
-        found = record.settings()
-        decisive = {"fingerprint", "compiled"}  # compiled loops round otherwise in the last bits
-        if found["format"] < FORMAT:  # its fingerprint holds names that have changed since
-            decisive = {*settings} - {"fingerprint", "format", *FREE}
+        found, asked = record.settings(), _flat(settings)
+        old, there = found["format"] < FORMAT, _flat(found)
+        # Compiled loops round otherwise in the last bits.
+        same = all(there.get(name) == asked.get(name) for name in ("fingerprint", "compiled"))
+        if not same and old:  # its fingerprint holds names that have changed since
             if record.timetable().digest() != timetable.digest():
                 raise RunError(f"{path} holds another run: its timetable differs.")
-        if any(found.get(name) != settings.get(name) for name in decisive):
-            names = sorted(set(found) | set(settings))
+            decisive = {*asked} - {"fingerprint", "format", *FREE}
+            same = all(there.get(name) == asked.get(name) for name in decisive)
+        if not same:
             other = [
-                f"{name} is {found.get(name)!r} there and {settings.get(name)!r} here"
-                for name in names
-                if found.get(name) != settings.get(name) and name not in ("fingerprint", "format")
+                f"{name} is {there.get(name)!r} there and {asked.get(name)!r} here"
+                for name in sorted(set(there) | set(asked))
+                if there.get(name) != asked.get(name) and name not in ("fingerprint", "format")
             ]
             raise RunError(
                 f"{path} holds another run: {'; '.join(other) or 'its data or model differ'}. "
@@ -106,7 +111,7 @@ class RunDirectory:
     def timetable(self) -> Timetable:
         return Timetable.from_arrays(*wire.read(self.path / "timetable.safetensors"))
 
-    def metrics(self) -> list[Metrics]:
+    def metrics(self) -> list[MetricsRow]:
         """The rows of metrics.csv; a missing value is None."""
         try:
             with open(self.path / "metrics.csv", newline="", encoding="utf-8") as file:
@@ -120,13 +125,13 @@ class RunDirectory:
         except (OSError, ValueError) as error:
             raise RunError(f"{self.path / 'metrics.csv'} cannot be read: {error}.") from error
 
-    def start_metrics(self, rows: Sequence[Metrics]) -> None:
+    def start_metrics(self, rows: Sequence[MetricsRow]) -> None:
         """Begin metrics.csv with the rows so far, dropping what a cut-off run wrote after them."""
         self._write("metrics.csv", "")
         for row in rows:
             self.append_metrics(row)
 
-    def append_metrics(self, row: Metrics) -> None:
+    def append_metrics(self, row: MetricsRow) -> None:
         with open(self.path / "metrics.csv", "a", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, fieldnames=list(row), lineterminator="\n")
             if file.tell() == 0:
@@ -177,13 +182,11 @@ class RunDirectory:
         return found
 
     def _write(self, name: str, text: str) -> None:
-        beside = self.path / (name + ".part")
-        beside.write_text(text, encoding="utf-8")
-        os.replace(beside, self.path / name)
+        write_file(self.path / name, text.encode())
 
 
 def renamed(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A recorded run's settings under the names they have now."""
+    """A recorded run's settings under the names they have now, those of ``Compute`` together."""
     values = dict(record)
     if "versions_back" in values:
         values["max_staleness"] = values.pop("versions_back") - 1
@@ -192,4 +195,12 @@ def renamed(record: Mapping[str, Any]) -> dict[str, Any]:
         values["time_distribution"] = "constant" if spread == "none" else spread
     if "lost" in values:
         values["lost_share"] = values.pop("lost")
+    if values.get("format", 1) < 3 and not values.keys().isdisjoint(COMPUTE):
+        values["compute"] = {name: values.pop(name) for name in COMPUTE if name in values}
     return values
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with the names of ``Compute`` among their own, to be compared one by one."""
+    rest = {name: value for name, value in settings.items() if name != "compute"}
+    return rest | dict(settings.get("compute", {}))

@@ -1,10 +1,9 @@
-"""An experiment by the names of its parts: what the command line takes, and what is recorded."""
+"""An experiment by the names of its parts: as the command line takes it and a run records it."""
 
 from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
@@ -13,28 +12,24 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from anarchic.core.local import LOCAL_RULES, LocalRule
+from anarchic.core import factory, registry
+from anarchic.core.local import LocalRule
 from anarchic.core.rule import Rule
-from anarchic.core.rules import RULES
-from anarchic.core.steps import STEPS, Step
-from anarchic.core.validation import check_kind, did_you_mean
-from anarchic.core.wrappers import Clip, SharedVectors, StalenessDiscount
+from anarchic.core.validation import check_choice, check_kind
 from anarchic.data import Dataset, Parts, by_role, dirichlet, iid, labels, load
 from anarchic.data.catalogue import check_options
 from anarchic.errors import ConfigError, RunError
-from anarchic.kernels.chunks import use_threads
-from anarchic.models import make
 from anarchic.participation import (
     ConstantSteps,
+    ConstantTime,
+    ContinuousTime,
     Diurnal,
     Dropout,
     Exponential,
-    ExponentialSpread,
-    Habits,
+    ExponentialTime,
     Idle,
     LogNormal,
-    LogNormalSpread,
-    NoSpread,
+    LogNormalTime,
     Sampler,
     SpeedClasses,
     StepPolicy,
@@ -45,39 +40,33 @@ from anarchic.participation import (
     make_timetable,
     read_availability,
 )
+from anarchic.participation.other import make_process, timetable_of
 from anarchic.sim.experiment import Experiment, check_schedule
-from anarchic.train.batched import Batched
-from anarchic.train.loop import Loop
-from anarchic.train.task import Backend, LocalWork, Task
+from anarchic.train.compute import BACKENDS, Compute
+from anarchic.train.task import LocalWork, Task
+from anarchic.train.tasks import make_task
 
-
-def _on_ray() -> Backend:
-    from anarchic.train.on_ray import shared
-
-    return shared()
-
-
-BACKENDS: dict[str, Callable[[], Backend]] = {"loop": Loop, "batched": Batched, "ray": _on_ray}
-HABITS = ("sampler", "exponential", "lognormal", "diurnal")
+PARTICIPATIONS = registry.KINDS["participation"].built_in
 TIME_DISTRIBUTIONS: dict[str, Callable[[], Any]] = {
-    "constant": NoSpread,
-    "exponential": ExponentialSpread,
-    "lognormal": lambda: LogNormalSpread(1.0),
+    "constant": ConstantTime,
+    "exponential": ExponentialTime,
+    "lognormal": lambda: LogNormalTime(1.0),
 }
-LONG = 25_000  # local steps; in fewer, what Numba takes to load is not won back
 WORKERS = 10  # where neither the settings nor the roles of the data say how many
-CLOCKLESS = ("max_staleness", "replace", "arrival_probs")  # what only the sampler has
-CLOCKED = (
+LONG = 25_000  # local steps; in a shorter run, loading Numba takes longer than it saves
+SAMPLER_ONLY = ("max_staleness", "replace", "arrival_probs")
+CLOCK_ONLY = (
     *("idle_s", "step_s", "time_distribution", "slow_share", "slow_factor"),
     *("lost_share", "timeout_s", "availability"),
-)  # what only continuous time has
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """One run of the simulator. The defaults are the paper's LR settings on the embedded digits.
+    """What one run of the simulator learns; ``Compute`` says how it is computed.
 
-    None means the default of the part concerned. A setting that the chosen rule or participation
+    The defaults are the paper's LR settings on the embedded digits. None means the default of the
+    part concerned. A setting that the chosen rule or participation
     does not have is refused, not ignored; but fedavg takes ``idle_s`` and the others ``timeout_s``,
     so that a comparison changes the rule alone.
     """
@@ -113,7 +102,7 @@ class Settings:
     max_staleness: int = 0  # tau, in versions
     replace: bool = False
     arrival_probs: tuple[float, ...] | None = None
-    idle_s: float = 1.0  # in the mean; of diurnal workers while they are awake
+    idle_s: float = 1.0  # on average; of diurnal workers while they are awake
     step_s: float = 0.2
     time_distribution: str = "exponential"  # of the time that a visit takes
     slow_share: float = 0.0
@@ -124,54 +113,37 @@ class Settings:
     # run
     rounds: int = 150
     seed: int = 0
-    backend: str = "batched"
-    device: str = "cpu"
     dtype: Literal["float32", "float64"] = "float32"
-    precision: Literal["ieee", "tf32", "bf16"] = "ieee"  # of products on a GPU
-    graphs: bool | None = None  # a GPU replays its local steps from a recording; None: it does
-    compiled: bool | None = None  # loops by Numba, where there are any; None: in a long run
-    threads: int | None = None
     eval_every: int | None = None
     target_accuracy: float | None = None
-    lookahead: int = 16
 
     def __post_init__(self) -> None:
         self._check_types()
         if self.rounds < 1:
             raise ConfigError(f"A run needs at least one round, got rounds={self.rounds}.")
-        if self.threads is not None and self.threads < 1:
-            raise ConfigError(f"threads must be at least 1, got {self.threads}.")
         if self.seed < 0:
             raise ConfigError(f"The seed must not be negative, got {self.seed}.")
-        one_of("rule", self.rule, RULES)
-        one_of("local rule", self.local_rule, LOCAL_RULES)
-        one_of("server optimiser", self.server_opt or "sgd", STEPS)
-        one_of("backend", self.backend, BACKENDS)
-        one_of("participation", self.participation, HABITS)
-        one_of("time distribution", self.time_distribution, TIME_DISTRIBUTIONS)
-        one_of("dtype", self.dtype, ("float32", "float64"))
-        one_of("precision", self.precision, ("ieee", "tf32", "bf16"))
-        if self.precision != "ieee" and (self.device == "cpu" or self.dtype == "float64"):
-            raise ConfigError(
-                f"precision={self.precision!r} is for float32 on a GPU, got device={self.device!r} "
-                f"and dtype={self.dtype!r}: leave it out."
-            )
-        if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
-            raise ConfigError(f"There is no device {self.device!r}; there are cpu, cuda, cuda:N.")
-        if self.graphs and self.device == "cpu":
-            raise ConfigError("graphs are recorded on a GPU: leave it out, or set device=cuda.")
-        check_schedule(self.eval_every, self.target_accuracy, self.lookahead)
+        registry.check_name("rules", self.rule)
+        registry.check_name("local_rules", self.local_rule)
+        registry.check_name("server_steps", self.server_opt or "sgd")
+        registry.check_name("participation", self.participation)
+        check_choice("time distribution", self.time_distribution, TIME_DISTRIBUTIONS)
+        check_choice("dtype", self.dtype, ("float32", "float64"))
+        check_schedule(self.eval_every, self.target_accuracy)
         check_options(self.data, self.data_options)
         if not 0 <= self.slow_share <= 1:
             raise ConfigError(f"slow_share is a probability, 0 to 1, got {self.slow_share}.")
         self._refuse_unused()
         if self.labels_per_worker is not None and self.dirichlet is not None:
-            raise ConfigError("Deal the data by labels_per_worker or by dirichlet, not by both.")
+            raise ConfigError(
+                "Partition the data by labels_per_worker or by dirichlet, not by both."
+            )
 
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> Settings:
         """The settings of a recorded run, as ``RunDirectory.settings`` reads them."""
-        values = {n: value for n, value in record.items() if n not in ("fingerprint", "format")}
+        others = ("compute", "fingerprint", "format")
+        values = {name: value for name, value in record.items() if name not in others}
         strange = sorted(values.keys() - {f.name for f in fields(Settings)})
         if strange or not values:
             raise RunError(
@@ -184,16 +156,18 @@ class Settings:
         return Settings(**values)
 
     def _check_types(self) -> None:
-        """Numbers in quotes, and 1e3 for a thousand rounds, are easily written."""
+        """Refuse numbers in quotes, 1e3 for a thousand rounds, and the like."""
         for name, hint in _hints().items():
             check_kind(name, getattr(self, name), hint)
 
     def _refuse_unused(self) -> None:
         sampled = self.participation == "sampler"
-        others = " or ".join(habit for habit in HABITS if (habit == "sampler") != sampled)
+        others = " or ".join(name for name in PARTICIPATIONS if (name == "sampler") != sampled)
+        foreign: tuple[str, ...] = CLOCK_ONLY if sampled else SAMPLER_ONLY
+        if self.participation not in PARTICIPATIONS:
+            foreign = ()
         unused = dict.fromkeys(
-            CLOCKED if sampled else CLOCKLESS,
-            (f"Participation {self.participation!r}", f"participation {others}"),
+            foreign, (f"Participation {self.participation!r}", f"participation {others}")
         )
         if not sampled and self.slow_share == 0:
             unused["slow_factor"] = "A run without slow workers", "a slow_share above 0"
@@ -212,25 +186,32 @@ def _hints() -> dict[str, Any]:
     return get_type_hints(Settings)
 
 
-def build(settings: Settings) -> Experiment:
-    """The experiment that the settings name."""
-    data, parts = dealt(settings)
+def build(settings: Settings, compute: Compute | None = None) -> Experiment:
+    """The experiment that the settings name, to be computed as ``compute`` says."""
+    compute = compute or Compute()
+    if compute.precision != "ieee" and settings.dtype == "float64":
+        raise ConfigError(
+            f"precision={compute.precision!r} is for dtype float32, got {settings.dtype!r}: leave "
+            "it out."
+        )
+    data, parts = partition(settings)
     timetable = make_table(settings, len(parts))
     return Experiment(
-        task=_task(settings, data, parts, int(timetable.local_steps.sum())),
+        task=_task(settings, compute, data, parts, int(timetable.local_steps.sum())),
         rule=make_rule(settings, len(parts), staleness=int(timetable.staleness.max())),
         timetable=timetable,
         work=LocalWork(_local_rule(settings), settings.local_lr, settings.batch),
         seed=_seed(settings, "training"),
-        backend=BACKENDS[settings.backend](),
+        backend=BACKENDS[compute.backend](),
         eval_every=settings.eval_every,
         target_accuracy=settings.target_accuracy,
-        lookahead=settings.lookahead,
-        about=asdict(settings),
+        lookahead=compute.lookahead,
+        threads=compute.threads,
+        about={**asdict(settings), "compute": asdict(compute)},
     )
 
 
-def dealt(settings: Settings) -> tuple[Dataset, Parts]:
+def partition(settings: Settings) -> tuple[Dataset, Parts]:
     """The data of a run, and the training samples of each of its workers."""
     by_nature = settings.labels_per_worker is None and settings.dirichlet is None
     options = dict(settings.data_options)
@@ -252,7 +233,7 @@ _IN_USE: WeakValueDictionary[str, Dataset] = WeakValueDictionary()
 
 
 def _loaded(name: str, data_dir: str | None, options: Mapping[str, Any]) -> Dataset:
-    """The data set, read once for all the runs that are at it."""
+    """The data set, read once for all runs that use it at the same time."""
     key = repr((name, data_dir, os.environ.get("ANARCHIC_DATA"), options))
     data = _IN_USE.get(key)
     if data is None:
@@ -261,37 +242,23 @@ def _loaded(name: str, data_dir: str | None, options: Mapping[str, Any]) -> Data
 
 
 def make_rule(settings: Settings, workers: int, *, staleness: int = 0) -> Rule[Any]:
-    """The rule by name, with what settings put around it, for updates up to so many versions late.
+    """The rule by name, for updates that are at most ``staleness`` versions late.
 
     What a server would have to guess, the simulator knows: AFA-CS divides by the number of
     workers, as printed, and FedAsync remembers as many versions as anybody starts from.
     """
-    local = _local_rule(settings)
-    kind = RULES[settings.rule]
-    has = {f.name for f in fields(kind)}
-    given = {
-        "m": (5 if settings.m is None else settings.m) if "m" in has else settings.m,
-        "server_lr": settings.server_lr,
-        "step": _step(settings),
-        "population": workers if "population" in has else None,
-        "history": staleness + 1 if "history" in has else None,
-    }
-    rule: Rule[Any] = _make(kind, given, settings.rule_options)
-    if settings.staleness_power is not None:
-        rule = StalenessDiscount(rule, settings.staleness_power)
-    if settings.clip is not None:
-        rule = Clip(rule, settings.clip)
-    if local.shares:
-        rule = SharedVectors(rule, names=local.shares, population=workers)
-    return rule
+    names = (f.name for f in fields(factory.RuleSettings))
+    given = {name: getattr(settings, name) for name in names if hasattr(settings, name)}
+    chosen = factory.RuleSettings(**given | {"workers": workers})
+    return factory.make_rule(chosen, {"population": workers, "history": staleness + 1})
 
 
 def make_table(settings: Settings, workers: int) -> Timetable:
-    """Who reports when: the paper's sampler, habits in continuous time, or synchronous rounds."""
+    """Who reports when: by the paper's sampler, in continuous time, or in synchronous rounds."""
     m = make_rule(settings, workers).m
     rng = np.random.default_rng(_seed(settings, "timetable"))
     c = settings.local_steps
-    steps: StepPolicy = UniformSteps(c) if settings.dynamic_steps else ConstantSteps(c)
+    steps: StepPolicy = UniformSteps(1, 2 * c) if settings.dynamic_steps else ConstantSteps(c)
     if settings.participation == "sampler":
         sampler = Sampler(
             workers,
@@ -313,89 +280,59 @@ def make_table(settings: Settings, workers: int) -> Timetable:
         ),
         TIME_DISTRIBUTIONS[settings.time_distribution](),
     )
+    if settings.participation in PARTICIPATIONS:
+        process: Any = make_idle(settings)
+    else:
+        given = {**vars(settings), "workers": workers, "m": m, "steps": steps, "work": work}
+        chosen = [n for n in (*CLOCK_ONLY, *SAMPLER_ONLY) if given[n] != getattr(Settings, n)]
+        process = make_process(settings.participation, given, chosen)
+        if not hasattr(process, "pulls"):  # more than an idle time
+            return timetable_of(process, workers=workers, m=m, rounds=settings.rounds, rng=rng)
     if settings.rule == "fedavg":
         synchronous = Synchronous(workers, m, work, settings.lost_share, settings.timeout_s)
         return synchronous.timetable(rng, settings.rounds)
-    habits = Habits(
-        make_idle(settings),
+    continuous = ContinuousTime(
+        process,
         work,
         Dropout(settings.lost_share),
         availability=read_availability(settings.availability) if settings.availability else None,
     )
-    return make_timetable(habits, workers=workers, m=m, rounds=settings.rounds, rng=rng)
-
-
-def one_of(what: str, name: str, known: Any) -> None:
-    """Refuse a name that nobody knows."""
-    if name not in known:
-        close = did_you_mean(name, known)
-        others = f".{close} There are" if close else "; there are"
-        raise ConfigError(f"There is no {what} {name!r}{others} {', '.join(known)}.")
+    return make_timetable(continuous, workers=workers, m=m, rounds=settings.rounds, rng=rng)
 
 
 def _by_role(settings: Settings, data: Dataset) -> Parts:
     if settings.workers not in (None, len(data.roles)):
         raise ConfigError(
-            f"{data.name} is dealt by role to {len(data.roles)} workers, got "
-            f"workers={settings.workers}: leave it out, or deal by labels_per_worker or dirichlet."
+            f"{data.name} is partitioned by role to {len(data.roles)} workers, got workers="
+            f"{settings.workers}: leave it out, or partition by labels_per_worker or dirichlet."
         )
     return by_role(data)
 
 
-def _step(settings: Settings) -> Step | None:
-    if settings.server_opt is None and not settings.server_options:
-        return None
-    step: Step = _make(STEPS[settings.server_opt or "sgd"], {}, settings.server_options)
-    return step
-
-
 def _local_rule(settings: Settings) -> LocalRule:
-    kind = LOCAL_RULES[settings.local_rule]
-    local: LocalRule = _make(kind, {"mu": settings.mu}, settings.local_options)
-    return local
+    mu = {} if settings.mu is None else {"mu": settings.mu}
+    return factory.make_local_rule(settings.local_rule, {**mu, **settings.local_options})
 
 
-def _task(settings: Settings, data: Dataset, parts: Parts, local_steps: int) -> Task:
-    try:
-        import torch
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"Model {settings.model!r} needs PyTorch: pip install 'anarchic[torch]'."
-        ) from error
-    from anarchic.train.torch_task import TorchTask
-
-    module = make(settings.model, data, seed=_seed(settings, "model"))
-    task = TorchTask(
-        module,
+def _task(
+    settings: Settings, compute: Compute, data: Dataset, parts: Parts, local_steps: int
+) -> Task:
+    return make_task(
+        settings.model,
         data,
         parts,
-        device=settings.device,
+        seed=_seed(settings, "model"),
+        device=compute.device,
         dtype=settings.dtype,
         augment=settings.augment,
-        precision=settings.precision,
-        graphs=settings.graphs,
-        compiled=local_steps >= LONG if settings.compiled is None else settings.compiled,
+        compiled=local_steps >= LONG if compute.compiled is None else compute.compiled,
+        precision=compute.precision,
+        graphs=compute.graphs,
     )
-    # In any case: the numbers hold for the process, and the last run may have changed them.
-    torch.set_num_threads(settings.threads or task.fitting_threads)
-    use_threads(settings.threads)
-    return task
-
-
-def _make(kind: Callable[..., Any], given: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
-    """Build a part from the settings that were given; one that it does not have is refused."""
-    has = [f.name for f in fields(kind)]  # type: ignore[arg-type]  # parts are dataclasses
-    chosen = {name: value for name, value in given.items() if value is not None} | dict(options)
-    for name in chosen:
-        if name not in has:
-            raise ConfigError(
-                f"{kind.__name__} has no setting {name!r}; it has {', '.join(has) or 'none'}."
-            )
-    return kind(**chosen)
 
 
 def make_idle(settings: Settings) -> Idle:
-    """How long workers idle: ``idle_s`` in the mean."""
+    """How long workers idle: ``idle_s`` on average."""
     if settings.participation == "exponential":
         return Exponential(settings.idle_s)
     if settings.participation == "lognormal":
@@ -404,7 +341,7 @@ def make_idle(settings: Settings) -> Idle:
 
 
 def _seed(settings: Settings, role: str) -> int:
-    """One seed a role, so that a change in one part of a run leaves the others as they were."""
+    """The random seed of one part of a run; a change in one part leaves the others alone."""
     roles = ("partition", "model", "timetable", "training")
     state = np.random.SeedSequence([settings.seed, roles.index(role)]).generate_state(1, np.uint64)
     return int(state[0]) >> 1

@@ -1,4 +1,4 @@
-"""One number of a table, and how it is come by."""
+"""One number of a table, and how it is computed."""
 
 from __future__ import annotations
 
@@ -10,30 +10,28 @@ from typing import TYPE_CHECKING, Any
 
 from anarchic.errors import ConfigError
 from anarchic.sim.settings import Settings
+from anarchic.train.compute import Compute
 
 if TYPE_CHECKING:
     from anarchic.sim.experiment import Experiment
     from anarchic.sim.run import Run
 
-# What changes where, how fast and to what rounding a run is computed, but not what is asked. Of
-# these only the precision must be one for all results of a cell.
-WHERE = (
-    *("data_dir", "device", "precision", "graphs", "compiled"),
-    *("threads", "backend", "lookahead", "seed"),
-)
+# Settings that a result of a cell may have chosen otherwise, as anything of ``Compute``, of which
+# only the precision must be the same for all results of a cell.
+WHERE = ("data_dir", "seed")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
     """One number of a table.
 
-    ``settings`` are all that the number depends on, recorded with each result; a result with other
-    settings does not count as this cell's. Where they are ``Settings``, the cell is trained. With
-    ``train`` it is trained too, as the ``Experiment`` that the function makes of a job. With
-    ``measure`` the function itself gives the numbers, and no run is recorded. ``value`` names the
-    number that stands in the table as ours; ``read`` takes the numbers from a finished run.
-    ``columns`` are the cell's place in the table, ``paper`` what the paper has there. Cells of a
-    lower ``turn`` are run first, wherever they stand in the table.
+    ``settings`` hold everything that the number depends on and are recorded with each result; a
+    result with other settings is not one of this cell. A cell with ``Settings`` is trained. With
+    ``train`` it is trained as the ``Experiment`` that the function makes of a job. With ``measure``
+    the function itself returns the numbers. ``value`` names the number that the table shows as
+    ours; ``read`` takes the numbers from a finished run. ``columns`` say where the cell is in the
+    table, ``paper`` is the paper's number. Cells with a lower ``turn`` are run first, whatever
+    their order in the table.
     """
 
     name: str
@@ -49,23 +47,25 @@ class Cell:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w.=+-]+", self.name):
-            raise ConfigError(f"A cell is named as its files are, got {self.name!r}.")
-        if self.measure and (self.train or self.read):
-            raise ConfigError(f"Cell {self.name!r} is measured or trained, not both.")
-        if not isinstance(self.settings, Settings) and not (self.train or self.measure):
             raise ConfigError(
-                f"Cell {self.name!r} has no Settings: give train or measure, to say what is done."
+                f"A cell's name needs letters, digits and . = + - _ only, got {self.name!r}."
             )
+        if self.measure and (self.train or self.read):
+            raise ConfigError(
+                f"Cell {self.name!r} has measure and train or read: give one of the two."
+            )
+        if not isinstance(self.settings, Settings) and not (self.train or self.measure):
+            raise ConfigError(f"Cell {self.name!r} has no Settings: give train or measure as well.")
 
     @property
     def asked(self) -> dict[str, Any]:
-        """The settings as they are recorded, without what only says where a run is computed."""
+        """The settings as they are recorded, without those that say where a run is computed."""
         if not isinstance(self.settings, Settings):
             return dict(self.settings)
         return {name: v for name, v in asdict(self.settings).items() if name not in WHERE}
 
     def smoke(self) -> Cell:
-        """The tiny version of it, which cannot be taken for the cell: its settings are its own."""
+        """Its tiny version; other settings keep its results apart from those of the cell."""
         if isinstance(self.settings, Settings):
             return replace(self, settings=tiny(self.settings))
         return replace(self, settings={**self.settings, "smoke": True})
@@ -73,8 +73,7 @@ class Cell:
     def answered_by(self, recorded: Mapping[str, Any]) -> bool:
         """Whether a result with these settings is one of this cell.
 
-        Settings that did not exist when it was recorded had no effect then, which is what their
-        defaults promise.
+        A setting that did not exist yet when the result was recorded had its default.
         """
         asked: dict[str, Any] = _plain(self.asked)
         defaults = {name: value for name, value in _DEFAULTS.items() if name in asked}
@@ -83,7 +82,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Job:
-    """One cell and one seed, with where it is to be computed."""
+    """One cell and one seed, with the device and precision to compute it with."""
 
     cell: Cell
     seed: int
@@ -99,22 +98,22 @@ class Job:
 
     @property
     def settings(self) -> Settings:
-        """The cell's settings for this seed and device."""
+        """The cell's settings for this seed."""
         if not isinstance(self.cell.settings, Settings):
             raise ConfigError(f"Cell {self.cell.name!r} has no Settings; see job.cell.settings.")
         return self.settings_of(self.cell.settings)
 
+    @property
+    def compute(self) -> Compute:
+        """How the job is computed; compiled, as a run is short, but one of many."""
+        where: dict[str, Any] = {"device": self.device, "precision": self.precision}
+        return Compute(**where, graphs=self.graphs, compiled=True)
+
     def settings_of(self, asked: Settings | Mapping[str, Any]) -> Settings:
-        """What ``train`` or ``measure`` asks for, for this seed and device; tiny in a smoke run."""
+        """These settings with this job's seed; tiny in a smoke run."""
         if not isinstance(asked, Settings):
             asked = Settings.from_record({n: v for n, v in asked.items() if n != "smoke"})
-        where: dict[str, Any] = {
-            "device": self.device,
-            "precision": self.precision,
-            "graphs": self.graphs,
-            "compiled": True,  # a run is short, but it is one of many
-        }
-        return replace(tiny(asked) if self.smoke else asked, seed=self.seed, **where)
+        return replace(tiny(asked) if self.smoke else asked, seed=self.seed)
 
 
 def tiny(settings: Settings) -> Settings:

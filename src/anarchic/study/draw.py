@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anarchic.report.figure import line_style, new_figure, style
-from anarchic.study.findings import Line
+from anarchic.study.findings import Outcome
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 LAST = 10  # evaluations, of consecutive rounds
 END = "The last point is the mean of the last ten rounds"  # for captions
-LETTERS_AN_INCH = 14  # of a legend
+LETTERS_PER_INCH = 14  # of a legend
 
-Lines = Iterable[tuple[str, Line]]  # with their labels
+Labelled = Iterable[tuple[str, Outcome]]
 
 
-def draw_panels(panels: Mapping[str, Lines]) -> Figure:
-    """Accuracy by round, a panel a title, two beside each other, and one legend below them."""
+def draw_panels(panels: Mapping[str, Labelled]) -> Figure:
+    """Accuracy by round, one panel per title, two panels per row, one legend below them."""
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
     figure = new_figure(5.2 * columns, 3.4 * rows)
-    for place, (title, lines) in enumerate(panels.items(), start=1):
+    for place, (title, outcomes) in enumerate(panels.items(), start=1):
         axes = figure.add_subplot(rows, columns, place)
-        draw_lines(axes, lines)
+        draw_curves(axes, outcomes)
         style(axes, title=title, x="round", y="test accuracy")
     legend_below(figure)
     return figure
@@ -46,7 +46,7 @@ def legend_below(figure: Figure, title: str | None = None) -> None:
     known = {label: one for pair in found for one, label in zip(*pair, strict=True)}
     if known:
         letters = sum(len(label) + 8 for label in known)  # with the line before it
-        fits = letters < LETTERS_AN_INCH * figure.get_figwidth()
+        fits = letters < LETTERS_PER_INCH * figure.get_figwidth()
         figure.legend(
             list(known.values()),
             list(known),
@@ -59,33 +59,33 @@ def legend_below(figure: Figure, title: str | None = None) -> None:
         )
 
 
-def draw_lines(axes: Axes, lines: Lines) -> None:
-    """One labelled curve a cell: accuracy by round.
+def draw_curves(axes: Axes, outcomes: Labelled) -> None:
+    """One labelled curve per cell: accuracy by round.
 
-    Colours go by place: a cell without results keeps its own for when it has some. Later lines are
+    Colours go by position: a cell without results keeps its colour for later. Later curves are
     thinner, so that those beneath them show.
     """
-    for index, (label, line) in enumerate(lines):
-        if not line.results:
+    for index, (label, outcome) in enumerate(outcomes):
+        if not outcome.results:
             continue
         look, width = line_style(index), max(1.0, 3.0 - 0.6 * index)
-        rounds, values = curves_of(replace(line, results=line.ended or line.results))
+        rounds, values = curves_of(replace(outcome, results=outcome.finished or outcome.results))
         axes.plot(rounds, values.mean(axis=0), label=label, linewidth=width, **look)
         if len(values) > 1:
             low, high = values.min(axis=0), values.max(axis=0)
             axes.fill_between(rounds, low, high, color=look["color"], alpha=0.15, linewidth=0)
-        for result in line.lost:
-            rounds, (values,) = curves_of(replace(line, results=[result]))
+        for result in outcome.diverged:
+            rounds, (values,) = curves_of(replace(outcome, results=[result]))
             axes.plot(rounds, values, linewidth=0.8, **look)
             axes.plot(rounds[-1:], values[-1:], marker="x", color=look["color"])
 
 
-def curves_of(line: Line) -> tuple[np.ndarray, np.ndarray]:
+def curves_of(outcome: Outcome) -> tuple[np.ndarray, np.ndarray]:
     """Rounds that all seeds reach, and the accuracies there: (seeds, rounds).
 
     Seeds that were evaluated in other rounds are interpolated.
     """
-    columns = [zip(r.curve["round"], r.curve["accuracy"], strict=True) for r in line.results]
+    columns = [zip(r.curve["round"], r.curve["accuracy"], strict=True) for r in outcome.results]
     curves = [_settled(np.array([(x, y) for x, y in p if y is not None])) for p in columns]
     rounds = min(curves, key=lambda curve: curve[-1, 0])[:, 0]
     return rounds, np.array([np.interp(rounds, curve[:, 0], curve[:, 1]) for curve in curves])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from types import ModuleType
 
 from anarchic.errors import ConfigError
 from anarchic.study.study import Study
@@ -12,12 +13,12 @@ PACKAGE = Path(__file__).parents[1]
 
 
 def folder() -> Path:
-    """Where the experiments are: in the installed package, or beside ``src`` in a checkout."""
-    places = (PACKAGE / "experiments", PACKAGE.parents[1] / "experiments")
-    for place in places:
-        if place.is_dir():
-            return place
-    raise ConfigError(f"There are no experiments in {places[0]} or {places[1]}.")
+    """Where the experiments are: in the installed package, or beside ``src`` in a clone."""
+    candidates = (PACKAGE / "experiments", PACKAGE.parents[1] / "experiments")
+    for candidate in candidates:
+        if candidate.is_dir():
+            return candidate
+    raise ConfigError(f"There are no experiments in {candidates[0]} or {candidates[1]}.")
 
 
 def names() -> list[str]:
@@ -36,22 +37,31 @@ def sibling(run: str, name: str) -> Study:
     return _study(Path(run).parents[1] / name / "run.py")
 
 
+def beside(run: str, name: str) -> ModuleType:
+    """The module ``name.py`` in the folder of this ``run.py``."""
+    return _module(Path(run).with_name(f"{name}.py"))
+
+
 def is_installed(study: Study) -> bool:
-    """Whether its folder is that of an installed package, where nothing is written."""
-    return PACKAGE in study.home.parents
+    """Whether its folder is part of an installed package, where nothing is written."""
+    return PACKAGE in study.folder.parents
 
 
 def _study(path: Path) -> Study:
-    name = path.parent.name
-    spec = importlib.util.spec_from_file_location(f"experiment_{name.replace('-', '_')}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    study = getattr(module, "STUDY", None)
+    study = getattr(_module(path), "STUDY", None)
     if not isinstance(study, Study):
         raise ConfigError(
             f"{path} makes no STUDY, found {study!r}: end it with STUDY = Study(...), as "
             "help(anarchic.study) shows."
         )
     return study
+
+
+def _module(path: Path) -> ModuleType:
+    name = f"experiment_{path.parent.name}_{path.stem}".replace("-", "_")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

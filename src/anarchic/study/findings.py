@@ -1,4 +1,4 @@
-"""The results of an experiment, a line for each cell."""
+"""The results of an experiment, cell by cell."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 
 from anarchic.errors import ConfigError
 from anarchic.study.cell import Cell
-from anarchic.study.results import Result, read_cell
+from anarchic.study.results import Result, read_results
 
 
 @dataclass(frozen=True)
-class Line:
-    """A cell with its results, one a seed; there may be none yet."""
+class Outcome:
+    """A cell with its results, one per seed; there may be none yet."""
 
     cell: Cell
     results: Sequence[Result] = ()
@@ -39,17 +39,17 @@ class Line:
         return None if ours is None or paper is None else ours - paper
 
     @property
-    def lost(self) -> list[Result]:
-        """Those of its runs that diverged."""
+    def diverged(self) -> list[Result]:
+        """The runs that diverged."""
         return [result for result in self.results if result.diverged]
 
     @property
-    def ended(self) -> list[Result]:
-        """Those that went to their end."""
+    def finished(self) -> list[Result]:
+        """The runs that went on to their last round."""
         return [result for result in self.results if not result.diverged]
 
     def values(self, name: str) -> list[float]:
-        """A number by seed, where it was found."""
+        """A number by seed; seeds without it are left out."""
         found = (result.numbers.get(name) for result in self.results)
         return [float(value) for value in found if value is not None]
 
@@ -64,74 +64,75 @@ class Line:
 
 @dataclass(frozen=True)
 class Findings:
-    """All lines of an experiment, or those that were selected."""
+    """All outcomes of an experiment, or those that were selected."""
 
-    lines: Sequence[Line]
+    outcomes: Sequence[Outcome]
 
-    def __iter__(self) -> Iterator[Line]:
-        return iter(self.lines)
+    def __iter__(self) -> Iterator[Outcome]:
+        return iter(self.outcomes)
 
     def __len__(self) -> int:
-        return len(self.lines)
+        return len(self.outcomes)
 
-    def where(self, keep: Callable[[Line], bool] | None = None, **columns: Any) -> Findings:
-        """The lines with these values in their columns (``task`` is one), and which ``keep``s.
+    def where(self, keep: Callable[[Outcome], bool] | None = None, **columns: Any) -> Findings:
+        """The outcomes with these values in their columns (``task`` is one) that pass ``keep``.
 
         A tuple of values stands for any of them: ``where(task="lr", p=(2, 5, 10))``.
         """
         wanted = {n: v if isinstance(v, tuple) else (v,) for n, v in columns.items()}
         return Findings(
             [
-                line
-                for line in self.lines
-                if all(line.get(name) in values for name, values in wanted.items())
-                and (keep is None or keep(line))
+                outcome
+                for outcome in self.outcomes
+                if all(outcome.get(name) in values for name, values in wanted.items())
+                and (keep is None or keep(outcome))
             ]
         )
 
-    def one(self, **columns: Any) -> Line:
-        """The only line with these values."""
+    def one(self, **columns: Any) -> Outcome:
+        """The only outcome with these values."""
         found = self.where(**columns)
         if len(found) != 1:
             raise ConfigError(f"{len(found)} cells have {columns}, not one.")
-        return found.lines[0]
+        return found.outcomes[0]
 
     @property
     def run(self) -> Findings:
-        """Those that have results."""
-        return self.where(lambda line: bool(line.results))
+        """The outcomes that have results."""
+        return self.where(lambda outcome: bool(outcome.results))
 
     @property
     def complete(self) -> bool:
-        """Whether there are lines and all of them have results."""
-        return bool(self.lines) and all(line.results for line in self.lines)
+        """Whether there are outcomes and all of them have results."""
+        return bool(self.outcomes) and all(outcome.results for outcome in self.outcomes)
 
     @property
     def settled(self) -> Findings:
-        """Those of which no run diverged."""
-        return self.where(lambda line: not line.lost)
+        """The outcomes without a run that diverged."""
+        return self.where(lambda outcome: not outcome.diverged)
 
     @property
     def tasks(self) -> list[str]:
-        return list(dict.fromkeys(line.cell.task for line in self.lines))
+        return list(dict.fromkeys(outcome.cell.task for outcome in self.outcomes))
 
     @property
     def results(self) -> list[Result]:
-        return [result for line in self.lines for result in line.results]
+        return [result for outcome in self.outcomes for result in outcome.results]
 
     @property
     def mean_difference(self) -> float | None:
-        """Mean absolute difference to the paper, over the lines that have both numbers."""
-        found = [abs(d) for line in self.lines if (d := line.difference) is not None]
+        """Mean absolute difference to the paper, over the outcomes that have both numbers."""
+        found = [abs(d) for outcome in self.outcomes if (d := outcome.difference) is not None]
         return float(np.mean(found)) if found else None
 
     @property
-    def worst(self) -> Line | None:
-        """The line that is farthest from the paper."""
-        compared = [line for line in self.lines if line.difference is not None]
-        return max(compared, key=lambda line: abs(line.difference or 0), default=None)
+    def worst(self) -> Outcome | None:
+        """The outcome that is farthest from the paper."""
+        compared = [outcome for outcome in self.outcomes if outcome.difference is not None]
+        return max(compared, key=lambda outcome: abs(outcome.difference or 0), default=None)
 
 
-def read_findings(cells: Iterable[Cell], folder: Path) -> Findings:
-    """The cells with what a folder of results has of them."""
-    return Findings([Line(cell, read_cell(folder, cell)) for cell in cells])
+def read_findings(cells: Iterable[Cell], path: Path) -> Findings:
+    """The cells with their results in a file."""
+    results = read_results(path)
+    return Findings([Outcome(cell, results.of(cell)) for cell in cells])

@@ -6,32 +6,55 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import UnionType
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
+from anarchic.core.validation import check_choice
 from anarchic.errors import AnarchicError, ConfigError
-from anarchic.sim.settings import one_of
 from anarchic.study.find import is_installed
+from anarchic.study.results import FILE
 from anarchic.study.study import Study
 
 PRECISIONS = ("ieee", "tf32", "bf16")
-HELP = {
-    "task": "Only the cells of this task, such as lr, cnn or rnn.",
-    "seeds": "Seeds a cell, from 0. By default the experiment's own number.",
-    "smoke": "A tiny version on embedded data, in seconds; nothing is written but in --out.",
-    "device": "Where training is computed: cpu or cuda.",
-    "precision": "How cuda multiplies matrices: ieee, tf32 or bf16. By default the task's own.",
-    "graphs": "Let cuda replay local steps from a recording. By default it does.",
-    "resume": "Go on: keep the results that there are, and runs in --out from their checkpoints.",
-    "out": "Directory of runs and checkpoints. By default runs/reproduce/NAME.",
-    "stop_after": "Checkpoint and end after so many seconds; --resume goes on.",
-    "only": "Only cells whose name fits the pattern, such as 'p1-*-sync-*'.",
-    "at_once": "Runs trained as one batch. By default the experiment's own number.",
-    "report": "Train nothing: make tables, pictures and pages of the results that there are.",
+
+
+class Flag(NamedTuple):
+    """What a parser prints of a flag; ``shown`` is its default in words."""
+
+    help: str
+    shown: str | None = None
+    metavar: str | None = None
+
+
+FLAGS = {
+    "task": Flag("Only the cells of this task, such as lr, cnn or rnn.", "all tasks"),
+    "seeds": Flag("Seeds per cell, from 0. By default the experiment's own number."),
+    "smoke": Flag("A tiny version on embedded data, in seconds; files are written to --out only."),
+    "device": Flag("Where training is computed: cpu or cuda.", "cpu"),
+    "precision": Flag(
+        "How cuda multiplies matrices: ieee, tf32 or bf16. By default the task's own."
+    ),
+    "graphs": Flag("Let cuda replay local steps from a recording. By default it does."),
+    "resume": Flag(
+        "Go on: keep existing results, and continue runs in --out from their checkpoints."
+    ),
+    "out": Flag("Directory of runs and checkpoints. By default runs/reproduce/NAME.", None, "DIR"),
+    "stop_after": Flag(
+        "Checkpoint and end after this many seconds; --resume goes on.",
+        "go on to the end",
+        "SECONDS",
+    ),
+    "only": Flag(
+        "Only cells whose name fits the pattern, such as 'p1-*-sync-*'.", "all cells", "PATTERN"
+    ),
+    "at_once": Flag("Runs trained as one batch. By default the experiment's own number."),
+    "report": Flag("Train nothing: make tables, pictures and pages of the existing results."),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flags:
-    """What the command line says."""
+    """What the command line says; ``FLAGS`` has the help of each field."""
 
     task: str | None = None
     seeds: int | None = None
@@ -48,7 +71,7 @@ class Flags:
 
     def __post_init__(self) -> None:
         if self.precision is not None:
-            one_of("precision", self.precision, PRECISIONS)
+            check_choice("precision", self.precision, PRECISIONS)
         for name in ("seeds", "at_once"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ConfigError(f"{flag(name)} must be at least 1, got {value}.")
@@ -57,50 +80,69 @@ class Flags:
         if self.smoke and self.report:
             raise ConfigError("A smoke run makes its own report: leave --report out.")
 
-    def out_of(self, study: Study) -> Path:
-        kind = "smoke" if self.smoke else "reproduce"
-        return self.out or Path("runs") / kind / study.name
+    def out_of(self, name: str) -> Path:
+        """The directory of runs and checkpoints of an experiment."""
+        return self.out or Path("runs") / ("smoke" if self.smoke else "reproduce") / name
 
 
 @dataclass(frozen=True)
-class Places:
-    """Where an experiment's files go: runs with checkpoints, raw results, tables and pages.
+class Paths:
+    """Where an experiment's files are: runs with checkpoints, raw results, tables and pages.
 
-    Results and pages stand in the experiment's folder, so that they can be committed; those of a
-    smoke run, or of an installed package, stay in the working directory.
+    In a clone, results and pages are in the experiment's folder, to be committed. A smoke run and
+    an installed package write to the working directory. ``shipped`` are the results that came with
+    an installed package: pages show them as long as no results were written.
     """
 
     work: Path
     results: Path
     pages: Path
+    shipped: Path | None = None
+
+    @property
+    def shown(self) -> Path:
+        """The results that pages are made of."""
+        return self.results if self.shipped is None or self.results.exists() else self.shipped
 
 
-def places(study: Study, flags: Flags) -> Places:
-    work = flags.out_of(study)
-    if flags.smoke or is_installed(study):
-        return Places(work, work / "results", work)
-    return Places(work, study.results, study.home)
+def paths(study: Study, flags: Flags) -> Paths:
+    work = flags.out_of(study.name)
+    if flags.smoke:
+        return Paths(work, work / FILE, work)
+    if not is_installed(study):
+        return Paths(work, study.results, study.folder)
+    of = work if study.results_of is None else Flags().out_of(study.results_of)
+    return Paths(work, of / FILE, work, shipped=study.results)
 
 
 def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def flag_types() -> dict[str, type]:
+    """The type of each flag's value, without the None that stands for the default."""
+    return {name: _without_none(hint) for name, hint in get_type_hints(Flags).items()}
+
+
+def _without_none(hint: Any) -> type:
+    if get_origin(hint) is UnionType:
+        hint = next(part for part in get_args(hint) if part is not type(None))
+    found: type = hint
+    return found
+
+
 def parser(study: Study) -> argparse.ArgumentParser:
     """The flags of ``python experiments/NAME/run.py``, on a host without Typer."""
     made = argparse.ArgumentParser(prog=f"experiments/{study.name}/run.py", description=study.title)
-    kinds = {"seeds": int, "at_once": int, "stop_after": float, "out": Path}
+    types = flag_types()
     for known in fields(Flags):
-        if isinstance(known.default, bool):
-            made.add_argument(flag(known.name), action="store_true", help=HELP[known.name])
-        elif known.name == "graphs":
-            yes_or_no = argparse.BooleanOptionalAction
-            made.add_argument(flag(known.name), action=yes_or_no, help=HELP[known.name])
-        else:
-            kind = kinds.get(known.name, str)
-            made.add_argument(
-                flag(known.name), type=kind, default=known.default, help=HELP[known.name]
-            )
+        told = FLAGS[known.name]
+        more: dict[str, Any] = {"type": types[known.name], "metavar": told.metavar}
+        if known.default is False:
+            more = {"action": "store_true"}
+        elif types[known.name] is bool:
+            more = {"action": argparse.BooleanOptionalAction}
+        made.add_argument(flag(known.name), default=known.default, help=told.help, **more)
     return made
 
 

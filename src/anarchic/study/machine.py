@@ -12,12 +12,11 @@ from anarchic.kernels.chunks import threads_in_use
 
 
 def hardware(device: str) -> dict[str, Any]:
-    """The GPU, or the processor and the most threads that a run could use of it.
+    """The GPU, or the processor and the most threads that a run could use.
 
-    These are torch's, or those of compiled visits and of sweeps over large models, whichever are
-    more.
+    Torch has its own number of threads, compiled loops another; the larger one counts.
     """
-    torch: Any = sys.modules.get("torch")  # not loaded by a measurement that has no use for it
+    torch: Any = sys.modules.get("torch")  # a measurement may not have loaded it
     if device.startswith("cuda") and torch is not None:
         return {"name": torch.cuda.get_device_name(device)}
     most = max(threads_in_use(), 1 if torch is None else torch.get_num_threads())

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from math import fsum
 from pathlib import Path
 
 from anarchic.study import find
 from anarchic.study.findings import Findings, read_findings
+from anarchic.study.flags import Flags, paths
 from anarchic.study.page import TIMES, claims_table, duration, mean_difference, missed, times
 from anarchic.study.study import Study
 from anarchic.study.tables import NOT_RUN, fixed, markdown
@@ -20,12 +23,12 @@ END = "<!-- The end of what is made. -->"
 def write_overview(studies: Sequence[Study]) -> Path:
     path = overview_path()
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(overview_text(studies), encoding="utf-8")
+    path.write_text(overview_text(studies, path.parent), encoding="utf-8")
     return path
 
 
 def write_readme(studies: Sequence[Study]) -> Path | None:
-    """Put the headlines into the README of a checkout, between the marks that are there."""
+    """Put the headlines into the README of a clone, between its two marks."""
     path = find.folder().parent / "README.md"
     if not path.exists():  # an installed package
         return None
@@ -36,8 +39,13 @@ def write_readme(studies: Sequence[Study]) -> Path | None:
 def readme_text(text: str, studies: Sequence[Study]) -> str:
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    read = [(study, read_findings(study.cells, study.results)) for study in studies]
-    return "\n\n".join([before + BEGIN, *headlines(read), END + after])
+    return "\n\n".join([before + BEGIN, *headlines(read_all(studies)), END + after])
+
+
+def read_all(studies: Sequence[Study]) -> Read:
+    """Each study with its findings."""
+    shown = ((study, paths(study, Flags()).shown) for study in studies)
+    return [(study, read_findings(study.cells, path)) for study, path in shown]
 
 
 def headlines(read: Read) -> list[str]:
@@ -45,50 +53,50 @@ def headlines(read: Read) -> list[str]:
 
 
 def overview_path() -> Path:
-    """Beside the experiments of a checkout; in the working directory of an installed package."""
+    """In ``docs`` of a clone; in ``runs`` in the working directory of an installed package."""
     beside = find.folder().parent
     docs = Path("runs") if beside == find.PACKAGE else beside / "docs"
     return docs / "reproduction.md"
 
 
-def overview_text(studies: Sequence[Study]) -> str:
-    """The whole page, the paper's tables first."""
+def overview_text(studies: Sequence[Study], folder: Path) -> str:
+    """The whole page, the paper's tables first; its links begin in ``folder``."""
     studies = sorted(studies, key=lambda study: (not study.name.startswith("table"), study.name))
-    read = [(study, read_findings(study.cells, study.results)) for study in studies]
+    read = read_all(studies)
     own = [(study, findings) for study, findings in read if study.results_of is None]
     parts = [
         "<!-- Made by anarchic reproduce all --report from the raw results. Do not edit. -->",
         "# The paper, reproduced",
         "Every table and figure of *Anarchic Federated Learning* (Yang, Zhang, Khanduri, Liu, ICML "
         "2022), and what it claims, run again by `anarchic reproduce`. Each number on this page is "
-        "computed from the raw results in the folders of the experiments; "
-        "`anarchic reproduce all --report` makes it anew. Nothing is tuned for a cell.",
+        "computed from the raw results beside each experiment (`results.jsonl`); "
+        "`anarchic reproduce all --report` makes it again. Nothing is tuned for a cell.",
         *headlines(read),
         "## How near it comes",
-        _summary(own),
+        _summary(own, folder),
         "## What must hold",
         _claims(read),
-        *(part for study, findings in read for part in _section(study, findings)),
+        *(part for study, findings in read for part in _section(study, findings, folder)),
         "## Hardware and run times",
         _times(own),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _summary(read: Read) -> str:
+def _summary(read: Read, folder: Path) -> str:
     header = ("experiment", "task", "cells", "seeds", "mean abs. difference", "worst cell")
     rows = []
     for study, findings in read:
         for task in study.tasks:
             of_task = findings.where(task=task)
             done = of_task.run
-            seeds = sorted({len(line.results) for line in done})
+            seeds = sorted({len(outcome.results) for outcome in done})
             worst = done.worst
             rows.append(
                 [
-                    f"[{study.name}]({_folder(study)}/README.md)",
+                    f"[{study.name}]({_pages(study, folder)}/README.md)",
                     study.task_name(task),
-                    f"{len(done)} of {len(of_task)}" if done.lines else NOT_RUN,
+                    f"{len(done)} of {len(of_task)}" if done.outcomes else NOT_RUN,
                     " or ".join(map(str, seeds)),
                     mean_difference(done, study.digits),
                     ""
@@ -106,20 +114,20 @@ def _claims(read: Read) -> str:
         for study, findings in read
         for row in claims_table(study.claims, findings)
     ]
-    reasons = [line for study, findings in read for line in missed(study.claims, findings)]
+    reasons = [reason for study, findings in read for reason in missed(study.claims, findings)]
     table = markdown(("experiment", "claim", "bound", "measured", "met"), rows)
     return "\n\n".join([table, *(["\n".join(reasons)] if reasons else [])])
 
 
-def _section(study: Study, findings: Findings) -> list[str]:
-    pictures = [p for p in study.pictures if (study.home / p.file).exists()]
+def _section(study: Study, findings: Findings, folder: Path) -> list[str]:
+    pages, link = paths(study, Flags()).pages, _pages(study, folder)
+    pictures = [p for p in study.pictures if (pages / p.file).exists()]
     done = len(findings.run)
     state = "" if done == len(findings) else f" {done} of {len(findings)} cells have results."
     return [
         f"## {study.title}",
-        f"`anarchic reproduce {study.name}`: [tables and settings]({_folder(study)}/README.md)."
-        f"{state}",
-        *(f"![{p.caption}]({_folder(study)}/{p.file})" for p in pictures),
+        f"`anarchic reproduce {study.name}`: [tables and settings]({link}/README.md).{state}",
+        *(f"![{p.caption}]({link}/{p.file})" for p in pictures),
     ]
 
 
@@ -129,10 +137,11 @@ def _times(read: Read) -> str:
         for task in study.tasks:
             results = findings.where(task=task).results
             rows += [[study.name, study.task_name(task), *row] for row in times(results)]
-    total = sum(r.share_s or 0 for _, findings in read for r in findings.results)
+    total = fsum(r.share_s or 0 for _, findings in read for r in findings.results)
     table = markdown(("experiment", "task", *TIMES), rows)
     return f"{table}\n\nIn all {duration(total)}."
 
 
-def _folder(study: Study) -> str:
-    return f"../experiments/{study.name}"
+def _pages(study: Study, folder: Path) -> str:
+    """Where the pages of a study are, as a link from a page in ``folder``."""
+    return Path(os.path.relpath(paths(study, Flags()).pages, folder)).as_posix()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import fsum  # the same on every Python, which `sum` of floats is not
 from pathlib import Path
 
 from anarchic.errors import ConfigError
 from anarchic.study.findings import Findings
-from anarchic.study.results import Result
+from anarchic.study.results import FILE, Result
 from anarchic.study.study import Claim, Study
 from anarchic.study.tables import as_csv, fixed, markdown, more_numbers, result_table
 from anarchic.study.watch import say
@@ -30,20 +31,21 @@ def page_text(study: Study, findings: Findings, folder: Path) -> str:
         f"<!-- Made by anarchic reproduce {study.name} --report from the raw results. "
         "Do not edit. -->",
         f"# {study.title}",
-        study.about.strip(),
+        study.text("about.md"),
         "```sh\n" + "\n".join(_commands(study)) + "\n```",
-        _files(study),
+        _files(study, folder),
         *_claims(study, findings),
         *_pictures(study, folder),
         *(part for task in study.tasks for part in _task(study, findings, task)),
         study.notes(findings).strip() if study.notes else "",
+        study.text("discussion.md"),
         *_times(study, findings),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def claims_table(claims: Sequence[Claim], findings: Findings) -> list[list[str]]:
-    """What is claimed, the bound, what was measured, and whether it is met."""
+    """One row per claim: its text, the bound, the measured value, whether it is met."""
     rows = []
     for claim in claims:
         value = claim.measured(findings)
@@ -53,7 +55,7 @@ def claims_table(claims: Sequence[Claim], findings: Findings) -> list[list[str]]
 
 
 def missed(claims: Sequence[Claim], findings: Findings) -> list[str]:
-    """The reasons of the claims that are not met, a point each."""
+    """The reasons of the claims that are not met, one point each."""
     found = ((claim, claim.measured(findings)) for claim in claims)
     return [
         f"- Not met: {claim.text}. {claim.reason or 'The reason is not known.'}"
@@ -63,7 +65,7 @@ def missed(claims: Sequence[Claim], findings: Findings) -> list[str]:
 
 
 def mean_difference(findings: Findings, digits: int) -> str:
-    """To the paper; where runs diverged, what it is without them as well."""
+    """The mean absolute difference to the paper, with and without cells that diverged."""
     mean, rest = fixed(findings.mean_difference, digits), findings.settled
     if not mean or not (bad := len(findings) - len(rest)):
         return mean
@@ -79,7 +81,7 @@ def bound(claim: Claim) -> str:
 
 
 def times(results: Iterable[Result]) -> list[list[str]]:
-    """What it was computed on, with how many runs and how long: a row for each kind of machine."""
+    """One row per kind of machine: its software, the number of runs and their time."""
     kinds: dict[tuple[str, ...], list[Result]] = {}
     for result in results:
         kinds.setdefault(_kind(result), []).append(result)
@@ -87,7 +89,7 @@ def times(results: Iterable[Result]) -> list[list[str]]:
         [
             *kind,
             str(len(found)),
-            duration(sum(result.share_s or 0 for result in found)),
+            duration(fsum(result.share_s or 0 for result in found)),
             _span(result.date for result in found),
         ]
         for kind, found in sorted(kinds.items())
@@ -108,12 +110,14 @@ def _commands(study: Study) -> list[str]:
     return [*lines, f"anarchic reproduce {study.name} --report"] if study.results_of else lines
 
 
-def _files(study: Study) -> str:
-    settings = "All settings stand at the top of [run.py](run.py); the"
+def _files(study: Study, folder: Path) -> str:
+    run = "[run.py](run.py)" if folder == study.folder else f"`{study.name}/run.py`"
+    settings = f"All settings are at the top of {run}; the"
     if study.results_of is not None:
         return f"{settings} results are those of [{study.results_of}](../{study.results_of})."
     table = f"{study.name}.csv"
-    return f"{settings} raw results are in `results`, the table is [{table}]({table})."
+    raw = f"[{FILE}]({FILE})" if (folder / FILE).exists() else f"`{FILE}` of the package"
+    return f"{settings} raw results are in {raw}, the table is [{table}]({table})."
 
 
 def _claims(study: Study, findings: Findings) -> list[str]:
@@ -135,9 +139,9 @@ def _task(study: Study, every: Findings, task: str) -> list[str]:
         how = f"`{study.command(task)} --resume`"
         return [f"Not run: {missing} cells of {task} ({how})."] if missing else []
     how = "ours ± standard deviation over the seeds"
-    if any(line.cell.paper is not None for line in findings):
+    if any(outcome.cell.paper is not None for outcome in findings):
         how += " (the paper's, difference)" if study.across else ""
-    seeds = sorted({len(line.results) for line in findings.run})
+    seeds = sorted({len(outcome.results) for outcome in findings.run})
     about = f"{len(findings.run)} of {len(findings)} cells have results"
     if seeds:
         about += f", with {' or '.join(map(str, seeds))} seed{'s' if seeds != [1] else ''}"
@@ -169,7 +173,7 @@ def _kind(result: Result) -> tuple[str, ...]:
 
 
 def _threads(result: Result) -> str:
-    """How many a run could use; older results say it of torch alone, and others may have run."""
+    """How many threads a run could use; older results count those of torch alone."""
     if (most := result.hardware.get("most_threads")) is not None:
         return str(most)
     torch = result.hardware.get("threads")

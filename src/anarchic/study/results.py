@@ -1,14 +1,15 @@
-"""Raw results: one small JSON file for each cell and seed, kept with the experiment.
+"""Raw results: one line of JSON per cell and seed, in ``results.jsonl`` beside the experiment.
 
-``TASK/CELL.seedS.json`` holds the settings, the numbers, a thinned curve, and what it was computed
-with. Tables, pages and pictures are made of these files and of nothing else.
+A line holds the settings, the numbers, a thinned curve, and what the run was computed with. Lines
+are sorted by task, cell and seed. Tables, pages and pictures are made of this file alone.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,16 +17,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from anarchic.core.files import write_file
 from anarchic.errors import RunError
 from anarchic.sim.run import software
 from anarchic.study.cell import Cell, Job
 from anarchic.study.machine import hardware
 
+try:
+    import fcntl
+except ImportError:  # Windows, where only one process may write
+    fcntl = None  # type: ignore[assignment]
+
 if TYPE_CHECKING:
-    from anarchic.sim.record import Metrics
+    from anarchic.sim.record import MetricsRow
     from anarchic.sim.run import Run
 
 Curve = Mapping[str, Sequence[float | None]]
+Key = tuple[str, str, int]  # task, cell, seed
+FILE = "results.jsonl"
 POINTS = 120  # of a curve, besides its last ten
 DIGITS = 5  # significant ones of a point of a curve
 
@@ -42,16 +51,15 @@ class Result:
     curve: Curve = field(default_factory=dict)
     stopped_at: str | None = None
     seconds: float | None = None  # of training
-    share_s: float | None = None  # of the time on the clock of the runs computed with it
+    share_s: float | None = None  # of the wall-clock time of its batch
     precision: str = "ieee"
     hardware: Mapping[str, Any] = field(default_factory=dict)
     software: Mapping[str, str] = field(default_factory=dict)
     date: str = ""
 
     @property
-    def path(self) -> Path:
-        """Its place in a folder of results."""
-        return place(self.task, self.cell, self.seed)
+    def key(self) -> Key:
+        return self.task, self.cell, self.seed
 
     @property
     def diverged(self) -> bool:
@@ -60,34 +68,44 @@ class Result:
 
     @property
     def versions(self) -> str:
-        """Of the software, in a line."""
+        """The software and its versions, as one text."""
         return ", ".join(f"{name} {version}" for name, version in self.software.items())
 
-    def write(self, folder: Path) -> Path:
-        path = folder / self.path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(path.name + ".part")
-        beside.write_text(_lines(asdict(self)), encoding="utf-8")
-        os.replace(beside, path)
-        return path
 
-    @staticmethod
-    def read(path: Path) -> Result:
-        try:
-            return Result(**json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as error:
-            raise RunError(f"{path} is not a result: {error}. Remove it and run again.") from error
+@dataclass(frozen=True)
+class Results:
+    """The results in a file, by task, cell and seed."""
 
+    by_key: Mapping[Key, Result]
 
-def place(task: str, cell: str, seed: int) -> Path:
-    return Path(task) / f"{cell}.seed{seed}.json"
+    def of(self, cell: Cell) -> list[Result]:
+        """The results of a cell by seed, without those that were recorded with other settings."""
+        found = (r for key, r in self.by_key.items() if key[:2] == (cell.task, cell.name))
+        return sorted((r for r in found if cell.answered_by(r.settings)), key=lambda r: r.seed)
+
+    def has(self, job: Job) -> bool:
+        """Whether a job is done: its cell has a result with this seed and these settings."""
+        found = self.by_key.get((job.cell.task, job.cell.name, job.seed))
+        return found is not None and job.cell.answered_by(found.settings)
 
 
-def read_cell(folder: Path, cell: Cell) -> list[Result]:
-    """The results of a cell by seed; those that were recorded with other settings are left out."""
-    paths = (folder / cell.task).glob(f"{cell.name}.seed*.json")
-    found = [Result.read(path) for path in paths]
-    return sorted((r for r in found if cell.answered_by(r.settings)), key=lambda r: r.seed)
+def read_results(path: Path) -> Results:
+    """The results in a file; none where there is no file."""
+    return Results({key: Result(**record) for key, record in _records(path)})
+
+
+def add_results(path: Path, results: Iterable[Result]) -> None:
+    """Write results into a file, in place of older ones of the same cells and seeds.
+
+    The file is replaced as a whole: a reader, or a crash at any moment, finds the old file or the
+    new one. Processes that write the same file wait for each other.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(path.parent):
+        lines = {key: json.dumps(record) for key, record in _records(path)}
+        lines |= {result.key: json.dumps(asdict(result)) for result in results}
+        text = "".join(f"{lines[key]}\n" for key in sorted(lines))
+        write_file(path, text.encode())
 
 
 def result_of(
@@ -140,7 +158,7 @@ def accuracies(run: Run) -> dict[str, Any]:
     }
 
 
-def curve_of(metrics: Sequence[Metrics]) -> dict[str, list[float | None]]:
+def curve_of(metrics: Sequence[MetricsRow]) -> dict[str, list[float | None]]:
     """Accuracy and loss by round, and by virtual time where there is a clock."""
     names = ("round", "virtual_s", "accuracy", "loss")
     kept = [n for n in names if any(row.get(n) is not None for row in metrics)]
@@ -155,6 +173,39 @@ def thin(curve: Curve) -> dict[str, list[float | None]]:
     return {name: [_short(values[i]) for i in kept] for name, values in curve.items()}
 
 
+def _records(path: Path) -> Iterator[tuple[Key, dict[str, Any]]]:
+    """The lines of a file, each by its key; later lines of the same key count."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read: {error}.") from error
+    for number, line in enumerate(text.splitlines(), start=1):
+        try:
+            record = json.loads(line)
+            Result(**record)
+            yield (record["task"], record["cell"], record["seed"]), record
+        except (ValueError, TypeError) as error:
+            raise RunError(
+                f"Line {number} of {path} is not a result: {error}. Remove the line and run again."
+            ) from error
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, where the system has such locks; it ends with the process."""
+    if fcntl is None:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _short(value: float | None) -> float | None:
     if value is None:
         return None
@@ -167,16 +218,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     return float(f"{value:.7g}") if isinstance(value, float) else value
-
-
-def _lines(record: Mapping[str, Any]) -> str:
-    """JSON with a line a field and a line a column of the curve: readable, and small."""
-    lines = []
-    for name, value in record.items():
-        if name == "curve":
-            inner = ",\n".join(f'    "{n}": {json.dumps(v)}' for n, v in value.items())
-            text = f"{{\n{inner}\n  }}" if inner else "{}"
-        else:
-            text = json.dumps(value)
-        lines.append(f'  "{name}": {text}')
-    return "{\n" + ",\n".join(lines) + "\n}\n"

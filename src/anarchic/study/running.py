@@ -1,4 +1,4 @@
-"""Cells and seeds, run in batches; every result is kept as soon as its batch is done."""
+"""Cells and seeds, run in batches; results are written as soon as their batch is done."""
 
 from __future__ import annotations
 
@@ -10,14 +10,21 @@ from itertools import groupby
 
 from anarchic.errors import ConfigError, RunError
 from anarchic.sim.experiment import Experiment
-from anarchic.sim.many import simulate_many
 from anarchic.sim.run import Run
 from anarchic.sim.settings import Settings
+from anarchic.sim.simulate import simulate_many
 from anarchic.study.cell import Cell, Job
-from anarchic.study.flags import Flags, Places
-from anarchic.study.results import Result, accuracies, place, read_cell, result_of
+from anarchic.study.flags import Flags, Paths
+from anarchic.study.results import (
+    Result,
+    Results,
+    accuracies,
+    add_results,
+    read_results,
+    result_of,
+)
 from anarchic.study.study import IEEE, Study
-from anarchic.study.watch import Bar, Lines, watching
+from anarchic.study.watch import Bar, Printed, watching
 
 SEEDS = 1  # where an experiment does not say
 AT_ONCE = 16
@@ -38,10 +45,11 @@ def chosen(study: Study, flags: Flags) -> list[Cell]:
     return found
 
 
-def jobs(study: Study, flags: Flags, where: Places) -> list[Job]:
-    """What is to be done: a task at a time, the first seed of every cell before the second."""
+def jobs(study: Study, flags: Flags, where: Paths) -> list[Job]:
+    """The jobs to do: task by task, the first seed of every cell before the second."""
     cells = sorted(chosen(study, flags), key=lambda cell: cell.turn)
     here = (flags.graphs, flags.smoke, where.work)
+    known = read_results(where.results)
     todo = []
     for task in study.tasks:
         precision = flags.precision or study.precision(task, flags.device)
@@ -50,39 +58,33 @@ def jobs(study: Study, flags: Flags, where: Places) -> list[Job]:
             for seed in range(_seeds(study, flags, task))
             for cell in cells
             if cell.task == task
-            if not is_done(job := Job(cell, seed, flags.device, precision, *here), flags, where)
+            for job in [Job(cell, seed, flags.device, precision, *here)]
+            if not (flags.resume and known.has(job))
         ]
-    _refuse_to_mix(todo, where)
+    _refuse_to_mix(todo, known, where)
     return todo
 
 
-def is_done(job: Job, flags: Flags, where: Places) -> bool:
-    path = where.results / place(job.cell.task, job.cell.name, job.seed)
-    if not flags.resume or not path.exists():
-        return False
-    return job.cell.answered_by(Result.read(path).settings)
-
-
-def run(study: Study, flags: Flags, where: Places) -> bool:
-    """Do what is asked; False where the time was over before it was done."""
+def run(study: Study, flags: Flags, where: Paths) -> bool:
+    """Run what the flags ask for; False where the time was over before it was done."""
     todo = jobs(study, flags, where)
     deadline = None if flags.stop_after is None else time.monotonic() + flags.stop_after
     with watching() as watch:
         watch.begin(len(todo))
-        lap = _Lap(flags, where, deadline, watch)
-        return all(lap.go(batch) for batch in _batches(study, flags, todo))
+        runner = _Runner(flags, where, deadline, watch)
+        return all(runner.run(batch) for batch in _batches(study, flags, todo))
 
 
 @dataclass(frozen=True)
-class _Lap:
+class _Runner:
     """One batch after another, until the deadline."""
 
     flags: Flags
-    where: Places
+    where: Paths
     deadline: float | None
-    watch: Lines | Bar
+    watch: Printed | Bar
 
-    def go(self, batch: Sequence[Job]) -> bool:
+    def run(self, batch: Sequence[Job]) -> bool:
         left = None if self.deadline is None else self.deadline - time.monotonic()
         if left is not None and left <= 0:
             return False
@@ -90,20 +92,20 @@ class _Lap:
         if batch[0].cell.measure is not None:
             measured = batch[0].cell.measure(batch[0])
             share = time.perf_counter() - start
-            self._keep(result_of(batch[0], measured, seconds=share, share_s=share), batch[0])
+            self._keep([(batch[0], result_of(batch[0], measured, seconds=share, share_s=share))])
             return True
         runs = self._train(batch, left)
         share = (time.perf_counter() - start) / len(batch)
-        for job in batch:
-            if job.name in runs:
-                self._keep(_of_run(job, runs[job.name], share), job)
-        return len(runs) == len(batch)
+        if done := [job for job in batch if job.name in runs]:
+            self._keep([(job, _of_run(job, runs[job.name], share)) for job in done])
+        return len(done) == len(batch)
 
     def _train(self, batch: Sequence[Job], left: float | None) -> dict[str, Run]:
         out = None if self.flags.smoke else self.where.work / batch[0].cell.task
         try:
             return simulate_many(
                 {job.name: _what(job) for job in batch},
+                compute=batch[0].compute,  # a batch is of one task, and so of one precision
                 out=out,
                 resume=self.flags.resume and out is not None,
                 stop_after_s=left,
@@ -112,12 +114,13 @@ class _Lap:
         except RunError as error:
             raise RunError(f"{error} Here that is --resume, or another --out.") from error
 
-    def _keep(self, result: Result, job: Job) -> None:
-        result.write(self.where.results)
-        value, paper = result.numbers.get(job.cell.value), job.cell.paper
-        found = "no value" if value is None else f"{value:.4f}"
-        beside = "" if paper is None or job.smoke else f" (paper {paper:.4f})"
-        self.watch.done(f"{job.cell.task} {job.name}: {found}{beside}")
+    def _keep(self, results: Sequence[tuple[Job, Result]]) -> None:
+        add_results(self.where.results, [result for _, result in results])
+        for job, result in results:
+            value, paper = result.numbers.get(job.cell.value), job.cell.paper
+            found = "no value" if value is None else f"{value:.4f}"
+            beside = "" if paper is None or job.smoke else f" (paper {paper:.4f})"
+            self.watch.done(f"{job.cell.task} {job.name}: {found}{beside}")
 
 
 def _what(job: Job) -> Settings | Experiment:
@@ -125,9 +128,9 @@ def _what(job: Job) -> Settings | Experiment:
 
 
 def _of_run(job: Job, run: Run, share: float) -> Result:
-    """What is kept of a run; if it diverged, ``diverged_at`` is the version at which that was seen.
+    """The result of a run; ``diverged_at`` is the version at which a divergence was seen.
 
-    On a GPU every sixteenth version is looked at, and those that are evaluated.
+    A GPU checks every sixteenth version, and those that are evaluated.
     """
     read = job.cell.read or accuracies
     trained, stopped_at = (run.summary.get(name) for name in ("train_seconds", "stopped_at"))
@@ -141,16 +144,17 @@ def _of_run(job: Job, run: Run, share: float) -> Result:
     )
 
 
-def _refuse_to_mix(todo: Sequence[Job], where: Places) -> None:
-    """A cell is of one precision: that of its results that stay."""
-    anew = {place(job.cell.task, job.cell.name, job.seed) for job in todo}
+def _refuse_to_mix(todo: Sequence[Job], known: Results, where: Paths) -> None:
+    """All results of a cell have one precision: that of the results that are kept."""
+    again = {(job.cell.task, job.cell.name, job.seed) for job in todo}
     for job in {(job.cell.task, job.cell.name): job for job in todo}.values():
-        for kept in read_cell(where.results, job.cell):
-            if kept.precision != job.precision and kept.path not in anew:
+        for kept in known.of(job.cell):
+            if kept.precision != job.precision and kept.key not in again:
                 raise ConfigError(
-                    f"{where.results / kept.path} was computed in {kept.precision}, its cell would "
-                    f"now get results in {job.precision} too: give --precision {kept.precision}"
-                    f"{'' if kept.precision == IEEE else ' and --device cuda'}, or remove it."
+                    f"{kept.task} {job.cell.name}.seed{kept.seed} in {where.results} was computed "
+                    f"in {kept.precision}, its cell would now get results in {job.precision} too: "
+                    f"give --precision {kept.precision}"
+                    f"{'' if kept.precision == IEEE else ' and --device cuda'}, or remove its line."
                 )
 
 

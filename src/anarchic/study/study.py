@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from anarchic.errors import ConfigError
 from anarchic.study.cell import Cell
 from anarchic.study.findings import Findings
+from anarchic.study.results import FILE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,9 +22,9 @@ IEEE = "ieee"  # float32 as it is
 class Claim:
     """A sentence with bounds, held against a number that is computed from the results.
 
-    ``value`` gives the number from the lines that ``of`` selects, as ``Findings.where`` does. It is
-    asked only once all of these cells have results, and gives None where it still cannot say.
-    ``reason`` is printed where the bounds are missed: what is known of why.
+    ``value`` computes the number from the outcomes that ``of`` selects, as ``Findings.where`` does.
+    It is called once all of these cells have results, and returns None where it cannot say.
+    ``reason`` is printed where a bound is missed: what is known about why.
     """
 
     text: str
@@ -60,22 +61,22 @@ class Picture:
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """An experiment, in the folder ``home`` whose name is its own.
+    """An experiment, named after its ``folder``.
 
-    ``title`` and ``about`` (Markdown) open its page. ``seeds`` says how many seeds a task is run
-    with where the command line does not, ``at_once`` how many runs of it are trained as one batch.
-    ``across`` names the column whose values stand side by side in the page's table, ``show``
-    more of the results' numbers, by task, for the CSV file and the page, ``task_names`` what the
-    page calls the tasks, ``devices`` on what they are best run, ``precisions`` how a GPU multiplies
-    matrices for them. ``tables`` gives, by task, the Markdown that stands for the usual table, and
-    ``notes`` more of it, both made of the findings; ``headline`` gives the few lines that open the
-    page of all experiments and stand in the project's README. With ``results_of`` nothing is
-    trained: the results are those of that experiment.
+    Its page opens with ``title`` and the text of ``about.md``, and ends with that of
+    ``discussion.md``: both are written by hand. ``seeds`` is the default number of seeds per task,
+    ``at_once`` the number of runs that are trained as one batch. ``across`` names the column whose
+    values stand side by side in the page's table, ``show`` further numbers of the results, by task,
+    for the CSV file and the page, ``task_names`` the names of the tasks on the page, ``devices``
+    where they are best run, ``precisions`` how a GPU multiplies matrices for them. ``tables``
+    makes, by task, the Markdown that replaces the usual table, ``notes`` further tables after all
+    of them, ``headline`` the table that opens the page of all experiments and stands in the
+    project's README; each is a function of the findings. With ``results_of`` nothing is trained:
+    the results are those of that experiment.
     """
 
-    home: Path
+    folder: Path
     title: str
-    about: str
     cells: Sequence[Cell]
     seeds: Mapping[str, int] = field(default_factory=dict)
     at_once: Mapping[str, int] = field(default_factory=dict)
@@ -99,16 +100,21 @@ class Study:
 
     @property
     def name(self) -> str:
-        return self.home.name
+        return self.folder.name
 
     @property
     def results(self) -> Path:
-        """The folder of its raw results."""
-        return self.home.parent / (self.results_of or self.name) / "results"
+        """The file of its raw results."""
+        return self.folder.parent / (self.results_of or self.name) / FILE
 
     @property
     def tasks(self) -> list[str]:
         return list(dict.fromkeys(cell.task for cell in self.cells))
+
+    def text(self, file: str) -> str:
+        """The prose in a file of its folder; empty where there is none."""
+        path = self.folder / file
+        return path.read_text(encoding="utf-8").strip() if path.exists() else ""
 
     def smoke(self) -> Study:
         """The tiny version of it."""
@@ -116,7 +122,7 @@ class Study:
         return replace(self, title=f"Smoke run, not a result: {self.title}", cells=cells)
 
     def command(self, task: str) -> str:
-        """What trains a task, with the precision spelt out."""
+        """The command that trains a task, with its precision."""
         words = f"anarchic reproduce {self.results_of or self.name} --task {task}"
         if (device := self.devices.get(task)) is not None:
             words += f" --device {device}"
@@ -125,7 +131,7 @@ class Study:
         return words
 
     def precision(self, task: str, device: str) -> str:
-        """That of a task where the command line names none: its own on a GPU, ieee on a CPU."""
+        """The default precision of a task: its own on a GPU, ieee on a CPU."""
         return self.precisions.get(task, IEEE) if device.startswith("cuda") else IEEE
 
     def task_name(self, task: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from anarchic.sim.run import Progress
 
-EVERY_S = 60.0  # between lines on what is going on
+EVERY_S = 60.0  # between lines on the progress of a run
 
 
 def say(line: str) -> None:
@@ -18,8 +18,8 @@ def say(line: str) -> None:
     sys.stderr.flush()
 
 
-class Lines:
-    """A line for each thing said, and one a minute on what is going on."""
+class Printed:
+    """A printed line per result, and one per minute on the progress of a run."""
 
     def __init__(self) -> None:
         self._said_at = time.monotonic()
@@ -40,9 +40,9 @@ class Lines:
 
 
 class Bar:
-    """All runs as one bar: those that are done, and the shares of those that are going.
+    """All runs as one bar: the finished ones, and the finished shares of the others.
 
-    What is done is said above it and stays, as it does where there is no bar.
+    A finished run is printed above the bar and stays on the screen.
     """
 
     def __init__(self, bar: Any) -> None:
@@ -70,16 +70,16 @@ class Bar:
 
 
 @contextmanager
-def watching() -> Iterator[Lines | Bar]:
+def watching() -> Iterator[Printed | Bar]:
     if not sys.stderr.isatty():
-        yield Lines()
+        yield Printed()
         return
     try:
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
         from rich.progress import Progress as RichBar
     except ImportError:
-        yield Lines()
+        yield Printed()
         return
     doing = TextColumn("{task.description}")
     columns = (BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), doing)

@@ -1,9 +1,11 @@
-"""What the paper proves, as functions: conditions, bounds, rates, and the numbers they take.
+"""The paper's theorems as functions: conditions, bounds, rates, and the numbers that they take.
+
+`judge` applies the theorems to given numbers (`calculate`) or to a recorded run (`judge_run`).
 
 `Problem`, `Rates`, `Arrivals` and `Memory` hold the numbers, given or estimated
-(`estimate_constants`, `arrivals_of`, `memory_of`); `steps_of` and `balance_of` count K and who
-arrives; `general_*` is Theorem 2, `uniform_*` Theorem 3, `memory_*` Theorem 4, `lower_bound` the
-construction of Theorem 1; `calculate`, `judge_experiment` and `judge_run` put all of it together.
+(`estimate_constants`, `arrivals_of`, `memory_of`); `steps_of` and `balance_of` count local steps
+and arrivals per worker. `general_*` is Theorem 2, `uniform_*` Theorem 3, `memory_*` Theorem 4,
+`lower_bound` the construction of Theorem 1.
 """
 
 from anarchic.theory import lower_bound
@@ -19,7 +21,7 @@ from anarchic.theory.bounds import (
 from anarchic.theory.calculate import Calculation, calculate
 from anarchic.theory.conditions import (
     Condition,
-    Limits,
+    RateLimits,
     general_conditions,
     general_limits,
     memory_conditions,
@@ -33,6 +35,7 @@ from anarchic.theory.estimate import (
     estimate_smoothness,
     estimate_variances,
 )
+from anarchic.theory.known import KnownNumbers
 from anarchic.theory.numbers import Arrivals, Memory, Problem, Rates
 from anarchic.theory.observed import Steps, arrivals_of, memory_of, steps_of
 from anarchic.theory.rates import (
@@ -43,7 +46,7 @@ from anarchic.theory.rates import (
     rounds_until_speed_up,
     uniform_rate,
 )
-from anarchic.theory.report import Report, judge_experiment, judge_run, plain
+from anarchic.theory.report import Report, as_dict, judge, judge_experiment, judge_run
 from anarchic.theory.verdict import Verdict, judge_general, judge_memory, judge_uniform
 
 __all__ = [
@@ -53,14 +56,16 @@ __all__ = [
     "Calculation",
     "Condition",
     "Estimate",
-    "Limits",
+    "KnownNumbers",
     "Memory",
     "Problem",
+    "RateLimits",
     "Rates",
     "Report",
     "Steps",
     "Verdict",
     "arrivals_of",
+    "as_dict",
     "balance_of",
     "calculate",
     "corollary_rates",
@@ -71,6 +76,7 @@ __all__ = [
     "general_conditions",
     "general_limits",
     "general_rate",
+    "judge",
     "judge_experiment",
     "judge_general",
     "judge_memory",
@@ -82,7 +88,6 @@ __all__ = [
     "memory_limits",
     "memory_of",
     "memory_rate",
-    "plain",
     "reused_noise",
     "rounds_needed",
     "rounds_until_speed_up",

@@ -1,4 +1,4 @@
-"""Who arrives: how evenly, and whether that changes with time."""
+"""How evenly the workers arrive, and whether that changes with time."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from anarchic.participation.timetable import Timetable
 from anarchic.theory.observed import full_rounds
 
 SURPRISING = 3.0  # standard deviations
-EXPECTED = 5  # updates of a worker in a window, in the mean: as many as the test needs
+EXPECTED = 5  # mean updates per worker and window; the test needs this many
 
 Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Balance:
-    """How evenly the workers arrive, in the run and at any time.
+    """How evenly the workers arrive, in the whole run and in windows of it.
 
-    Shares are of all updates; ``skew`` is sum_i |share_i - 1/M|. ``surprise`` is how far the counts
-    are from those of workers that are equally likely, by the chi-squared test, in standard
-    deviations of the normal distribution (Wilson and Hilferty's approximation), and ``shift`` how
-    far windows of the run are from its shares, by the same test. Rounds in which nobody arrives
-    twice are more even than chance, so that neither is easily alarmed.
+    Shares are of all updates; ``skew`` is sum_i |share_i - 1/M|. ``surprise`` is the distance of
+    the counts from those of equally likely workers, by the chi-squared test, in standard deviations
+    of the normal distribution (Wilson and Hilferty's approximation). ``shift`` is that of windows
+    of the run from the shares of the run, by the same test. Rounds in which no worker arrives twice
+    are more even than chance, so both err on the low side.
     """
 
     share_min: float
@@ -37,17 +37,17 @@ class Balance:
 
     @property
     def biased(self) -> bool:
-        """Equally likely workers would look like this once in about a thousand runs at most."""
+        """Whether equally likely workers look like this at most once in about a thousand runs."""
         return self.surprise > SURPRISING
 
     @property
     def shifting(self) -> bool:
-        """The shares change with time, as with workers that keep hours."""
+        """Whether the shares change with time, as with workers that are active at certain hours."""
         return self.shift > SURPRISING
 
     @property
     def even(self) -> bool:
-        """As if every worker were equally likely at any time, as Theorem 3 has it."""
+        """Whether every worker looks equally likely at any time, as Theorem 3 assumes."""
         return not (self.biased or self.shifting)
 
 

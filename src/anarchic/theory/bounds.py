@@ -19,7 +19,7 @@ class Bound:
     ``start`` is what is left of f(x_0) - f_*, ``noise`` what sigma_L adds, ``heterogeneity`` what
     sigma_G adds; ``alpha_local`` and ``alpha_global`` are alpha_L and alpha_G as the theorem has
     them, in parts. ``floor`` is the part of ``heterogeneity`` that neither time nor rates remove.
-    ``left_out`` is what the theorem should have and does not; it is not part of ``total``.
+    ``left_out`` is a term that the theorem lacks and needs; it is not part of ``total``.
     """
 
     theorem: int
@@ -73,8 +73,8 @@ def uniform_bound(problem: Problem, rates: Rates, arrivals: Arrivals) -> Bound:
         alpha_L = (L eta eta_L + 2 tau^2 L^2 eta^2 eta_L^2) (1/K) / m + 5 eta_L^2 L^2 K-bar
         alpha_G = 30 L^2 eta_L^2 K-hat^2
 
-    Departs from the paper in: nothing, but the theorem cannot be right as it stands, see
-    ``sampling_variance``, which ``left_out`` holds.
+    Departs from the paper in: nothing. The theorem is false as printed; ``left_out`` holds the
+    missing term, see ``sampling_variance``.
     """
     y, drift = _step_and_drift(problem, rates)
     each = arrivals.inverse_steps / arrivals.m
@@ -103,8 +103,8 @@ def memory_bound(problem: Problem, rates: Rates, memory: Memory) -> Bound:
     in place of f(x_T) makes the bound larger, so ``Problem.gap`` serves here too; its x_0 is the
     version ``memory.first``.
 
-    The theorem is false where m < M, see ``reused_noise``, which ``left_out`` holds. And where the
-    proof writes grad f(x) - Delta_i, grad f_i is meant.
+    The theorem is false where m < M; ``left_out`` holds the missing term, see ``reused_noise``.
+    Where the proof writes grad f(x) - Delta_i, it means grad f_i.
     """
     y, drift = _step_and_drift(problem, rates)
     M = memory.workers
@@ -120,18 +120,18 @@ def memory_bound(problem: Problem, rates: Rates, memory: Memory) -> Bound:
 
 
 def sampling_variance(problem: Problem, rates: Rates, arrivals: Arrivals) -> float:
-    """What Theorem 3 leaves out: the chance in which m of the M workers are drawn.
+    """What Theorem 3 leaves out: the variance of drawing m of the M workers.
 
     The mean gradient of m workers, drawn without replacement, has the variance
     (M - m) / (m (M - 1)) * sigma_G^2 about that of all M. The proof loses it: after (b12) it bounds
     sum_{i != j} ||z_i - z_j||^2 by 2 (M - 1) sum_i ||z_i||^2, which is false where sum_i z_i = 0,
-    that is near every stationary point; 2 M takes the place of 2 (M - 1), and nothing is left to
-    pay for the variance with. Done with care, E ||mean z||^2 of the sample is that of all, plus
-    the variance, whose ||z_i - grad f||^2 is bounded as A_3 is in Theorem 2; to leading order
+    that is near every stationary point. With the correct 2 M in place of 2 (M - 1) nothing in the
+    bound covers the variance. Correctly, E ||mean z||^2 of the sample is that of all, plus the
+    variance, whose ||z_i - grad f||^2 is bounded as A_3 is in Theorem 2; to leading order
 
         12 (L eta eta_L + 2 tau^2 L^2 eta^2 eta_L^2) (M - m) / (m (M - 1)) sigma_G^2
 
-    is to be added to the right-hand side. It vanishes with the step, as the noise of sigma_L does,
+    must be added to the right-hand side. It vanishes with the step, as the noise of sigma_L does,
     so the rate of the corollary stands; it is 0 at m = M. On the functions of Theorem 1 with either
     worker equally likely the error is known in closed form (``lower_bound.error_ball``) and lies
     above Theorem 3's bound once eta_L is small and eta * eta_L is not.
@@ -147,15 +147,15 @@ def sampling_variance(problem: Problem, rates: Rates, arrivals: Arrivals) -> flo
 def reused_noise(problem: Problem, rates: Rates, memory: Memory) -> float:
     """What Theorem 4 leaves out: the noise of a row is in the model already when it is used again.
 
-    Its A_1 takes E <grad f(x_t), G_i> for <grad f(x_t), Delta_i>. But x_t has gone a_i steps along
-    the row, so it carries -(eta eta_L / M) a_i (G_i - Delta_i), and grad f(x_t) at most L times
+    Its A_1 takes E <grad f(x_t), G_i> for <grad f(x_t), Delta_i>. But x_t has taken a_i steps along
+    the row, so it contains -(eta eta_L / M) a_i (G_i - Delta_i), and grad f(x_t) at most L times
     that; to leading order in the step
 
         4 (L eta eta_L / M) mean_t (1/M) sum_i a_{t,i} / K_{t,i} sigma_L^2
 
-    is to be added to the right-hand side. a is M/m - 1 in the mean where workers arrive at random
-    and half of that where they take turns: with it the noise is that of m updates a round, not of
-    M. It is 0 where everybody reports in every round. On quadratics of equal curvature the noise
+    must be added to the right-hand side. The mean of a is M/m - 1 where workers arrive at random
+    and half of that where they take turns: the noise is then that of m updates per round, not of
+    M. It is 0 where every worker reports in every round. On quadratics of equal curvature the noise
     settles at L eta eta_L (1 + 2 a) sigma_L^2 / (2 M K), above Theorem 4's bound where M/m > 8 and
     the step is small (experiment ``speed-up``).
     """
@@ -193,5 +193,5 @@ def _bound(
 
 
 def _times(alpha: float, variance: float) -> float:
-    """An unbounded delay (alpha infinite) does no harm where there is no variance."""
+    """alpha * variance; 0 if the variance is 0, also for an infinite alpha (inf * 0 is nan)."""
     return alpha * variance if variance else 0.0

@@ -6,13 +6,15 @@ Each theorem has three:
 - *gradient* keeps what they drift below the gradient itself, (a13), (b13) and (c5);
 - *step* keeps the server's step, with delay, from overshooting, (a13), after (b12), and (c4).
 
-Departs from the paper in two points. The *gradient* conditions carry tau as a factor and are
-vacuous at tau = 0, although the step of the proof that they serve needs a bound then too: with
-tau = 0 every round still meets its own gradient once. They carry max(tau, 1) here. (Counted with
-care a version is met in up to tau + 1 rounds; the paper's tau is kept from 1 on.) And the *step*
-condition of Theorem 3 is printed with tau^2 where the line before, (b9), has 2 tau^2: a factor is
-lost on the way. It carries 2 tau^2 here, which implies the printed one and equals it at tau = 0.
-Either way ``Condition.printed`` has what the paper prints.
+Departs from the paper in two points; ``Condition.printed`` has what the paper prints.
+
+The *gradient* conditions have tau as a factor, so they are empty at tau = 0. The step of the proof
+that uses them needs a bound then too, since every round meets its own gradient once. They have
+max(tau, 1) here. (Strictly, a version is met in up to tau + 1 rounds; from 1 on the paper's tau is
+kept.)
+
+The *step* condition of Theorem 3 is printed with tau^2 where the line before, (b9), has 2 tau^2.
+It has 2 tau^2 here, which implies the printed one and equals it at tau = 0.
 """
 
 from __future__ import annotations
@@ -44,17 +46,17 @@ class Condition:
 
     @property
     def margin(self) -> float:
-        """The share of the limit that is left; below 0 where the condition is broken."""
+        """The part of the limit that is left; below 0 if the condition is broken."""
         return 1 - self.value / self.limit
 
     @property
     def disputed(self) -> bool:
-        """Whether the paper's own condition says otherwise."""
+        """Whether the printed condition gives the opposite answer."""
         return self.printed is not None and self.printed.holds != self.holds
 
 
 @dataclass(frozen=True)
-class Limits:
+class RateLimits:
     """The largest learning rates that a theorem allows.
 
     Its conditions hold where eta_L is below ``local_lr`` and eta * eta_L is at most ``step``.
@@ -64,7 +66,7 @@ class Limits:
     step: float
 
     def rates(self, share: float = 0.99) -> Rates:
-        """Rates just within the limits; raises ConfigError where no rates are."""
+        """Rates just within the limits; raises ConfigError if there are none."""
         if not self.step > 0 or not self.local_lr > 0:
             raise ConfigError(
                 "No learning rates satisfy the conditions: the delay is unbounded, because some "
@@ -81,7 +83,7 @@ def general_conditions(
 
     6 eta_L^2 (2 K^2 - 3 K + 1) L^2 <= 1 and 180 eta_L^2 K^2 L^2 max(tau, 1) < 1 for every K, and
     2 L eta eta_L + 6 tau^2 L^2 eta^2 eta_L^2 <= 1. (Equation (a12) of the proof prints half of the
-    last term; the inequality that it stands for needs all of it, as the theorem says.)
+    last term; the inequality needs all of it, as in the theorem.)
     """
     L, tau, K = smoothness, arrivals.staleness, arrivals.steps_max
     y = L * rates.step
@@ -166,34 +168,34 @@ def memory_conditions(
     )
 
 
-def general_limits(smoothness: float, arrivals: Arrivals) -> Limits:
+def general_limits(smoothness: float, arrivals: Arrivals) -> RateLimits:
     """The largest rates of Theorem 2: its conditions, solved for eta_L and for eta * eta_L.
 
     *gradient* implies *drift*: 6 (2 K^2 - 3 K + 1) lies below 12 K^2. In the other theorems it may
     not, since there it takes a mean of K^2 and *drift* the largest.
     """
     L, tau, K = smoothness, arrivals.staleness, arrivals.steps_max
-    return Limits(1 / (L * K * sqrt(180 * max(tau, 1))), _largest(6 * tau**2, 2, 1) / L)
+    return RateLimits(1 / (L * K * sqrt(180 * max(tau, 1))), _largest(6 * tau**2, 2, 1) / L)
 
 
-def uniform_limits(smoothness: float, arrivals: Arrivals) -> Limits:
+def uniform_limits(smoothness: float, arrivals: Arrivals) -> RateLimits:
     """The largest rates of Theorem 3."""
     L, tau = smoothness, arrivals.staleness
     local = 1 / (L * sqrt(120 * arrivals.worst_square_steps * max(tau, 1)))
     step = _largest(2 * tau**2, 1, 1 / (2 * arrivals.workers)) / L
-    return Limits(min(_drift_limit(L, arrivals.steps_max), local), step)
+    return RateLimits(min(_drift_limit(L, arrivals.steps_max), local), step)
 
 
-def memory_limits(smoothness: float, memory: Memory) -> Limits:
+def memory_limits(smoothness: float, memory: Memory) -> RateLimits:
     """The largest rates of Theorem 4; both are 0 where a worker never reported."""
     L, squares = smoothness, memory.worst_sum_square_steps / memory.workers
     local = 1 / (L * sqrt(120 * squares * max(memory.row_age, 1)))
     step = _largest(memory.delay**2, 1 / 2, 1 / 4) / L
-    return Limits(min(_drift_limit(L, memory.steps_max), local), step)
+    return RateLimits(min(_drift_limit(L, memory.steps_max), local), step)
 
 
 def _drift(smoothness: float, local_lr: float, steps: int) -> Condition:
-    # 2 K^2 - 3 K + 1 grows with K from K = 1 on: the largest K stands for all.
+    # 2 K^2 - 3 K + 1 grows with K from K = 1 on, so the largest K is enough.
     return Condition(
         "drift",
         "6 eta_L^2 (2K^2 - 3K + 1) L^2 <= 1",
@@ -222,5 +224,5 @@ def _drift_limit(smoothness: float, steps: int) -> float:
 
 
 def _largest(a: float, b: float, c: float) -> float:
-    """The largest y with ``a y^2 + b y <= c``, written so that a = 0 is no exception."""
+    """The largest y with ``a y^2 + b y <= c``, in a form that also holds at a = 0."""
     return 2 * c / (b + sqrt(b**2 + 4 * a * c))

@@ -1,10 +1,9 @@
 """L, sigma_L and sigma_G of a task, by sampling.
 
-The assumptions want bounds that hold everywhere; nobody can measure those. What is measured here
-are the largest values at a few points, as a rule along a run, and over workers, so that they are
-rather too small for the constants: the theorems' statements about that run follow as far as the
-points stand for its path. At a point they are rather too large, since the largest of many estimates
-is chosen in part by chance.
+The assumptions are bounds that hold everywhere, which cannot be measured. Measured here are the
+largest values over workers at a few points, usually along a run. They tend to be too small for the
+constants: what the theorems say of the run holds as far as the points represent its path. At one
+point they tend to be too large, since the largest of many estimates is chosen in part by chance.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from anarchic.train.task import Picks, Task
 Floats = NDArray[np.float64]
 
 LANES = 16  # workers whose gradients are computed together
-WORKERS = 64  # of more workers, as many are looked at, evenly spaced
-CURVATURE_BATCH = 256  # samples of which a curvature is found
+WORKERS = 64  # if there are more, this many are looked at, evenly spaced
+CURVATURE_BATCH = 256  # samples per worker for its curvature
 _ITERATIONS = 30  # at most, of power iteration
 _SETTLED = 0.005  # relative change at which power iteration ends
-_SEED = 20220  # not a run's: estimates are made of other samples than training
+_SEED = 20220  # not a run's, so that estimates use other samples than training
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The constants of Assumptions 1 and 3 as far as they were seen; the largest of all points.
+    """Estimates of the constants of Assumptions 1 and 3: the largest over all points.
 
-    ``squared_gradients`` are those of ||grad f||^2 at each point.
+    ``squared_gradients`` are estimates of ||grad f||^2 at each point.
     """
 
     smoothness: float
@@ -59,7 +58,7 @@ def estimate_constants(
     1.0
     """
     if not points:
-        raise ConfigError("The constants of a task are estimated at points: give at least one.")
+        raise ConfigError("Constants are estimated at points: give at least one.")
     seen = [estimate_variances(task, point, batch=batch, repeats=repeats) for point in points]
     return Estimate(
         max(estimate_smoothness(task, point) for point in points),
@@ -72,10 +71,10 @@ def estimate_constants(
 def estimate_smoothness(task: Task, point: Vector) -> float:
     """L near ``point``: the largest curvature, in absolute value, of any worker's function.
 
-    Power iteration: a random vector is multiplied by the Hessian again and again, each time as the
-    central difference of two gradients of the same samples, until its growth settles. It comes from
-    below and stops a few per cent short where many curvatures lie close together; that of a sample
-    of the data is, in the mean, above that of all.
+    Power iteration: a random vector is multiplied by the Hessian repeatedly, each time as the
+    central difference of two gradients of the same samples, until its growth settles. The result
+    is a few per cent too small where many curvatures are close together, and too large on average
+    because it uses a sample of the data.
     """
     return max(
         _curvature(_gradients_at(task, workers, CURVATURE_BATCH, visit=0), point, len(workers))
@@ -85,7 +84,7 @@ def estimate_smoothness(task: Task, point: Vector) -> float:
 
 @dataclass(frozen=True)
 class Variances:
-    """Deviations at one point; ``squared_gradient`` is ||grad f||^2."""
+    """Standard deviations at one point; ``squared_gradient`` is ||grad f||^2."""
 
     sigma_local: float
     sigma_global: float
@@ -96,10 +95,10 @@ def estimate_variances(task: Task, point: Vector, *, batch: int, repeats: int = 
     """sigma_L and sigma_G at ``point``, those of the worker that deviates most.
 
     Every worker draws ``repeats`` batches. sigma_L^2 is the sample variance of their gradients,
-    and the mean of them, a batch ``repeats`` times as large, stands for the worker's gradient. What
-    is left of the noise in it is known, and taken off the squares of sigma_G and of the gradient.
-    Each square is unbiased for its worker. The largest is not: 64 workers with the same sigma_L and
-    16 repeats make it some 40 % too large in one dimension, a few per cent in a hundred.
+    and their mean, a batch ``repeats`` times as large, is the estimate of the worker's gradient.
+    The noise left in it is known, and subtracted from the squares of sigma_G and of the gradient.
+    Each square is unbiased for its worker. The largest is not: with 64 workers of the same sigma_L
+    and 16 repeats it is some 40 % too large in one dimension, a few per cent in a hundred.
     """
     if repeats < 2:
         raise ConfigError(f"A variance needs at least 2 repeats, got {repeats}.")

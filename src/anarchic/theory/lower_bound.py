@@ -1,9 +1,9 @@
 """Theorem 1: arrivals that no algorithm can learn from, and how large the error then is.
 
 Two workers have f_1(x) = (x + G)^2 and f_2(x) = (x - G)^2, so f(x) = x^2 + G^2 and
-||grad f_i - grad f||^2 = 4 G^2 = sigma_G^2, everywhere. Where only the first reports, whatever
-converges goes to -G, and ||grad f(-G)||^2 = sigma_G^2: the error is of the order of sigma_G^2 and
-nothing that the server or the workers set changes it.
+||grad f_i - grad f||^2 = 4 G^2 = sigma_G^2, everywhere. Where only the first worker reports, an
+algorithm that converges goes to -G, and ||grad f(-G)||^2 = sigma_G^2: the error is of the order of
+sigma_G^2, and no setting of the server or the workers changes that.
 
 Reference: Yang et al. 2022, Theorem 1 and its proof. Departs from it in: arrivals in any
 proportion beside those of the first worker alone, for which the error is known as well.

@@ -1,7 +1,7 @@
-"""The numbers that the theorems speak of, with the paper's symbols.
+"""The numbers that the theorems use, with the paper's symbols.
 
-Reference for the whole room: Yang, Zhang, Khanduri, Liu, "Anarchic Federated Learning", ICML 2022,
-arXiv:2108.09875. Where its text and its proofs differ, the proofs are kept.
+Reference: Yang, Zhang, Khanduri, Liu, "Anarchic Federated Learning", ICML 2022, arXiv:2108.09875.
+This holds for the whole package. Where its text and its proofs differ, the proofs are kept.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Self
 
 from anarchic.errors import ConfigError
 
-# Between these no product of the theorems leaves what a float can hold.
+# Within these no product in the theorems overflows a float.
 LARGEST, LEAST_SMOOTHNESS, LEAST_RATE = 1e20, 1e-20, 1e-100
 
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """What is optimised, as Assumptions 1 to 3 describe it.
+    """The problem that is optimised, as Assumptions 1 to 3 describe it.
 
     Symbols: ``smoothness`` is L of every worker's function; ``sigma_local`` is sigma_L, the
     deviation of a stochastic gradient from its worker's gradient; ``sigma_global`` is sigma_G, that
@@ -48,7 +48,7 @@ class Rates:
 
     @property
     def step(self) -> float:
-        """eta * eta_L, what the server's step along a mean gradient is multiplied by."""
+        """eta * eta_L, the factor of the mean gradient in a server step."""
         return self.server_lr * self.local_lr
 
 
@@ -110,11 +110,11 @@ class Memory:
     the rounds of 1/K_t, itself a mean over the M rows; ``sum_steps`` and ``sum_square_steps`` are
     those of K-bar_t and K-hat_t^2, which the proof defines as *sums* over the M rows, where the
     text of the theorem inherits the means of Theorem 2; ``worst_sum_square_steps`` is the largest
-    K-hat_t^2 of a round. ``first`` is the round from which on every worker has a row: the theorem
-    knows no earlier ones, in which a silent worker counts as zero. ``row_age`` is infinite where a
-    worker never reported. ``reuse`` is in no formula of the paper, which takes a row's noise for
-    new in every step: the mean over rounds and rows of a/K, a being how many earlier steps went
-    along the row (see ``anarchic.theory.bounds.reused_noise``).
+    K-hat_t^2 of a round. ``first`` is the first round in which every worker has a row; the theorem
+    does not cover earlier rounds, in which a silent worker counts as zero. ``row_age`` is infinite
+    where a worker never reported. ``reuse`` is in no formula of the paper, which treats the noise
+    of a row as new in every step: it is the mean over rounds and rows of a/K, where a is the number
+    of earlier steps along the row (see ``anarchic.theory.bounds.reused_noise``).
     """
 
     workers: int
@@ -137,7 +137,7 @@ class Memory:
             _within(self, 0, "row_age", "reuse")
         if self.fresh > self.workers:
             raise ConfigError(
-                f"At most all {self.workers} rows are without delay, got fresh={self.fresh}."
+                f"Memory has {self.workers} rows, got fresh={self.fresh} rows without delay."
             )
 
     @property
@@ -158,7 +158,7 @@ class Memory:
     ) -> Self:
         """Every visit takes the same number of local steps, K.
 
-        ``used`` is how many earlier steps went along a row, in the mean; without it, ``delay``, the
+        ``used`` is the mean number of earlier steps along a row; the default is ``delay``, the
         most that ``row_age`` and ``fresh`` allow.
         """
         K = local_steps

@@ -1,4 +1,4 @@
-"""What a timetable says of delay and local steps: tau, m' and K."""
+"""Delay and local steps of a timetable: tau, m' and K."""
 
 from __future__ import annotations
 
@@ -15,19 +15,16 @@ from anarchic.theory.numbers import Arrivals, Memory
 
 @dataclass(frozen=True)
 class Steps:
-    """How the local steps of a visit, K_{t,i}, are distributed.
+    """The distribution of local steps per visit, K_{t,i}.
 
-    ``counts`` says how many updates took how many steps, fewest steps first.
+    ``counts`` maps K to the number of updates that took K steps, in order of K.
     """
 
     counts: Mapping[int, int]
 
     @property
     def quartiles(self) -> tuple[int, ...]:
-        """The K that none, a quarter, half, three quarters and all of the updates stay within.
-
-        The first is the least, the third the median, the last the largest.
-        """
+        """The least K, the three quartiles (the second is the median), and the largest K."""
         values, upto = np.array(list(self.counts)), np.cumsum(list(self.counts.values()))
         return tuple(values[np.searchsorted(upto, upto[-1] * np.arange(5) / 4)].tolist())
 
@@ -36,7 +33,7 @@ def arrivals_of(table: Timetable) -> Arrivals:
     """The numbers of Theorems 2 and 3, from the full rounds of a run.
 
     >>> from anarchic.participation import Sampler, UniformSteps
-    >>> table = Sampler(10, 5, UniformSteps(5), max_staleness=4).timetable(0, rounds=100)
+    >>> table = Sampler(10, 5, UniformSteps(1, 10), max_staleness=4).timetable(0, rounds=100)
     >>> found = arrivals_of(table)
     >>> found.staleness, found.steps_max, 5 < found.mean_steps < 6
     (4, 10, True)
@@ -60,9 +57,9 @@ def arrivals_of(table: Timetable) -> Arrivals:
 def memory_of(table: Timetable) -> Memory:
     """The numbers of Theorem 4: the rows that AFA-CS holds when it takes each step.
 
-    Step t uses the last update of every worker that arrived up to then; its age is t less the
-    version that the worker pulled. Counted from the round in which the last worker has reported for
-    the first time; where one never does, over all rounds, and the age is infinite.
+    Step t uses the last update of every worker that has arrived by then; its age is t minus the
+    version that the worker pulled. Rounds count from the one in which the last worker reports for
+    the first time. If a worker never reports, all rounds count and the age is infinite.
     """
     table = full_rounds(table)
     first = _complete_at(table)
@@ -102,7 +99,7 @@ def steps_of(table: Timetable) -> Steps:
     """The distribution of K over the updates of a run's full rounds.
 
     >>> from anarchic.participation import Sampler, UniformSteps
-    >>> table = Sampler(10, 5, UniformSteps(1)).timetable(0, rounds=100)
+    >>> table = Sampler(10, 5, UniformSteps(1, 2)).timetable(0, rounds=100)
     >>> list(steps_of(table).counts)
     [1, 2]
     """
@@ -111,7 +108,7 @@ def steps_of(table: Timetable) -> Steps:
 
 
 def full_rounds(table: Timetable) -> Timetable:
-    """The timetable without the updates over, of which no step was made."""
+    """The timetable without the updates after its last full round."""
     if table.rounds < 1:
         raise ConfigError(
             f"A timetable of {len(table)} updates has no full round of {table.m}: let it run on."

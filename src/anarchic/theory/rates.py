@@ -4,8 +4,8 @@ All three set eta_L = 1/sqrt(T) and eta = sqrt(n K), with n the number of update
 AFA-CD, M for AFA-CS, whose step is a mean over all rows. The server steps by eta * eta_L * mean(G),
 as in the proofs, so that the step is sqrt(n K / T).
 
-A rate is given as its terms without the constants that O( ) hides: equal to each other in how they
-scale, not in what they amount to. ``anarchic.theory.bounds`` has the constants.
+A rate is given as its terms without the constants of O( ). ``anarchic.theory.bounds`` has the
+constants.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from math import floor, inf, isfinite, sqrt
 
 from anarchic.errors import ConfigError
-from anarchic.theory.conditions import Limits
+from anarchic.theory.conditions import RateLimits
 from anarchic.theory.numbers import Rates
 
 
@@ -60,11 +60,11 @@ def memory_rate(
     return {"speed-up": 1 / sqrt(M * K * T), "delay": late**2 / T, "drift": K**2 / T}
 
 
-def rounds_needed(limits: Limits, *, n: int, local_steps: int) -> float:
-    """The T from which on the corollaries' rates satisfy the conditions of a theorem.
+def rounds_needed(limits: RateLimits, *, n: int, local_steps: int) -> float:
+    """The least T at which the corollaries' rates satisfy the conditions of a theorem.
 
     1/sqrt(T) < ``limits.local_lr`` and sqrt(n K / T) <= ``limits.step``; infinite where no rates
-    satisfy them. Where the least such T is a whole number exactly, one more, for rounding's sake.
+    satisfy them. ``floor(T) + 1``, to be safe against rounding.
     """
     if not limits.local_lr > 0 or not limits.step > 0:
         return inf
@@ -73,7 +73,7 @@ def rounds_needed(limits: Limits, *, n: int, local_steps: int) -> float:
 
 
 def rounds_until_speed_up(*, n: int, local_steps: int, delay: float) -> float:
-    """The least T at which 1/sqrt(n K T) is the largest term that vanishes: delay no longer shows.
+    """The least T at which 1/sqrt(n K T) is the largest of the terms that vanish.
 
     tau^2/T <= 1/sqrt(n K T) from T = n K tau^4 on, K^2/T from T = n K^5 on. ``delay`` is tau for
     AFA-CD, tau (M - m') / M for AFA-CS. Reference: the remark after the corollary of Theorem 3.

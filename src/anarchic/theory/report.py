@@ -1,4 +1,4 @@
-"""What the theorems say of a run."""
+"""The theorems applied to a run, or to given numbers."""
 
 from __future__ import annotations
 
@@ -17,24 +17,27 @@ from anarchic.errors import ConfigError, RunError
 from anarchic.participation.timetable import Timetable
 from anarchic.sim.experiment import Experiment
 from anarchic.sim.record import RunDirectory
-from anarchic.sim.settings import Settings, build, dealt
+from anarchic.sim.settings import Settings, build, partition
 from anarchic.theory.balance import Balance, balance_of
+from anarchic.theory.calculate import Calculation, calculate
 from anarchic.theory.estimate import estimate_constants
+from anarchic.theory.known import PROBLEM, RATES, KnownNumbers
 from anarchic.theory.numbers import Arrivals, Memory, Problem, Rates
 from anarchic.theory.observed import Steps, arrivals_of, memory_of, steps_of
 from anarchic.theory.start import model_at, training_loss
 from anarchic.theory.verdict import Verdict, judge_general, judge_memory, judge_uniform
-from anarchic.theory.warnings import about_arrivals, about_verdicts, uncovered
+from anarchic.theory.warnings import arrival_warnings, coverage_warnings, verdict_warnings
+from anarchic.train.compute import Compute
 
-PROBLEM = tuple(field.name for field in fields(Problem))
-RATES = tuple(field.name for field in fields(Rates))
+POINTS = 3  # models at which constants are estimated
+REPEATS = 16  # batches per worker and model
 
 
 @dataclass(frozen=True)
 class Report:
-    """The theorems that cover a run, the numbers they were held against, and what to beware of.
+    """The theorems that cover a run, the numbers that they were applied to, and warnings.
 
-    ``local_steps`` is how K is distributed. ``squared_gradients`` are estimates of ||grad f||^2 at
+    ``local_steps`` is the distribution of K. ``squared_gradients`` are estimates of ||grad f||^2 at
     the points at which the constants were estimated, from the first model to the last.
     """
 
@@ -50,35 +53,52 @@ class Report:
     warnings: tuple[str, ...]
 
 
+def judge(
+    known: KnownNumbers | None = None,
+    *,
+    run: str | Path | None = None,
+    points: int = POINTS,
+    repeats: int = REPEATS,
+) -> Calculation | Report:
+    """The theorems for known numbers, or for the recorded ``run`` in this directory.
+
+    See ``calculate`` and ``judge_run``; ``points`` and ``repeats`` are of a run only.
+    """
+    known = known or KnownNumbers()
+    if run is None:
+        return calculate(known)
+    if counted := known.participation:
+        raise ConfigError(
+            f"The run has its own timetable: leave out {', '.join(counted)}, or leave out the run."
+        )
+    return judge_run(run, known=known, points=points, repeats=repeats)
+
+
 def judge_experiment(
     experiment: Experiment,
     points: Sequence[Vector],
     *,
-    known: Mapping[str, float] | None = None,
-    repeats: int = 16,
+    known: KnownNumbers | None = None,
+    repeats: int = REPEATS,
     loss: Callable[[Vector], float] | None = None,
 ) -> Report:
     """The theorems that cover an experiment, its constants estimated at ``points``.
 
     ``known`` replaces estimates (``smoothness``, ``sigma_local``, ``sigma_global``, ``gap``) and
-    learning rates (``server_lr``, ``local_lr``) by numbers that are known, or tried out. Without a
-    known ``gap`` it is ``loss`` of the model with which the theorem begins: a loss is at least 0.
-    ``loss`` is f, the mean of the workers' own; without it the task's evaluation stands for it,
-    which may be one on test samples. For AFA-CS the theorem begins where every worker has
-    reported, and the experiment is run that far.
+    learning rates. The default of ``gap`` is ``loss`` at the first model that the theorem is about,
+    since a loss is at least 0. ``loss`` is f, the mean of the workers' own; the default is the
+    task's evaluation, which may use test samples. Theorem 4 (AFA-CS) begins when every worker has
+    reported, so the experiment is run up to there.
     """
-    known = dict(known or {})
-    if strange := sorted(known.keys() - {*PROBLEM, *RATES}):
-        raise ConfigError(
-            f"The theorems know no {', '.join(strange)}; there are {', '.join(PROBLEM + RATES)}."
-        )
+    known = known or KnownNumbers()
     table = experiment.timetable
     rule, rates = _rates(experiment)
-    rates = replace(rates, **{name: known[name] for name in RATES if name in known})
+    rates = replace(rates, **known.given(RATES))
     arrivals, memory, balance = arrivals_of(table), memory_of(table), balance_of(table)
-    if "gap" not in known:
+    if known.gap is None:
         first = model_at(experiment, memory.first if rule == "afa-cs" else 0)
-        known["gap"] = loss(first) if loss else experiment.task.evaluate(first)["loss"]
+        gap = loss(first) if loss else experiment.task.evaluate(first)["loss"]
+        known = replace(known, gap=gap)
     problem, gradients = _problem(experiment, points, known, repeats)
     if rule == "afa-cs":
         covering = [judge_memory(problem, rates, memory)]
@@ -86,9 +106,9 @@ def judge_experiment(
         covering = [judge_general(problem, rates, arrivals)]
         covering += [judge_uniform(problem, rates, arrivals)] if balance.even else []
     warnings = [
-        *uncovered(experiment),
-        *about_arrivals(rule, problem, memory, balance),
-        *about_verdicts(covering),
+        *coverage_warnings(experiment),
+        *arrival_warnings(rule, problem, memory, balance),
+        *verdict_warnings(covering),
     ]
     return Report(
         rule,
@@ -107,75 +127,76 @@ def judge_experiment(
 def judge_run(
     path: str | Path,
     *,
-    known: Mapping[str, float] | None = None,
-    points: int = 3,
-    repeats: int = 16,
+    known: KnownNumbers | None = None,
+    points: int = POINTS,
+    repeats: int = REPEATS,
 ) -> Report:
-    """The theorems that cover a recorded run, wherever it was computed.
+    """The theorems that cover a recorded run, computed on the CPU.
 
-    Its data are loaded and dealt again, on the CPU; its constants are estimated at ``points``
-    points on the line from its first model to its last, or at the first alone where it has not
-    finished. f is the mean of the workers' training losses.
+    The data are loaded and partitioned again. The constants are estimated at ``points`` models on
+    the line from the first model to the last, or only at the first if the run has not finished. f
+    is the mean of the workers' training losses.
     """
     if points < 1:
-        raise ConfigError(f"The constants are estimated at points, at least one, got {points}.")
+        raise ConfigError(f"The constants are estimated at points >= 1 models, got {points}.")
     record = RunDirectory(Path(path))
-    settings = _at_hand(record)
-    experiment = replace(build(settings), timetable=_so_far(record))
+    settings, compute = _at_hand(record)
+    experiment = replace(build(settings, compute), timetable=_so_far(record))
     first = experiment.task.init()
     last = record.model(experiment.task.layout) if record.finished else first
     shares = np.linspace(0, 1, points if record.finished else 1)
     line = [(first + share * (last - first)).astype(first.dtype) for share in shares]
-    loss = partial(training_loss, experiment.task, *dealt(settings))
+    loss = partial(training_loss, experiment.task, *partition(settings))
     report = judge_experiment(experiment, line, known=known, repeats=repeats, loss=loss)
     if record.finished:
         return report
-    unfinished = "The run has not finished: its constants were estimated at the first model alone."
+    unfinished = "The run has not finished: its constants were estimated at the first model only."
     return replace(report, warnings=(unfinished, *report.warnings))
 
 
-def plain(value: Any) -> Any:
-    """A record as dictionaries, lists and numbers for JSON, with what its properties say.
+def as_dict(value: Any) -> Any:
+    """A record as dictionaries, lists and numbers for JSON, its properties included.
 
-    What is not finite becomes None: JSON has no infinity.
+    Numbers that are not finite become None: JSON has no infinity.
     """
     if is_dataclass(value):
         names = [field.name for field in fields(value)]
         names += [name for name, kind in vars(type(value)).items() if isinstance(kind, property)]
-        return {name: plain(getattr(value, name)) for name in names}
+        return {name: as_dict(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
-        return {name: plain(part) for name, part in value.items()}
+        return {name: as_dict(part) for name, part in value.items()}
     if isinstance(value, tuple | list):
-        return [plain(part) for part in value]
+        return [as_dict(part) for part in value]
     return None if isinstance(value, float) and not isfinite(value) else value
 
 
-def _at_hand(record: RunDirectory) -> Settings:
-    """The run's settings, less what only the machine that computed it need have.
+def _at_hand(record: RunDirectory) -> tuple[Settings, Compute]:
+    """The run's settings, with the CPU and full precision in place of what computed it.
 
-    A low precision would also be lost in the differences of gradients that curvature is made of.
+    Curvature is a difference of gradients, for which a low precision is not enough.
     """
     found = {name: value for name, value in record.settings().items() if name != "trace"}
-    settings = Settings.from_record(found)
-    return replace(settings, device="cpu", precision="ieee", graphs=None, backend="batched")
+    compute = Compute.from_record(found)
+    here = replace(compute, device="cpu", precision="ieee", graphs=None, backend="batched")
+    return Settings.from_record(found), here
 
 
 def _so_far(record: RunDirectory) -> Timetable:
-    """The timetable of the rounds that the run has behind it."""
+    """The timetable of the rounds that the run has finished."""
     metrics = record.metrics() if (record.path / "metrics.csv").exists() else []
     rounds = int(metrics[-1]["round"] or 0) if metrics else 0
     if rounds < 1:
-        raise RunError(f"The run in {record.path} has no round behind it yet: let it go on.")
+        raise RunError(f"The run in {record.path} has not finished a round yet: let it go on.")
     return record.timetable().cut(rounds)
 
 
 def _problem(
-    experiment: Experiment, points: Sequence[Vector], known: Mapping[str, float], repeats: int
+    experiment: Experiment, points: Sequence[Vector], known: KnownNumbers, repeats: int
 ) -> tuple[Problem, tuple[float, ...]]:
-    numbers = {name: known[name] for name in PROBLEM if name in known}
+    numbers = known.given(PROBLEM)
     gradients: tuple[float, ...] = ()
     if not {"smoothness", "sigma_local", "sigma_global"} <= numbers.keys():
-        # The smallest batch is the noisiest, and the assumption is about every worker.
+        # The assumption is about every worker, and the smallest batch is the noisiest.
         batch = min(work.batch for work in experiment.works)
         found = estimate_constants(experiment.task, points, batch=batch, repeats=repeats)
         gradients = found.squared_gradients
@@ -185,9 +206,9 @@ def _problem(
 
 
 def _rates(experiment: Experiment) -> tuple[str, Rates]:
-    """The rule that the theorems know, and its rates; the largest eta_L stands for all."""
+    """The name of the rule, and its rates with the largest eta_L of all workers."""
     rule: Any = experiment.rule
-    while hasattr(rule, "rule"):  # what is put around a rule
+    while hasattr(rule, "rule"):  # wrappers
         rule = rule.rule
     local_lr = max(work.lr for work in experiment.works)
     if isinstance(rule, AfaCs):

@@ -1,8 +1,7 @@
-"""Where a theorem begins: the first model that it is about, and f there."""
+"""The first model that a theorem is about, and f at it."""
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -10,38 +9,34 @@ import numpy as np
 from anarchic.core.arrays import on_host
 from anarchic.core.types import Vector
 from anarchic.data import Dataset, Parts
-from anarchic.sim.engine import Walk
+from anarchic.sim.engine import Engine
 from anarchic.sim.experiment import Experiment
-from anarchic.train.task import Task
+from anarchic.train.task import DataTask, Task
 
 
 def model_at(experiment: Experiment, version: int) -> Vector:
-    """The model of ``version``, by running that far again: a record keeps the last one alone.
+    """The model of ``version``, by running that far again: a record keeps only the last model.
 
-    Theorem 4 begins where every worker has a row. If all are about equally likely that takes some
-    K ln M gradients a worker, less than estimates take.
+    Theorem 4 begins when every worker has a row. If all are about equally likely, that takes about
+    K ln M gradients per worker, less than the estimates take.
     """
-    walk = Walk(experiment)
-    while walk.version < version:
-        walk.next_version()
-    return on_host(walk.state.params)
+    engine = Engine(experiment)
+    with experiment.computing():
+        while engine.version < version:
+            engine.next_version()
+    return on_host(engine.state.params)
 
 
 def training_loss(task: Task, data: Dataset, parts: Parts, params: Vector) -> float:
     """f, the mean over workers of their mean losses on their own samples.
 
-    Samples that training crops and flips count as they are.
+    Samples are not cropped or flipped here.
     """
-    from anarchic.train.torch_task import TorchTask
-
-    assert isinstance(task, TorchTask)  # as settings make them
-    module = deepcopy(task.module)
+    assert isinstance(task, DataTask)  # settings make no other
     losses = []
     for part in parts:
         x, y = data.x_train[part], data.y_train[part]
         held = replace(data, x_train=x, y_train=y, x_test=x, y_test=y)
-        own = TorchTask(
-            module, held, [np.arange(len(part))], loss=task.loss, augment=False, compiled=False
-        )
+        own = task.on_data(held, [np.arange(len(part))])
         losses.append(own.evaluate(params)["loss"])
     return float(np.mean(losses))

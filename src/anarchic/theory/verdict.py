@@ -1,4 +1,4 @@
-"""Theorems 2, 3 and 4 held against given numbers."""
+"""Theorems 2, 3 and 4 applied to given numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from anarchic.theory.bounds import Bound, general_bound, memory_bound, uniform_bound
 from anarchic.theory.conditions import (
     Condition,
-    Limits,
+    RateLimits,
     general_conditions,
     general_limits,
     memory_conditions,
@@ -29,12 +29,12 @@ from anarchic.theory.rates import (
 
 @dataclass(frozen=True)
 class Verdict:
-    """One theorem, held against the numbers, ``rates`` among them.
+    """One theorem applied to given numbers.
 
     ``limits`` are the largest learning rates that satisfy the conditions. ``corollary`` are the
-    rates of its corollary, for as many rounds and local steps, and ``rate`` the terms it promises
-    with them, up to constants; they satisfy the conditions from ``rounds_needed`` rounds on, and
-    the speed-up is the largest of those that vanish from ``rounds_until_speed_up`` on.
+    rates of its corollary for the same rounds and local steps. They satisfy the conditions from
+    ``rounds_needed`` rounds on. ``rate`` are the terms of the corollary, without constants; the
+    speed-up is the largest of those that vanish from ``rounds_until_speed_up`` rounds on.
     """
 
     theorem: int
@@ -42,7 +42,7 @@ class Verdict:
     rates: Rates
     conditions: tuple[Condition, ...]
     bound: Bound
-    limits: Limits
+    limits: RateLimits
     corollary: Rates
     rate: Mapping[str, float]
     rounds_needed: float
@@ -50,7 +50,7 @@ class Verdict:
 
     @property
     def holds(self) -> bool:
-        """Whether all conditions do."""
+        """Whether all conditions hold."""
         return all(condition.holds for condition in self.conditions)
 
 
@@ -112,5 +112,5 @@ def judge_memory(problem: Problem, rates: Rates, memory: Memory) -> Verdict:
 
 
 def _of(arrivals: Arrivals) -> tuple[int, int, int, int]:
-    """T, m, tau and the K of the corollary, which knows only one: the mean, rounded."""
+    """T, m, tau and K; the corollary has one K, here the rounded mean."""
     return arrivals.rounds, arrivals.m, arrivals.staleness, round(arrivals.mean_steps)

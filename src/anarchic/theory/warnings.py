@@ -1,4 +1,4 @@
-"""What the theory warns about, in words."""
+"""Warnings about a run: what the theorems do not cover, or do not promise."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from anarchic.theory.balance import Balance
 from anarchic.theory.numbers import Memory, Problem
 from anarchic.theory.verdict import Verdict
 
-CODED = ("float16", "int8")  # rows that are not kept as they came
 LEFT_OUT = {
-    3: "the chance in who is drawn",
-    4: "that a row brings the same noise to every step along it",
+    3: "the variance of drawing workers at random",
+    4: "that a row adds the same noise to every step along it",
 }
 
 
-def uncovered(experiment: Experiment) -> list[str]:
-    """What the run has that the theorems do not."""
+def coverage_warnings(experiment: Experiment) -> list[str]:
+    """Rules, steps and settings of the run that no theorem covers."""
     rule: Any = experiment.rule
     found = []
     while hasattr(rule, "rule"):
@@ -33,7 +32,6 @@ def uncovered(experiment: Experiment) -> list[str]:
         found.append(type(step).__name__)
     if isinstance(rule, AfaCs):
         found += ["rows that are forgotten"] if rule.expire_after or rule.cap else []
-        found += [f"rows kept as {rule.rows}"] if rule.rows in CODED else []
     found += sorted(
         {type(w.rule).__name__ for w in experiment.works if not isinstance(w.rule, Sgd)}
     )
@@ -45,38 +43,38 @@ def uncovered(experiment: Experiment) -> list[str]:
         )
     if len({work.lr for work in experiment.works}) > 1:
         warnings.append(
-            "The workers' learning rates differ; the theorems know one eta_L, here the largest."
+            "The workers' learning rates differ; the theorems have one eta_L, here the largest."
         )
     return warnings
 
 
-def about_arrivals(rule: str, problem: Problem, memory: Memory, balance: Balance) -> list[str]:
-    """Who arrives, and what that means for the rule: Theorem 1's error ball, or a memory's gaps."""
+def arrival_warnings(rule: str, problem: Problem, memory: Memory, balance: Balance) -> list[str]:
+    """Uneven arrivals (AFA-CD: the error ball of Theorem 1) or missing rows (AFA-CS)."""
     if rule != "afa-cs":
         return _uneven(problem.sigma_global, balance) if problem.sigma_global > 0 else []
     if memory.row_age == inf:
         return [
-            f"{balance.silent} workers never reported: the delay is unbounded, Theorem 4 says "
-            "nothing, and the run optimises the others' functions, as in Theorem 1."
+            f"{balance.silent} workers never reported: the delay is unbounded, Theorem 4 does not "
+            "apply, and the run optimises the functions of the others, as in Theorem 1."
         ]
     if memory.first > 0:
         return [
             f"Some worker reported for the first time in round {memory.first + 1}: Theorem 4 is "
-            f"about the rounds from there on, with f_0 that of version {memory.first}; before, "
-            "somebody's function was missing."
+            f"about the rounds from there on, with f_0 that of version {memory.first}; before "
+            "that, the function of some worker is missing."
         ]
     return []
 
 
 def _uneven(sigma_global: float, balance: Balance) -> list[str]:
     """The bias of shares p_i is sum_i (p_i - 1/M) (grad f_i - grad f), at most skew * sigma_G."""
-    advice = "Use AFA-CS, which has none as long as everybody reports now and then."
+    advice = "Use AFA-CS, which has none as long as every worker reports now and then."
     if balance.biased:
         return [
             f"Biased arrivals ({100 * balance.share_min:.1f} % to {100 * balance.share_max:.1f} % "
-            f"of updates a worker, {balance.silent} silent) with heterogeneous data (sigma_G = "
-            f"{sigma_global:.3g}): AFA-CD ends in an error ball whatever the learning rates "
-            "(Theorem 1). At these shares small steps leave a squared gradient of up to "
+            f"of updates per worker, {balance.silent} silent) with heterogeneous data (sigma_G = "
+            f"{sigma_global:.3g}): AFA-CD ends in an error ball at any learning rates (Theorem "
+            "1). At these shares small steps leave a squared gradient of up to "
             f"(sum_i |share_i - 1/M| sigma_G)^2 = {(balance.skew * sigma_global) ** 2:.3g}; "
             f"Theorem 2 promises no better than 6 sigma_G^2 = {6 * sigma_global**2:.3g}. {advice}"
         ]
@@ -84,21 +82,21 @@ def _uneven(sigma_global: float, balance: Balance) -> list[str]:
         return [
             "Who arrives changes with time: the shares are even in the run but not at any time, so "
             "Theorem 3 does not apply. With heterogeneous data (sigma_G = "
-            f"{sigma_global:.3g}) AFA-CD follows those who are there, with a bias that comes and "
-            f"goes. {advice}"
+            f"{sigma_global:.3g}) AFA-CD follows the workers that are present, with a bias that "
+            f"changes with time. {advice}"
         ]
     return []
 
 
-def about_verdicts(verdicts: Sequence[Verdict]) -> list[str]:
-    """Conditions that are broken, terms that are missing, delay that weighs."""
+def verdict_warnings(verdicts: Sequence[Verdict]) -> list[str]:
+    """Broken conditions, terms that a bound leaves out, and delay above the speed-up."""
     warnings = []
     allowed = [verdict for verdict in verdicts if verdict.limits.step > 0]
     if void := [verdict for verdict in allowed if not verdict.holds]:
         which = " and ".join(f"Theorem {verdict.theorem}" for verdict in void)
         warnings.append(
             f"The learning rates are too large for {which}: no bound can be claimed. The "
-            "conditions are sufficient, not necessary, so the run may be fine all the same."
+            "conditions are sufficient, not necessary: the run may still converge."
         )
     warnings += [
         f"Theorem {verdict.theorem} leaves out {LEFT_OUT[verdict.theorem]}: add about "
@@ -109,7 +107,7 @@ def about_verdicts(verdicts: Sequence[Verdict]) -> list[str]:
     first = verdicts[0]
     if inf > first.rate["delay"] > first.rate["speed-up"]:
         warnings.append(
-            "Delay weighs more than what more workers gain; of the terms that vanish the speed-up "
-            f"is the largest from about {first.rounds_until_speed_up:,.0f} rounds on."
+            "The delay term is larger than the speed-up term; of the terms that vanish, the "
+            f"speed-up is the largest from about {first.rounds_until_speed_up:,.0f} rounds on."
         )
     return warnings

@@ -13,7 +13,7 @@ from typing import final
 import numpy as np
 
 from anarchic.core.arrays import copied, zeros
-from anarchic.core.local import Held, LocalRule, Sgd
+from anarchic.core.local import Held, LocalRule
 from anarchic.core.types import Integers
 from anarchic.train.draws import Draws
 from anarchic.train.task import (
@@ -35,9 +35,9 @@ class Batched:
     """Every lane has its own start, data, rate and number of steps.
 
     Lanes are sorted by their number of steps, most first, so that step k runs on a leading slice:
-    nobody computes what nobody asked for. Lanes share a program where local rule and batch size
-    agree; others run in a program of their own. Programs are spread over the task's threads, the
-    longest first; what a lane gives does not depend on who computed it. A task may bring
+    no step is computed that was not asked for. Lanes share a program where local rule and batch
+    size agree; others run in a program of their own. Programs are spread over the task's threads,
+    the longest first; what a lane gives does not depend on the thread. A task may bring
     ``lane_visits``, which carries visits of plain SGD out at once instead of step by step.
     """
 
@@ -59,7 +59,9 @@ class Batched:
                 task, lanes if whole else lanes.take(some, task.to_storage), picks, results, some
             )
 
-        spread = map if threads == 1 or len(programs) == 1 else _crew(threads, os.getpid()).map
+        spread = (
+            map if threads == 1 or len(programs) == 1 else _thread_pool(threads, os.getpid()).map
+        )
         deque(spread(run, programs), maxlen=0)
         return results
 
@@ -74,7 +76,7 @@ def _groups(lanes: Lanes) -> list[Integers]:
 
 
 def _picks(task: Task, lanes: Lanes, group: Integers) -> Picks:
-    """Drawn for all at once: the arrays are so small that a piece would take as long."""
+    """For all lanes at once: the arrays are small, so drawing for a piece would take as long."""
     seed = lanes.seed if isinstance(lanes.seed, int) else lanes.seed[group]
     steps = int(lanes.local_steps[group[0]])
     draws = Draws(seed, lanes.worker[group], lanes.visit[group], steps)
@@ -82,7 +84,7 @@ def _picks(task: Task, lanes: Lanes, group: Integers) -> Picks:
 
 
 def _pieces(lanes: int, most: int | None) -> list[slice]:
-    """At most so many lanes each, with long and short visits in all.
+    """At most ``most`` lanes each, with long and short visits in all.
 
     >>> [list(range(5)[piece]) for piece in _pieces(5, 4)]
     [[0, 2, 4], [1, 3]]
@@ -92,13 +94,13 @@ def _pieces(lanes: int, most: int | None) -> list[slice]:
 
 
 @cache
-def _crew(threads: int, process: int) -> ThreadPoolExecutor:
+def _thread_pool(threads: int, process: int) -> ThreadPoolExecutor:
     """The threads of this process: a fork has none of its parent's."""
-    return ThreadPoolExecutor(threads, "lanes", _alone)
+    return ThreadPoolExecutor(threads, "lanes", _without_torch_threads)
 
 
-def _alone() -> None:
-    """A thread with lanes of its own has no use for torch's threads."""
+def _without_torch_threads() -> None:
+    """Let a thread of the pool compute alone; torch's number of threads is one of each thread."""
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
 
@@ -117,7 +119,7 @@ def _visits(task: Task, lanes: Lanes, picks: Picks, results: Computed, indices: 
 
 
 def _at_once(task: Task, rule: LocalRule) -> Callable[..., Array] | None:
-    return getattr(task, "lane_visits", None) if isinstance(rule, Sgd) else None
+    return getattr(task, "lane_visits", None) if rule.plain else None
 
 
 def _mean_direction(

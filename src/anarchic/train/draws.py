@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from anarchic.core.types import Integers
-from anarchic.kernels.compiled import compiled
+from anarchic.kernels import find
 
 Array = Any  # int64 or float64, NumPy or torch
 
@@ -34,13 +34,13 @@ class Draws:
     visit: Integers  # (lanes,)
     steps: int
     put: Callable[[Integers], Array] = np.asarray  # moves counters to where the numbers are wanted
-    fast: bool = False  # for NumPy, where Numba is at hand: the same numbers by a compiled loop
+    fast: bool = False  # for NumPy: the same numbers by a compiled loop, where Numba is installed
 
     def bits(self, stream: Literal["samples", "augment", "noise"], count: int) -> Array:
         """(lanes, steps, count) integers, uniform on 0 .. 2^32 - 1, as int64."""
         blocks = -(-count // 4)
-        if self.fast:
-            return self._by_loop(STREAMS[stream], blocks)[:, :, :count]
+        if self.fast and (fill_words := find("fill_words")):
+            return self._by_loop(fill_words, STREAMS[stream], blocks)[:, :, :count]
         counter = (
             self.put(np.arange(blocks)[None, None, :]),
             self.put((np.arange(self.steps) | STREAMS[stream])[None, :, None]),
@@ -51,10 +51,11 @@ class Draws:
         joined = _stack(words).reshape(len(self.worker), self.steps, 4 * blocks)
         return joined[:, :, :count]
 
-    def _by_loop(self, stream: int, blocks: int) -> Integers:
+    def _by_loop(self, fill_words: Callable[..., None], stream: int, blocks: int) -> Integers:
         words = np.empty((len(self.worker), self.steps, 4 * blocks), np.int64)
         low, high = (np.broadcast_to(np.ravel(key), len(words)) for key in self._key())
-        _fill(words, stream, self.visit.astype(np.int64), self.worker.astype(np.int64), low, high)
+        visit, worker = self.visit.astype(np.int64), self.worker.astype(np.int64)
+        fill_words(words, stream, visit, worker, low, high)
         return words
 
     def _key(self) -> tuple[Array, Array]:
@@ -88,23 +89,6 @@ def philox(
         c2, c3 = ((p0 >> 32) ^ c3 ^ k1) & MASK, p0
         k0, k1 = (k0 + 0x9E3779B9) & MASK, (k1 + 0xBB67AE85) & MASK
     return c0, c1 & MASK, c2, c3 & MASK
-
-
-@compiled
-def _fill(words: Any, stream: int, visit: Any, worker: Any, low: Any, high: Any) -> None:
-    """``philox`` of one counter after another: a hundred NumPy calls cost more than the numbers."""
-    for lane in range(words.shape[0]):
-        for step in range(words.shape[1]):
-            for first in range(0, words.shape[2], 4):
-                c0, c1, c2, c3 = first // 4, step | stream, visit[lane], worker[lane]
-                k0, k1 = low[lane], high[lane]
-                for _ in range(10):
-                    p0, p1 = c0 * 0xD2511F53, c2 * 0xCD9E8D57
-                    c0, c1 = ((p1 >> 32) ^ c1 ^ k0) & MASK, p1
-                    c2, c3 = ((p0 >> 32) ^ c3 ^ k1) & MASK, p0
-                    k0, k1 = (k0 + 0x9E3779B9) & MASK, (k1 + 0xBB67AE85) & MASK
-                words[lane, step, first], words[lane, step, first + 1] = c0, c1 & MASK
-                words[lane, step, first + 2], words[lane, step, first + 3] = c2, c3 & MASK
 
 
 def _stack(words: tuple[Array, ...]) -> Array:

@@ -6,6 +6,7 @@ from typing import final
 
 import numpy as np
 
+from anarchic.core.local.visit import take_local_steps
 from anarchic.train.draws import Draws
 from anarchic.train.task import Computed, Lanes, Task, blank, fill, held_at_start
 
@@ -25,12 +26,14 @@ def _visit(task: Task, lane: Lanes, results: Computed, index: int) -> None:
     work, worker, steps = lane.work[0], int(lane.worker[0]), int(lane.local_steps[0])
     picks = task.pick(Draws(lane.seed, lane.worker, lane.visit, steps), work.batch)
     held = {name: matrix[0] for name, matrix in held_at_start(task, lane, work.rule).items()}
-    start = task.put(lane.snapshots[int(lane.snapshot[0])].params)
-    x, total = start, 0.0 * start
-    for k in range(steps):
-        gradient = task.gradient(x, worker, {name: pick[0, k] for name, pick in picks.items()})
-        direction = work.rule.step(gradient, x, start, held)
-        x = x - work.lr * direction
-        total = total + direction
-    mean = total / steps  # G_i
-    fill(results, np.array([index]), task, mean[None], work.rule.finish(mean[None], held))
+    visit = take_local_steps(
+        work.rule,
+        task.put(lane.snapshots[int(lane.snapshot[0])].params),
+        held,
+        lr=work.lr,
+        gradient=lambda x, k: task.gradient(
+            x, worker, {n: pick[0, k] for n, pick in picks.items()}
+        ),
+        more=lambda done: done < steps,
+    )
+    fill(results, np.array([index]), task, visit.direction, (visit.kept, visit.sent))

@@ -13,7 +13,6 @@ ever unpickled.
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections import deque
 from dataclasses import dataclass, replace
@@ -26,13 +25,13 @@ import numpy as np
 
 from anarchic.core.types import Integers, Snapshot
 from anarchic.errors import ConfigError, RunError
-from anarchic.kernels.chunks import use_threads
 from anarchic.train.batched import Batched
+from anarchic.train.compute import computing
 from anarchic.train.parcel import Parcel, packed, unpacked
 from anarchic.train.task import Computed, Lanes, Task, blank
 
 RETRIES = 3  # of the same lanes, and of starting actors where there are none left
-RECRUIT_S = 5.0  # how often the cluster is asked for cores that are not used yet
+RESTART_S = 5.0  # how often the cluster is asked for cores that are not used yet
 
 Actor = Any  # Ray's handle of an actor
 Reference = Any  # Ray's handle of an object: a result to come, or what was placed in the store
@@ -40,20 +39,20 @@ Reference = Any  # Ray's handle of an object: a result to come, or what was plac
 
 @cache
 def shared() -> OnRay:
-    """The one of this process: runs that each had their own would wait for each other's cores."""
+    """The backend of this process: two of them would wait for each other's cores."""
     return OnRay()
 
 
 @final
 class OnRay:
-    """Lanes in pieces of about equal work, each computed by an actor that is free.
+    """Computes lanes in shares of about equal work, each by an actor that is free.
 
-    ``actors`` is how many to start; None is one a core of the cluster. ``address`` is the
+    ``actors`` is how many to start; None is one per core of the cluster. ``address`` is the
     cluster's; None is Ray's own order: ``RAY_ADDRESS``, a cluster that runs on this machine, one
-    started here for the purpose. ``lanes_per_call`` bounds the lanes of a piece; None gives every
-    actor one piece. ``patience_s`` is how long all actors may take to start.
+    started here for the purpose. ``lanes_per_call`` bounds the lanes of a share; None gives every
+    actor one share. ``patience_s`` is how long all actors may take to start.
 
-    An actor that is lost is let go and its piece is given to another. Actors that are missing are
+    When an actor is lost, its share is given to another. Actors that are missing are
     started anew, so a machine that joins, or comes back, is in use a few seconds later.
     """
 
@@ -71,27 +70,27 @@ class OnRay:
         if find_spec("ray") is None:
             raise ConfigError("Backend 'ray' needs Ray: pip install 'anarchic[ray]'.")
         self._actors, self._address = actors, address
-        self._most, self._patience_s = lanes_per_call, patience_s
+        self.lanes_per_call, self._patience_s = lanes_per_call, patience_s
         self._session: tuple[str, str] | None = None
 
     def compute(self, task: Task, lanes: Lanes) -> Computed:
         if not isinstance(lanes.snapshots[0].params, np.ndarray):
             raise ConfigError("Backend 'ray' computes on CPUs: use device cpu, or backend batched.")
         self._connect()
-        self._crew.prepare(task)
-        results, todo = blank(task, lanes), deque(self._pieces(lanes))
+        self._pool.prepare(task)
+        results, todo = blank(task, lanes), deque(self._shares(lanes))
         unfinished = len(todo)
         while unfinished:
-            while todo and self._crew.idle:
-                piece = todo.popleft()
-                some = lanes.take(piece.lanes)
+            while todo and self._pool.idle:
+                share = todo.popleft()
+                some = lanes.take(share.lanes)
                 starts = [self._place(snapshot) for snapshot in some.snapshots]
-                self._crew.send(piece, replace(some, snapshots=[]), starts)
-            for piece, computed in self._crew.wait():
+                self._pool.send(share, replace(some, snapshots=[]), starts)
+            for share, computed in self._pool.wait():
                 if computed is None:
-                    todo.append(piece.again(self._crew.loss))
+                    todo.append(share.again(self._pool.loss))
                 else:
-                    _put_in_place(results, piece.lanes, computed)
+                    _put_in_place(results, share.lanes, computed)
                     unfinished -= 1
         return results
 
@@ -104,15 +103,16 @@ class OnRay:
         session = context.gcs_address, context.get_job_id()
         if session != self._session:
             self._session = session
-            self._crew = _Crew(self._actors, self._patience_s)
+            self._pool = _ActorPool(self._actors, self._patience_s)
             self._placed: dict[int, tuple[ref[Any], Reference]] = {}
 
-    def _pieces(self, lanes: Lanes) -> list[_Piece]:
-        count = self._crew.strength if self._most is None else -(-len(lanes) // self._most)
-        return [_Piece(some) for some in dealt(lanes.local_steps, count)]
+    def _shares(self, lanes: Lanes) -> list[_Share]:
+        most = self.lanes_per_call
+        count = self._pool.size if most is None else -(-len(lanes) // most)
+        return [_Share(some) for some in split_evenly(lanes.local_steps, count)]
 
     def _place(self, snapshot: Snapshot) -> Reference:
-        """A version in the object store, put there once and dropped when the walk drops it."""
+        """A version in the object store, put there once and dropped when the engine drops it."""
         import ray
 
         placed, key = self._placed, id(snapshot.params)
@@ -123,68 +123,70 @@ class OnRay:
 
 
 @dataclass(frozen=True)
-class _Piece:
+class _Share:
+    """Lanes that one actor computes in one call."""
+
     lanes: Integers
     lost: int = 0  # times
 
-    def again(self, loss: Exception | None) -> _Piece:
+    def again(self, loss: Exception | None) -> _Share:
         if self.lost == RETRIES:
             raise RunError(
                 f"The same {len(self.lanes)} visits were lost {self.lost + 1} times with the Ray "
                 f"actors that computed them, the last time by {_first_line(loss)} If it is "
                 "memory that is short, set lanes_per_call."
             ) from loss
-        return _Piece(self.lanes, self.lost + 1)
+        return _Share(self.lanes, self.lost + 1)
 
 
-class _Crew:
-    """The actors of one cluster, all with the same task."""
+class _ActorPool:
+    """Starts the actors of one cluster, all with the same task, and hands them their shares."""
 
     def __init__(self, actors: int | None, patience_s: float) -> None:
         self._actors, self._patience_s = actors, patience_s
         self._task: Task | None = None
         self._parcel: Reference = None
-        self._busy: dict[Reference, tuple[Actor, _Piece | None]] = {}  # None: nothing to keep
-        self._recruited_at = -np.inf
-        self._starts = 0  # from nothing, since anybody was last heard of
+        self._busy: dict[Reference, tuple[Actor, _Share | None]] = {}  # None: no result to keep
+        self._started_at = -np.inf  # when actors that were missing were last started
+        self._attempts = 0  # to start the first actor, since the last answer of any
         self.idle: list[Actor] = []
         self.loss: Exception | None = None  # the last
 
     @property
-    def strength(self) -> int:
-        """How many can work now; at the start, how many are hoped for."""
+    def size(self) -> int:
+        """How many actors can work now; at the start, how many are being started."""
         return max(1, len(self.idle) or len(self._busy))
 
     def prepare(self, task: Task) -> None:
-        """Get everybody ready for lanes of ``task``, and recruit if it is time."""
+        """Give all actors the task, and from time to time start those that are missing."""
         import ray
 
-        # Pieces of a call that was broken off are for nobody.
+        # Results of a call that was broken off are not wanted any more.
         self._busy = {reference: (actor, None) for reference, (actor, _) in self._busy.items()}
-        self._starts = 0
+        self._attempts = 0
         if self._task is not task:
             self._task, self._parcel = task, ray.put(packed(task))
             actors = [*self.idle, *(actor for actor, _ in self._busy.values())]
             self.idle, self._busy = [], {}
             for actor in actors:
                 self._busy[actor.hold.remote(self._parcel)] = actor, None
-        if time.monotonic() - self._recruited_at > RECRUIT_S:
-            self._recruit()
+        if time.monotonic() - self._started_at > RESTART_S:
+            self._start_missing()
         if self._busy:
             self._collect(ray.wait(list(self._busy), num_returns=len(self._busy), timeout=0)[0])
 
-    def send(self, piece: _Piece, lanes: Lanes, starts: list[Reference]) -> None:
-        """Have one that is idle compute the lanes; ``starts`` are their snapshots in the store."""
+    def send(self, share: _Share, lanes: Lanes, starts: list[Reference]) -> None:
+        """Let an idle actor compute the lanes; ``starts`` are their snapshots in the store."""
         actor = self.idle.pop()
-        self._busy[actor.visits.remote(lanes, *starts)] = actor, piece
+        self._busy[actor.visits.remote(lanes, *starts)] = actor, share
 
-    def wait(self) -> list[tuple[_Piece, Computed | None]]:
-        """The next pieces that come back, None for what was lost; empty if somebody got ready."""
+    def wait(self) -> list[tuple[_Share, Computed | None]]:
+        """Wait for the next results, None for one that was lost; none if an actor got ready."""
         import ray
 
         if not self._busy:
-            self._start_from_nothing()
-        working = any(piece is not None for _, piece in self._busy.values())
+            self._start_first()
+        working = any(share is not None for _, share in self._busy.values())
         timeout_s = None if working else self._patience_s
         ready, _ = ray.wait(list(self._busy), num_returns=1, timeout=timeout_s)
         if not ready:
@@ -196,74 +198,72 @@ class _Crew:
             )
         return self._collect(ready)
 
-    def _collect(self, ready: list[Reference]) -> list[tuple[_Piece, Computed | None]]:
+    def _collect(self, ready: list[Reference]) -> list[tuple[_Share, Computed | None]]:
         import ray
 
         found = []
         for reference in ready:
-            actor, piece = self._busy.pop(reference)
+            actor, share = self._busy.pop(reference)
             computed = None
             try:
                 computed = ray.get(reference)
             except _losses() as loss:
-                self.loss, self._recruited_at = loss, -np.inf
+                self.loss, self._started_at = loss, -np.inf
             else:
-                self._starts = 0
+                self._attempts = 0
                 self.idle.append(actor)
-            if piece is not None:
-                found.append((piece, computed))
+            if share is not None:
+                found.append((share, computed))
         return found
 
-    def _start_from_nothing(self) -> None:
-        if self._starts > RETRIES:
+    def _start_first(self) -> None:
+        if self._attempts > RETRIES:
             raise RunError(
-                f"No Ray actor stays alive, after {self._starts} attempts: "
+                f"No Ray actor stays alive, after {self._attempts} attempts: "
                 f"{_first_line(self.loss)} Is anarchic installed on every machine?"
             ) from self.loss
-        self._starts += 1
-        self._recruit()
+        self._attempts += 1
+        self._start_missing()
 
-    def _recruit(self) -> None:
-        """Start the actors that are missing; where there is no room they wait until there is."""
+    def _start_missing(self) -> None:
+        """Start the actors that are missing; without a free core they wait for one."""
         import ray
 
-        self._recruited_at = time.monotonic()
+        self._started_at = time.monotonic()
         wanted = self._actors or max(1, int(ray.cluster_resources().get("CPU", 1)))
-        remote = ray.remote(_Visitor).options(num_cpus=1, scheduling_strategy="SPREAD")
+        remote = ray.remote(_Actor).options(num_cpus=1, scheduling_strategy="SPREAD")
         for _ in range(wanted - len(self.idle) - len(self._busy)):
             actor = remote.remote()
             self._busy[actor.hold.remote(self._parcel)] = actor, None
 
 
-class _Visitor:
+class _Actor:
     """What runs on the cluster: it holds the task and computes the lanes that it is given."""
 
     def hold(self, parcel: Parcel) -> None:
         self._task = unpacked(parcel)
-        use_threads(1)  # an actor has one core
-        if "torch" in sys.modules:
-            sys.modules["torch"].set_num_threads(1)
 
-    @np.errstate(over="ignore", invalid="ignore")  # the walk says more than a warning
+    @np.errstate(over="ignore", invalid="ignore")  # the engine says more than a warning
     def visits(self, lanes: Lanes, *snapshots: Snapshot) -> Computed:
-        return Batched().compute(self._task, replace(lanes, snapshots=list(snapshots)))
+        with computing(threads=1):  # an actor has one core
+            return Batched().compute(self._task, replace(lanes, snapshots=list(snapshots)))
 
 
-def dealt(local_steps: Integers, count: int) -> list[Integers]:
-    """Lanes in at most ``count`` pieces of about equal sums of local steps.
+def split_evenly(local_steps: Integers, count: int) -> list[Integers]:
+    """Lanes in at most ``count`` shares of about equal sums of local steps.
 
-    The longest first, each to the piece that has least to do.
+    The longest first, each to the share that has least to do.
 
-    >>> [piece.tolist() for piece in dealt(np.array([1, 5, 2, 2]), 2)]
+    >>> [share.tolist() for share in split_evenly(np.array([1, 5, 2, 2]), 2)]
     [[1], [0, 2, 3]]
     """
-    pieces: list[list[int]] = [[] for _ in range(min(count, len(local_steps)))]
-    sums = np.zeros(len(pieces), np.int64)
+    shares: list[list[int]] = [[] for _ in range(min(count, len(local_steps)))]
+    sums = np.zeros(len(shares), np.int64)
     for lane in np.argsort(-local_steps, kind="stable").tolist():
         least = int(sums.argmin())
-        pieces[least].append(lane)
+        shares[least].append(lane)
         sums[least] += local_steps[lane]
-    return [np.sort(piece) for piece in pieces]
+    return [np.sort(share) for share in shares]
 
 
 def _put_in_place(results: Computed, lanes: Integers, computed: Computed) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
 from anarchic.core.arrays import dtype_of, stack, zeros
 from anarchic.core.local import Held, LocalRule, Sgd
 from anarchic.core.types import Integers, Layout, Matrix, Snapshot, Vector
+from anarchic.data.dataset import Dataset
 from anarchic.errors import ConfigError
 from anarchic.train.draws import Draws
 
@@ -53,14 +54,14 @@ class Task(Protocol):
         """
 
     def put(self, array: Array) -> Array:
-        """A copy of an array from home, or of NumPy's, where the task computes."""
+        """A copy of an array, from storage or of NumPy's, where the task computes."""
 
     def get(self, array: Array) -> Array:
-        """What was computed, at home."""
+        """What was computed, in storage."""
 
     @property
     def batch_key(self) -> Hashable:
-        """Tasks of equal kin can be ``joined``."""
+        """Tasks with equal keys can be ``joined``."""
 
     def joined(self, others: Sequence[Self]) -> Self:
         """One task whose workers are this one's and then those of ``others``.
@@ -82,6 +83,14 @@ class Task(Protocol):
 
     def evaluate_all(self, params: Sequence[Vector]) -> list[dict[str, float]]:
         """The same for several models, perhaps faster than one by one."""
+
+
+@runtime_checkable
+class DataTask(Task, Protocol):
+    """A task whose model can be put on other data."""
+
+    def on_data(self, data: Dataset, parts: Sequence[Integers]) -> Self:
+        """The same model and loss on other data, as they are, on the CPU."""
 
 
 @dataclass(frozen=True)
@@ -108,22 +117,22 @@ class Lanes:
     worker: Integers  # (lanes,)
     visit: Integers  # (lanes,)
     local_steps: Integers  # (lanes,)
-    work: list[LocalWork]  # a lane each
+    work: list[LocalWork]  # one per lane
     snapshots: list[Snapshot]  # the distinct versions that the lanes start from
     snapshot: Integers  # (lanes,) index into them
-    kept: Mapping[str, Matrix]  # (lanes, dim) at home: what local rules remember of the last visit
+    kept: Mapping[str, Matrix]  # (lanes, dim), in storage: what rules keep of the last visit
 
     def __len__(self) -> int:
         return len(self.worker)
 
-    def take(self, lanes: Integers, home: Callable[[Integers], Array] | None = None) -> Lanes:
+    def take(self, lanes: Integers, to_storage: Callable[[Integers], Array] | None = None) -> Lanes:
         """Some of the lanes, with the snapshots that they start from.
 
-        ``home`` is the task's, where that is a device: an index of NumPy's would have the host
-        wait for it.
+        ``to_storage`` is the task's, where that is a device: for an index of NumPy's the host
+        would have to wait.
         """
         used, snapshot = np.unique(self.snapshot[lanes], return_inverse=True)
-        rows = home(lanes) if home is not None and self.kept else lanes
+        rows = to_storage(lanes) if to_storage is not None and self.kept else lanes
         return Lanes(
             self.seed if isinstance(self.seed, int) else self.seed[lanes],
             self.worker[lanes],
@@ -138,7 +147,7 @@ class Lanes:
 
 @dataclass(frozen=True)
 class Computed:
-    """What the visits gave, at home: directions G_i, and what local rules send and keep."""
+    """What the visits gave, in storage: directions G_i, and what local rules send and keep."""
 
     directions: Matrix  # (lanes, dim)
     extras: dict[str, Matrix]

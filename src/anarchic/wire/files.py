@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load, save
 
+from anarchic.core.files import write_file
 from anarchic.core.saving import Arrays, Numbers
 from anarchic.core.types import Layout, Vector
 from anarchic.errors import RunError
@@ -26,7 +26,7 @@ _NUMBERS = "numbers"  # the metadata entry that holds a state's numbers, as JSON
 def save_model(path: Path, layout: Layout, params: Vector, **metadata: str) -> None:
     """Write a model that any safetensors reader opens, tensors under their own names."""
     # safetensors writes whatever lies behind a tensor's first byte, in one piece or not.
-    _replace(path, save(layout.split(np.ascontiguousarray(params)), metadata=metadata))
+    write_file(path, save(layout.split(np.ascontiguousarray(params)), metadata=metadata))
 
 
 def load_model(path: Path) -> tuple[Layout, Vector, dict[str, str]]:
@@ -50,7 +50,7 @@ def load_model(path: Path) -> tuple[Layout, Vector, dict[str, str]]:
 
 def write(path: Path, arrays: Mapping[str, NDArray[Any]], numbers: Numbers) -> None:
     """Arrays and JSON-able numbers in one file, which appears whole or not at all."""
-    _replace(path, encode_state(arrays, numbers))
+    write_file(path, encode_state(arrays, numbers))
 
 
 def read(path: Path) -> tuple[Arrays, Numbers]:
@@ -101,13 +101,3 @@ def _metadata(data: bytes) -> dict[str, str]:
     length = int.from_bytes(data[:8], "little")
     metadata: dict[str, str] = json.loads(data[8 : 8 + length]).get("__metadata__", {})
     return metadata
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """A reader, or a crash at any moment, sees the old file or the new one, never half of one."""
-    beside = path.with_name(path.name + ".part")
-    with open(beside, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)

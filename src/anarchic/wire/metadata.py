@@ -6,13 +6,14 @@ import re
 from collections.abc import Mapping
 from math import isfinite
 
+from anarchic.core.names import WORKER_NAME
 from anarchic.errors import MalformedUpdate
 from anarchic.wire.strict import shown
 
-ID, WORKER = re.compile(r"[!-~]{1,128}"), re.compile(r"[A-Za-z0-9_.@-]{1,64}")
+ID = re.compile(r"[!-~]{1,128}")
 _IN_WORDS = {
     ID: "1 to 128 printable ASCII characters without spaces",
-    WORKER: "1 to 64 of the characters A-Z a-z 0-9 _ . @ -",
+    WORKER_NAME: "1 to 64 of the characters A-Z a-z 0-9 _ . @ -",
 }
 _WHOLE = re.compile(r"0|[1-9][0-9]{0,14}")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")  # as in JSON

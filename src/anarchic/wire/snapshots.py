@@ -9,16 +9,16 @@ import numpy as np
 from anarchic.core.types import Layout, Snapshot, Vector
 from anarchic.errors import MalformedUpdate, RunError
 from anarchic.wire import metadata
-from anarchic.wire.strict import Contents, floats, shown, take_apart
+from anarchic.wire.strict import Contents, floats, parse_file, shown
 from anarchic.wire.vectors import EXTRA, encoded
 
 
 def encode_snapshot(
     layout: Layout, snapshot: Snapshot, run: str, *, loss: float | None = None
 ) -> bytes:
-    """A model as workers pull it; its data begin with the vector, byte for byte.
+    """A model as workers pull it; the data begin with the bytes of the vector.
 
-    ``loss`` is the mean of what workers told with the updates in it, left out if not finite.
+    ``loss`` is the mean training loss that came with the folded updates; left out if not finite.
     """
     known = {"version": str(snapshot.version), "run": run}
     if loss is not None and isfinite(loss):
@@ -35,12 +35,12 @@ def encode_snapshot(
 
 
 def decode_snapshot(data: bytes | bytearray | memoryview) -> tuple[Layout, Snapshot, str]:
-    """Layout, model and run id of a pulled snapshot; the vectors are the caller's own.
+    """Layout, model and run id of a pulled snapshot; the vectors are copies.
 
     The layout keeps the order of the file, which is that of the server's vectors.
     """
     try:
-        contents = take_apart(data, most_header=len(data), most_brackets=len(data))
+        contents = parse_file(data, most_header=len(data), most_brackets=len(data))
         version = metadata.whole_number(contents.metadata, "version")
         run = metadata.text(contents.metadata, "run", metadata.ID)
         layout, params, extras = _vectors(contents)
@@ -51,7 +51,7 @@ def decode_snapshot(data: bytes | bytearray | memoryview) -> tuple[Layout, Snaps
 
 def snapshot_facts(data: bytes | bytearray | memoryview) -> tuple[float | None, frozenset[str]]:
     """The loss that came with a snapshot, and the names of its extras; reads its header only."""
-    contents = take_apart(data, most_header=len(data), most_brackets=len(data))
+    contents = parse_file(data, most_header=len(data), most_brackets=len(data))
     loss = metadata.number(contents.metadata, "loss") if "loss" in contents.metadata else None
     names = (tensor.name for tensor in contents.tensors)
     return loss, frozenset(n.removeprefix(EXTRA) for n in names if n.startswith(EXTRA))

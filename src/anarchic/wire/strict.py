@@ -1,8 +1,8 @@
-"""A safetensors file read in place, strictly, from whoever sent it.
+"""A strict safetensors reader for bytes from untrusted senders, without copies.
 
-The library copies every tensor and takes whatever JSON its parser takes. Here the header is
-bounded before it is looked at, nothing in it is optional, doubled or left over, and the data stay
-where they are. What the library rejects is rejected here too.
+The library copies every tensor and accepts any JSON that its parser accepts. Here the size of the
+header is checked before it is parsed, every entry must be there once and no other, and the tensors
+are views of the body. What the library rejects is rejected here too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Tensor(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """A file taken apart: its metadata, its tensors as they lie, and their bytes."""
+    """A parsed file: its metadata, its tensors in the order of their bytes, and the bytes."""
 
     metadata: dict[str, str]
     tensors: list[Tensor]
@@ -48,17 +48,17 @@ class Contents(NamedTuple):
 
 
 def shown(value: object) -> str:
-    """A stranger's value, fit for a message: printable, ASCII and short."""
+    """A received value for an error message: printable, ASCII and short."""
     text = _SHORT.repr(value).encode("ascii", "backslashreplace").decode()
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 
-def take_apart(
+def parse_file(
     body: bytes | bytearray | memoryview, *, most_header: int, most_brackets: int
 ) -> Contents:
-    """The parts of a file whose header has no more bytes and opening brackets than these.
+    """Parse a file whose header has at most this many bytes and opening brackets.
 
-    A bound on brackets is one on depth, which the parser would otherwise learn from its stack.
+    The limit on brackets is one on depth, which would otherwise overflow the parser's stack.
     """
     view = memoryview(body).toreadonly().cast("B")
     if len(view) < 8:
@@ -83,11 +83,11 @@ def take_apart(
     return Contents(metadata, _in_order(tensors, len(data)), data)
 
 
-def put_together(
+def build_file(
     tensors: Mapping[str, NDArray[Any]], dtype: str, metadata: Mapping[str, str]
 ) -> bytes:
-    """A file of tensors, contiguous and already in the bytes of ``dtype``, in the order given."""
-    header: dict[str, Any] = {METADATA: metadata}  # values of two kinds
+    """Write a file of tensors, which are contiguous and have ``dtype``, in the order given."""
+    header: dict[str, Any] = {METADATA: metadata}  # strings, or objects
     end = 0
     for name, tensor in tensors.items():
         start, end = end, end + tensor.nbytes
@@ -139,7 +139,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _digits(text: str) -> int:
     if len(text) > _MOST_DIGITS or text[0] == "-":
-        raise ValueError(f"{shown(text)} is no length, shape or offset")
+        raise ValueError(f"{shown(text)} is not a length, shape or offset")
     return int(text)
 
 
@@ -180,7 +180,7 @@ def _tensor(name: str, entry: object) -> Tensor:
             f"Tensor {shown(name)} has dtype {shown(dtype)}, known are {', '.join(WIDTHS)}: "
             "convert it first."
         )
-    # ``_digits`` let no other numbers pass, but true and false would do as 1 and 0.
+    # ``_digits`` refuses other numbers, but true and false would pass as 1 and 0.
     if not isinstance(shape, list) or not _INT.issuperset(map(type, shape)) or len(shape) > 32:
         raise MalformedUpdate(
             f"Tensor {shown(name)} has shape {shown(shape)}: give it as a list of whole numbers, "
@@ -191,14 +191,14 @@ def _tensor(name: str, entry: object) -> Tensor:
     if len(offsets) != 2 or offsets[1] - offsets[0] != width * prod(shape):
         raise MalformedUpdate(
             f"Tensor {shown(name)} of shape {shown(shape)} and dtype {dtype} cannot lie at "
-            f"{shown(entry['data_offsets'])}: give its first byte and the one behind its last, "
+            f"{shown(entry['data_offsets'])}: give its first byte and the one after its last, "
             f"{width} bytes for each number."
         )
     return Tensor(name, dtype, tuple(shape), offsets[0], offsets[1])
 
 
 def _in_order(tensors: list[Tensor], length: int) -> list[Tensor]:
-    """As they lie in the data, which they must cover from end to end."""
+    """The tensors in the order of their bytes, which must cover the data without gaps."""
     tensors.sort(key=itemgetter(3, 4))  # start, end
     end = 0
     for tensor in tensors:
@@ -211,6 +211,6 @@ def _in_order(tensors: list[Tensor], length: int) -> list[Tensor]:
     if end != length:
         raise MalformedUpdate(
             f"The tensors take {end} bytes, but {length} follow the header: the body was cut short "
-            "or has something behind it; send the file as it is."
+            "or has extra bytes at its end; send the file unchanged."
         )
     return tensors

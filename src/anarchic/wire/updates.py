@@ -1,8 +1,8 @@
-"""What a worker hands back, as bytes: written with care, read with suspicion.
+"""Updates as bytes: written by workers, read by a server that trusts no sender.
 
 An update is a safetensors file: the direction as tensors with the model's names, vectors that
-travel beside it as ``extra:NAME``, and everything else in the metadata, as strings.
-docs/protocol.md is the description for those who write their own worker.
+come with it as ``extra:NAME``, and everything else in the metadata, as strings.
+docs/protocol.md describes it for authors of other workers.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from anarchic.core.names import WORKER_NAME
 from anarchic.core.types import EMPTY, Layout, Update, Vector
 from anarchic.errors import ConfigError, MalformedUpdate, NotFinite
 from anarchic.wire import metadata
-from anarchic.wire.strict import WIDTHS, Contents, Tensor, floats, shown, take_apart
+from anarchic.wire.strict import WIDTHS, Contents, Tensor, floats, parse_file, shown
 from anarchic.wire.vectors import EXTRA, check_names, encoded
 
 UpdateDtype = Literal["F32", "F16", "BF16"]
@@ -36,7 +37,7 @@ _BRACKETS_IN_TEXT = 256  # as in an id, and everything else that is not a tensor
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """An update as it was received, and what the worker told with it.
+    """An update as it was received, and what the worker sent with it.
 
     ``loss`` is its training loss, ``run`` the run from which it pulled its base version.
     """
@@ -86,7 +87,7 @@ def decode_update(
     extras: frozenset[str] = frozenset(),
     worker: str | None = None,
 ) -> Decoded:
-    """An update of a model of this layout, from bytes that anybody may have sent.
+    """An update of a model of this layout, from untrusted bytes.
 
     ``worker`` is who sent it, where a token says so; otherwise the metadata must. Of ``extras``,
     those that the rule knows, any may be missing. The vectors are float32 and read-only, and lie
@@ -94,7 +95,7 @@ def decode_update(
     and sensible is left to the rule's ``check``.
     """
     plan = _plan(layout, extras)
-    contents = take_apart(body, most_header=plan.most_header, most_brackets=plan.most_brackets)
+    contents = parse_file(body, most_header=plan.most_header, most_brackets=plan.most_brackets)
     dtype = _fitting(contents.tensors, plan)
     facts = _facts(contents.metadata, worker)
     beside = {
@@ -120,9 +121,9 @@ def most_body_bytes(layout: Layout, extras: Iterable[str] = ()) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What an update of a layout looks like; worked out once."""
+    """What an update of a layout must look like; computed once per layout."""
 
-    shapes: Mapping[str, tuple[int, ...]]  # of everything that may come
+    shapes: Mapping[str, tuple[int, ...]]  # of all tensors that may come
     starts: Mapping[str, int]  # of the model's tensors in the vector
     extras: frozenset[str]
     dim: int
@@ -162,7 +163,7 @@ def _narrowed(what: str, vector: Vector, dtype: UpdateDtype) -> NDArray[Any]:
 
 
 def _bfloat16(wide: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The upper halves, rounded to the nearest, ties to even; and what they stand for."""
+    """The upper halves, rounded to the nearest, ties to even; and their values as float32."""
     bits = wide.view("<u4")
     narrow = ((bits + (((bits >> 16) & 1) + 0x7FFF)) >> 16).astype("<u2")
     narrow[np.isnan(wide)] = 0x7FC0
@@ -170,7 +171,7 @@ def _bfloat16(wide: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _fitting(tensors: list[Tensor], plan: _Plan) -> str:
-    """The one dtype of tensors that have the names and shapes of the plan."""
+    """Check names and shapes against the plan, and return the one dtype of the tensors."""
     found = {tensor.name for tensor in tensors}
     if not plan.starts.keys() <= found <= plan.shapes.keys():
         missing, unknown = plan.starts.keys() - found, found - plan.shapes.keys()
@@ -204,7 +205,7 @@ def _direction(contents: Contents, plan: _Plan, dtype: str) -> Vector:
     model = [t for t in contents.tensors if t.name in plan.starts and t.end > t.start]
     width = WIDTHS[dtype]
     begins = {tensor.start - width * plan.starts[tensor.name] for tensor in model}
-    if len(begins) == 1:  # they lie as in the vector
+    if len(begins) == 1:  # in the order of the vector, without gaps
         begin = begins.pop()
         return _widened(contents.data[begin : begin + width * plan.dim], dtype)
     direction = np.empty(plan.dim, np.float32)
@@ -229,15 +230,15 @@ def _facts(known: Mapping[str, str], worker: str | None) -> dict[str, Any]:
         missing, unknown = _NEEDED - known.keys(), known.keys() - _KNOWN
         raise MalformedUpdate(
             f"The metadata do not describe an update: missing {_some(missing)}, unknown "
-            f"{_some(unknown)}. They hold {', '.join(sorted(_NEEDED))} and, if you like, "
+            f"{_some(unknown)}. They must hold {', '.join(sorted(_NEEDED))}, and may hold "
             f"{', '.join(sorted(_OPTIONAL))}."
         )
     if "worker" in known:
-        named = metadata.text(known, "worker", metadata.WORKER)
+        named = metadata.text(known, "worker", WORKER_NAME)
         worker = named if worker is None else worker
     if worker is None:
         raise MalformedUpdate(
-            "Nobody is named as the sender: put 'worker' into the metadata, or send a token."
+            "The update has no sender: put 'worker' into the metadata, or send a token."
         )
     return {
         "worker": worker,

@@ -1,4 +1,4 @@
-"""Vectors as tensors of a message: the model's under their own names, others beside them."""
+"""Vectors as tensors of a message: the model's under their own names, others as extras."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from anarchic.core.types import Layout
 from anarchic.errors import ConfigError
-from anarchic.wire.strict import METADATA, put_together
+from anarchic.wire.strict import METADATA, build_file
 
 EXTRA = "extra:"  # begins the name of a vector that is not a tensor of the model
 
@@ -30,13 +30,13 @@ def encoded(
                 "each."
             )
     tensors = layout.split(vector) | {EXTRA + name: beside for name, beside in extras.items()}
-    return put_together(tensors, dtype, metadata)
+    return build_file(tensors, dtype, metadata)
 
 
 def check_names(layout: Layout) -> None:
     for name in layout.names:
         if name.startswith(EXTRA) or name == METADATA:
             raise ConfigError(
-                f"A tensor of the model is called {name!r}, which means something else in a "
-                f"message: rename it, and begin no name with {EXTRA!r}."
+                f"A tensor of the model is called {name!r}, which is reserved in messages: "
+                f"rename it, and begin no name with {EXTRA!r}."
             )

@@ -1,4 +1,4 @@
-"""The worker's time: real, or handed in by a test."""
+"""The clock of a worker; tests have their own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class WallClock:
     """Real time."""
 
     def __init__(self) -> None:
-        # Of all that one thread can wait for, this alone may be touched by a signal handler.
+        # The only thing to wait for that a signal handler may safely use.
         self._wakes: SimpleQueue[None] = SimpleQueue()
 
     def now_s(self) -> float:

@@ -9,12 +9,12 @@ from anarchic.data.partition import dirichlet
 from anarchic.errors import ConfigError
 from anarchic.worker.softmax import SoftmaxTask
 
-ALPHA = 0.5  # of the Dirichlet split: each worker knows some classes well, others hardly
+ALPHA = 0.5  # of the Dirichlet split: each worker has many samples of some classes, few of others
 BATCH = 32
 
 
 def is_digits(spec: str) -> bool:
-    """Whether a part of the digits is meant, and no module of that name."""
+    """Whether this names a part of the digits, and not a module."""
     return re.fullmatch(r"digits(:\d.*)?", spec) is not None
 
 

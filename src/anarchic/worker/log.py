@@ -9,7 +9,7 @@ import time
 LOGGER = logging.getLogger("anarchic.worker")
 
 
-def say(event: str, level: int = logging.INFO, **facts: object) -> None:
+def log_event(event: str, level: int = logging.INFO, **facts: object) -> None:
     """Log one event; facts that are None are left out."""
     if LOGGER.isEnabledFor(level):
         known = {name: _short(fact) for name, fact in facts.items() if fact is not None}

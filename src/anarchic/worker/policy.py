@@ -1,4 +1,7 @@
-"""When a worker takes part, and how hard it works. Nobody but the worker decides either."""
+"""When a worker takes part, and how many local steps it takes. The worker alone decides both.
+
+Random idle times (``Exponential``), ``ConstantSteps`` and ``UniformSteps`` are the simulator's.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +12,14 @@ from datetime import datetime, timedelta, tzinfo
 from typing import Protocol, final
 
 from anarchic.errors import ConfigError
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """What a policy may ask about. Before the first visit the last one is the worker's start."""
-
-    now_s: float  # wall clock
-    began_s: float  # the last visit
-    ended_s: float
-    visits: int  # so far
-    chance: float  # uniform on [0, 1), drawn once a visit
+from anarchic.participation.moment import Moment
 
 
 class Policy(Protocol):
     """When the next visit begins."""
 
     def delay_s(self, moment: Moment) -> float:
-        """Seconds to wait from now; it is asked again after that, until it says 0."""
+        """Seconds to wait from now; it is called again after that, until it returns 0."""
 
 
 class StepCount(Protocol):
@@ -35,7 +28,7 @@ class StepCount(Protocol):
     def more(self, done: int, elapsed_s: float, chance: float) -> bool:
         """Whether to take another step after ``done``, which took ``elapsed_s`` in all.
 
-        ``chance`` is uniform on [0, 1) and drawn once a visit.
+        ``chance`` is uniform on [0, 1) and drawn once per visit.
         """
 
 
@@ -51,7 +44,7 @@ class Always:
 @final
 @dataclass(frozen=True, slots=True)
 class Every:
-    """A visit every so many minutes, from beginning to beginning; the first at once."""
+    """A visit every ``minutes``, from beginning to beginning; the first at once."""
 
     minutes: float
 
@@ -99,7 +92,7 @@ class Hours:
 @final
 @dataclass(frozen=True, slots=True)
 class When:
-    """A visit when a function says so: on mains power, at low load. Asked every ``poll_s``."""
+    """A visit when a function returns true, such as on mains power. Called every ``poll_s``."""
 
     ready: Callable[[], bool]
     poll_s: float = 60.0
@@ -113,21 +106,6 @@ class When:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Randomly:
-    """Exponential idle times of this mean before every visit."""
-
-    mean_s: float
-
-    def __post_init__(self) -> None:
-        _positive("Randomly", "mean_s", self.mean_s)
-
-    def delay_s(self, moment: Moment) -> float:
-        idle = -self.mean_s * math.log1p(-moment.chance)
-        return max(0.0, moment.ended_s + idle - moment.now_s)
-
-
-@final
-@dataclass(frozen=True, slots=True)
 class Both:
     """A visit when two policies agree, such as every hour, but only at night."""
 
@@ -136,39 +114,6 @@ class Both:
 
     def delay_s(self, moment: Moment) -> float:
         return max(self.one.delay_s(moment), self.other.delay_s(moment))
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Fixed:
-    """``k`` local steps a visit."""
-
-    k: int
-
-    def __post_init__(self) -> None:
-        if self.k < 1:
-            raise ConfigError(f"Fixed needs k >= 1 local steps, got k={self.k}.")
-
-    def more(self, done: int, elapsed_s: float, chance: float) -> bool:
-        return done < self.k
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class RandomSteps:
-    """A number of local steps drawn uniformly from ``low`` to ``high``, both included."""
-
-    low: int
-    high: int
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.low <= self.high:
-            raise ConfigError(
-                f"RandomSteps needs 1 <= low <= high, got low={self.low}, high={self.high}."
-            )
-
-    def more(self, done: int, elapsed_s: float, chance: float) -> bool:
-        return done < self.low + int(chance * (self.high - self.low + 1))
 
 
 @final

@@ -8,13 +8,9 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike
 
-from anarchic.core.types import Layout, Vector
+from anarchic.core.types import Vector
 from anarchic.errors import ConfigError
-
-
-def softmax_layout(inputs: int, classes: int) -> Layout:
-    """The tensors of the model ``logistic``."""
-    return Layout.of({"weight": ((classes, inputs), "F32"), "bias": ((classes,), "F32")})
+from anarchic.models.softmax import gradient_and_loss, softmax_layout
 
 
 @final
@@ -45,16 +41,8 @@ class SoftmaxTask:
         return np.zeros(self.layout.dim, np.float32)
 
     def gradient(self, params: Vector) -> tuple[Vector, float, int]:
-        """With P the softmax of the outputs, Y the labels: (P - Y)' x / batch for the weights."""
+        """On a random batch, with the loss there and the samples held."""
         picked = self._rng.integers(len(self._y), size=min(self._batch, len(self._y)))
         x, y = self._x[picked], self._y[picked]
-        model, rows = self.layout.split(params), np.arange(len(y))
-        outputs = x @ model["weight"].T + model["bias"]
-        outputs -= outputs.max(axis=1, keepdims=True)
-        off = np.exp(outputs)
-        off /= off.sum(axis=1, keepdims=True)
-        loss = -np.log(np.maximum(off[rows, y], 1e-30)).mean()
-        off[rows, y] -= 1
-        off /= len(y)
-        gradient = self.layout.join({"weight": off.T @ x, "bias": off.sum(axis=0)})
-        return gradient, float(loss), len(self._y)
+        gradient, loss = gradient_and_loss(self.layout, params, x, y)
+        return gradient, loss, len(self._y)

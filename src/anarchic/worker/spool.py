@@ -1,8 +1,8 @@
-"""Finished updates on disk until the server has them, and what a local rule keeps.
+"""Updates on disk until the server has them, and the state of a local rule.
 
 A file holds the very bytes that are sent, so that a worker that died sends the same update with
-the same id, and the server counts it once. With it lies what the local rule will keep once the
-update was accepted: both become true together, or neither does.
+the same id, and the server counts it once. The same file holds the state that the local rule has
+once the update is accepted, so that neither is stored without the other.
 """
 
 from __future__ import annotations
@@ -22,97 +22,101 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anarchic import wire
+from anarchic.core.files import sync
 from anarchic.core.types import EMPTY, Vector
-from anarchic.errors import LinkError
-from anarchic.worker.log import say
+from anarchic.errors import WorkerError
+from anarchic.worker.log import log_event
 
-_NAME = re.compile(r"(\d{12})\.update")
-_BODY, _KEPT = "body", "kept:"
+_FILE = re.compile(r"(\d{12})\.update")
+_BODY, _KEPT = "body", "kept:"  # tensors in an update's file
+_LOCAL_STATE = "kept"  # file
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Finished:
-    """An update as it is sent, and what goes with it."""
+class OutgoingUpdate:
+    """An update as it is sent, and the local rule's state once it is accepted."""
 
     id: str
     run: str  # of the model that was pulled
     base_version: int
     body: bytes
-    kept: Mapping[str, Vector] = field(default_factory=lambda: EMPTY)
+    local_state: Mapping[str, Vector] = field(default_factory=lambda: EMPTY)
 
 
 @final
 class Spool:
-    """A directory of one worker; a second worker that asks for it is refused.
+    """A directory for the unsent updates of one worker; a second worker is refused.
 
-    At most ``most_updates`` updates and ``most_bytes`` bytes wait in it.
+    It holds at most ``max_updates`` updates and ``max_bytes`` bytes.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, most_updates: int = 64, most_bytes: int = 2**30
+        self, path: str | os.PathLike[str], *, max_updates: int = 64, max_bytes: int = 2**30
     ) -> None:
         self.path = Path(path)
-        self._most_updates, self._most_bytes = most_updates, most_bytes
+        self._max_updates, self._max_bytes = max_updates, max_bytes
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(self.path)
         for torn in self.path.glob("*.part"):  # a crash while writing; never sent
             torn.unlink()
 
-    def put(self, finished: Finished) -> str:
-        """Make an update durable; the name it is known by in here."""
+    def put(self, outgoing: OutgoingUpdate) -> str:
+        """Store an update; returns the name of its file."""
         waiting = self.waiting()
         held = sum((self.path / name).stat().st_size for name in waiting)
-        if len(waiting) >= self._most_updates or held + len(finished.body) > self._most_bytes:
-            raise LinkError(
+        if len(waiting) >= self._max_updates or held + len(outgoing.body) > self._max_bytes:
+            raise WorkerError(
                 f"The spool {self.path} is full: {len(waiting)} updates, {held} bytes, wait for "
                 "the server. Wait until it can be reached, or give the spool more room.",
                 "spool_full",
             )
-        last = _NAME.fullmatch(waiting[-1]) if waiting else None
+        last = _FILE.fullmatch(waiting[-1]) if waiting else None
         name = f"{int(last[1]) + 1 if last else 0:012d}.update"
-        body: NDArray[Any] = np.frombuffer(finished.body, np.uint8)
-        kept = {_KEPT + key: vector for key, vector in finished.kept.items()}
-        facts = {"id": finished.id, "run": finished.run, "base_version": finished.base_version}
-        self._write(name, {_BODY: body, **kept}, facts)
+        body: NDArray[Any] = np.frombuffer(outgoing.body, np.uint8)
+        state = {_KEPT + key: vector for key, vector in outgoing.local_state.items()}
+        facts = {"id": outgoing.id, "run": outgoing.run, "base_version": outgoing.base_version}
+        self._write(name, {_BODY: body, **state}, facts)
         return name
 
     def waiting(self) -> list[str]:
         """The names of the updates that wait, oldest first."""
-        return sorted(entry.name for entry in self.path.iterdir() if _NAME.fullmatch(entry.name))
+        return sorted(entry.name for entry in self.path.iterdir() if _FILE.fullmatch(entry.name))
 
-    def get(self, name: str) -> Finished | None:
+    def get(self, name: str) -> OutgoingUpdate | None:
         """An update that waits; None if its file is damaged, which is then set aside."""
         found = self._read(name)
         if found is None:
             return None
         arrays, facts = found
-        kept = {key.removeprefix(_KEPT): a for key, a in arrays.items() if key != _BODY}
+        state = {key.removeprefix(_KEPT): a for key, a in arrays.items() if key != _BODY}
         body = arrays[_BODY].tobytes()
-        return Finished(facts["id"], facts["run"], facts["base_version"], body, kept or EMPTY)
+        return OutgoingUpdate(
+            facts["id"], facts["run"], facts["base_version"], body, state or EMPTY
+        )
 
     def remove(self, name: str) -> None:
-        """The server has it, or will never take it."""
+        """Delete an update that the server has, or has refused for good."""
         (self.path / name).unlink(missing_ok=True)
-        _sync(self.path)
+        sync(self.path)
 
-    def keep(self, run: str, kept: Mapping[str, Vector]) -> None:
-        """Remember what a local rule keeps from visit to visit."""
-        self._write("kept", kept, {"run": run})
+    def save_local_state(self, run: str, vectors: Mapping[str, Vector]) -> None:
+        """Store what a local rule keeps from visit to visit."""
+        self._write(_LOCAL_STATE, vectors, {"run": run})
 
-    def kept(self, run: str) -> dict[str, Vector]:
-        """What was kept in this run; nothing of another."""
-        found = self._read("kept") if (self.path / "kept").exists() else None
+    def local_state(self, run: str) -> dict[str, Vector]:
+        """What a local rule kept in this run; nothing from another run."""
+        found = self._read(_LOCAL_STATE) if (self.path / _LOCAL_STATE).exists() else None
         return found[0] if found is not None and found[1].get("run") == run else {}
 
     def close(self) -> None:
-        """Let another worker have it."""
+        """Give up the lock, so that another worker may use the directory."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
     def _write(self, name: str, arrays: Mapping[str, NDArray[Any]], facts: dict[str, Any]) -> None:
         wire.write(self.path / name, arrays, {**facts, "digest": _digest(arrays, facts)})
-        _sync(self.path)
+        sync(self.path)
 
     def _read(self, name: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:
         try:
@@ -128,7 +132,7 @@ class Spool:
         aside = self.path / "damaged"
         aside.mkdir(exist_ok=True)
         os.replace(self.path / name, aside / name)
-        say("spool_damaged", logging.WARNING, file=str(aside / name), reason=str(error))
+        log_event("spool_damaged", logging.WARNING, file=str(aside / name), reason=str(error))
 
 
 def _digest(arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> str:
@@ -153,19 +157,8 @@ def _locked(path: Path) -> int:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
-        raise LinkError(
+        raise WorkerError(
             f"The spool {path} is in use by another worker: give each worker a spool of its own.",
             "spool_in_use",
         ) from error
     return descriptor
-
-
-def _sync(folder: Path) -> None:
-    """Make the names in a folder durable; their contents already are."""
-    if sys.platform == "win32":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,23 +1,23 @@
-"""What a worker trains: the seam between its own code and the live system."""
+"""What a worker trains: the interface between its own code and the live system."""
 
 from __future__ import annotations
 
 import secrets
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, Protocol, final
 
 import numpy as np
 
+from anarchic.core import registry
 from anarchic.core.types import Layout, Vector
 from anarchic.errors import ConfigError
 from anarchic.train.draws import Draws
 from anarchic.train.task import Task
 from anarchic.worker.digits import digits_task, is_digits
 
-Step = tuple[Vector, float | None, int]
+GradientResult = tuple[Vector, float | None, int]
+"""A gradient, the loss if it is known, and the number of samples that the worker holds."""
 
 
 class LiveTask(Protocol):
@@ -30,10 +30,10 @@ class LiveTask(Protocol):
     def layout(self) -> Layout:
         """The tensors of the model; the server's must be the same."""
 
-    def gradient(self, params: Vector) -> Step:
+    def gradient(self, params: Vector) -> GradientResult:
         """A stochastic gradient at ``params``, the loss there if it is known, and the samples held.
 
-        It is called once a local step. The samples are those that the worker holds, n_i, or 0; a
+        It is called once per local step. The samples are those that the worker holds, n_i, or 0; a
         server may weigh by them. ``params`` must be left as it is.
         """
 
@@ -44,7 +44,7 @@ class FunctionTask:
     """A function ``params -> (gradient, loss or None, samples)`` and the layout of its vector."""
 
     layout: Layout
-    gradient: Callable[[Vector], Step]
+    gradient: Callable[[Vector], GradientResult]
     init: Callable[[], Vector] | None = None
 
 
@@ -76,7 +76,7 @@ class FromTask:
     def init(self) -> Vector:
         return self._task.init()
 
-    def gradient(self, params: Vector) -> Step:
+    def gradient(self, params: Vector) -> GradientResult:
         task, worker = self._task, self._worker
         draws = Draws(self._seed, np.array([worker]), np.array([self._steps]), 1)
         self._steps += 1
@@ -89,7 +89,7 @@ def load_task(spec: str) -> LiveTask:
     """The task that ``module:name`` names, or ``digits:3/8``, worker 3 of 8 of the digits.
 
     The name may be that of a task, or of anything that returns one when it is called without
-    arguments. Modules are looked for in the current directory too.
+    arguments. Tasks that other packages offer are known by name.
     """
     if is_digits(spec):
         return digits_task(spec)
@@ -99,7 +99,7 @@ def load_task(spec: str) -> LiveTask:
 
 def made_task(spec: str, *needs: str) -> Any:  # Any: it comes out of a user's module
     """What ``module:name`` names, called if it has to be, with these attributes."""
-    found = named(spec)
+    found = registry.find("tasks", spec)
     if isinstance(found, type) or (callable(found) and not _has(found, needs)):
         found = found()
     missing = [name for name in needs if not _has(found, (name,))]
@@ -108,26 +108,6 @@ def made_task(spec: str, *needs: str) -> Any:  # Any: it comes out of a user's m
             f"{spec} is a {type(found).__name__} without {' and '.join(missing)}: a task has "
             f"{' and '.join(needs)}."
         )
-    return found
-
-
-def named(spec: str) -> Any:  # Any: it comes out of a user's module
-    """The object that ``module:name`` names."""
-    module, colon, name = spec.partition(":")
-    if not (module and colon and name):
-        raise ConfigError(f"Expected module:name, such as my_tasks:task, got {spec!r}.")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        found: Any = import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # the module is there; what it imports is not
-        raise ConfigError(f"There is no module {module!r} here, which {spec} names.") from error
-    for part in name.split("."):
-        if not hasattr(found, part):
-            raise ConfigError(f"Module {module!r} has no {name!r}.")
-        found = getattr(found, part)
     return found
 
 

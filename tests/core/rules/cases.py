@@ -1,6 +1,6 @@
 """Every rule that the conformance suite runs over.
 
-A new one joins by being listed in ``anarchic.core.rules``; a line in ``RULES`` here says more
+A new one joins by being listed in ``anarchic.core.registry``; a line in ``RULES`` here says more
 about the circumstances under which it reaches the optimum.
 """
 
@@ -25,7 +25,9 @@ from anarchic import (
     Update,
     YogiStep,
 )
-from anarchic.core import rules as core_rules
+from anarchic.core import registry
+
+from .decaying import Decaying
 
 WORKERS = ("ann", "bob", "cleo", "dan")
 DIM = 5
@@ -61,9 +63,9 @@ RULES = [
     Case("afa_cs momentum", AfaCs(m=3, server_lr=0.3, step=MomentumStep(0.8))),
     Case("afa_cs adam", AfaCs(m=3, server_lr=0.1, step=ADAM)),
     Case("afa_cs yogi", AfaCs(m=3, server_lr=0.1, step=YOGI)),
-    Case("afa_cs mapped", AfaCs(m=3, rows="mapped")),
-    Case("afa_cs float16", AfaCs(m=3, rows="float16"), within=1e-3),
-    Case("afa_cs int8", AfaCs(m=3, rows="int8"), within=1e-2),
+    Case("decaying", Decaying(m=4), shared_optimum=True),
+    Case("clip decaying", Clip(Decaying(m=4), max_norm=1.0), shared_optimum=True),
+    Case("discount decaying", StalenessDiscount(Decaying(m=3)), shared_optimum=True),
     Case("fedavg", FedAvg(m=4), fresh=True),
     Case("fedavg by samples", FedAvg(m=4, by_samples=True), fresh=True),
     Case("fedavg momentum", FedAvg(m=4, server_lr=0.3, step=MomentumStep(0.8)), fresh=True),
@@ -97,6 +99,13 @@ RULES = [
         **CONTROL,
     ),
     Case(
+        "carry decaying",
+        SharedVectors(Decaying(m=4), ("control",), population=4),
+        fresh=True,
+        shared_optimum=True,
+        **CONTROL,
+    ),
+    Case(
         "carry clip",
         SharedVectors(Clip(AfaCd(m=4), 1.0), ("control",), population=4),
         True,
@@ -113,8 +122,8 @@ RULES = [
 LISTED = {type(case.rule) for case in RULES}
 RULES += [
     Case(name, kind(m=4) if "m" in {f.name for f in fields(kind)} else kind(), shared_optimum=True)
-    for name, kind in core_rules.RULES.items()
-    if kind not in LISTED
+    for name in registry.KINDS["rules"].built_in
+    if (kind := registry.find("rules", name)) not in LISTED
 ]
 
 

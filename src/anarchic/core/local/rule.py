@@ -22,6 +22,9 @@ class LocalRule(Protocol):
     def shares(self) -> tuple[str, ...]: ...
     @property
     def scratch(self) -> tuple[str, ...]: ...
+    @property
+    def plain(self) -> bool:
+        """Whether a step is along the gradient itself, so that a loop may do whole visits."""
 
     def step(self, gradient: Array, x: Array, start: Array, held: Held) -> Array:
         """The direction of a step at ``x``; may set the ``scratch`` entries of ``held``."""
@@ -39,6 +42,7 @@ class Stateless:
     keeps: ClassVar[tuple[str, ...]] = ()
     shares: ClassVar[tuple[str, ...]] = ()
     scratch: ClassVar[tuple[str, ...]] = ()
+    plain: ClassVar[bool] = False
 
     def finish(self, mean: Array, held: Held) -> tuple[Held, Held]:
         return {}, {}

@@ -29,6 +29,7 @@ class Scaffold:
 
     keeps: ClassVar[tuple[str, ...]] = ("own_control",)
     shares: ClassVar[tuple[str, ...]] = ("control",)
+    plain: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.option not in (1, 2):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 from anarchic.core.local.rule import Array, Held, Stateless
 
@@ -16,6 +16,8 @@ class Sgd(Stateless):
     Reference: Yang et al., ICML 2022, arXiv:2108.09875, Algorithm 2, worker code. Departs from
     it in: nothing.
     """
+
+    plain: ClassVar[bool] = True
 
     def step(self, gradient: Array, x: Array, start: Array, held: Held) -> Array:
         return gradient

@@ -1,4 +1,4 @@
-"""Server rules, one a file. A new one is listed here, by its name on the command line."""
+"""Server rules, one file each. ``core/registry.py`` lists them by name."""
 
 from anarchic.core.rules.afa_cd import AfaCd
 from anarchic.core.rules.afa_cs import AfaCs
@@ -6,12 +6,4 @@ from anarchic.core.rules.fedasync import FedAsync
 from anarchic.core.rules.fedavg import FedAvg
 from anarchic.core.rules.fedbuff import FedBuff
 
-RULES = {
-    "afa-cd": AfaCd,
-    "afa-cs": AfaCs,
-    "fedavg": FedAvg,
-    "fedasync": FedAsync,
-    "fedbuff": FedBuff,
-}
-
-__all__ = ["RULES", "AfaCd", "AfaCs", "FedAsync", "FedAvg", "FedBuff"]
+__all__ = ["AfaCd", "AfaCs", "FedAsync", "FedAvg", "FedBuff"]

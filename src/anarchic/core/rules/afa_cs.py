@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
 from anarchic.core.arrays import zeros
-from anarchic.core.rule import check_block, start, versions_met, vet
+from anarchic.core.checking import check
+from anarchic.core.rows import WorkerRows
+from anarchic.core.rule import SteppingRule, versions_met
 from anarchic.core.rules.buffer import check_settings
-from anarchic.core.rules.coded_rows import ByteRows, HalfRows
-from anarchic.core.rules.mapped_rows import MappedRows
-from anarchic.core.rules.rows import Exchange, MemoryRows, Rows, exchange, take_away
+from anarchic.core.rules.exchange import Exchange, exchange, take_away
 from anarchic.core.steps import SgdStep, Step, stepped
 from anarchic.core.types import EMPTY, Update, Updates, Vector
 from anarchic.errors import ConfigError, UpdateRefused
-
-ROWS: dict[str, Callable[[Vector], Rows]] = {
-    "memory": MemoryRows,
-    "mapped": MappedRows,
-    "float16": HalfRows,
-    "int8": ByteRows,
-}
 
 
 @dataclass(slots=True)
@@ -30,7 +23,7 @@ class AfaCsState:
 
     params: Vector
     version: int
-    rows: Rows  # worker -> eta_L_i * G_i
+    rows: WorkerRows  # worker -> eta_L_i * G_i
     total: Vector  # sum of the rows; float64, so that a million replacements do not drift
     count: int  # updates since the last step
     moments: dict[str, Vector]  # of the server step
@@ -39,7 +32,7 @@ class AfaCsState:
 
 @final
 @dataclass(frozen=True, slots=True)
-class AfaCs:
+class AfaCs(SteppingRule[AfaCsState]):
     """Anarchic federated averaging, cross-silo form.
 
     The server remembers the last update of every worker. Every ``m`` new ones it steps along the
@@ -50,9 +43,7 @@ class AfaCs:
 
     Symbols: ``m`` is m, ``server_lr`` is eta, ``population`` is M (None: the workers heard so
     far), the rows are eta_L_i * G_i. An update costs O(d), whatever M is.
-    ``rows`` makes the memory from the parameters, whose length, dtype and kind its rows have, or
-    is a name in ``ROWS``; the sum is of the rows as they are kept there.
-    ``expire_after`` forgets a worker that was silent for more than so many versions, ``cap`` the
+    ``expire_after`` forgets a worker that was silent for more than this many versions, ``cap`` the
     one that was silent for the longest, where a newcomer would be one too many: nobody weighs for
     ever after leaving, and the memory is bounded. The sum of the rows is kept in float64; a row a
     trillion times larger than the rest leaves rounding behind even when it is gone, so put ``Clip``
@@ -68,7 +59,6 @@ class AfaCs:
     step: Step = field(default_factory=SgdStep)
     expire_after: int | None = None
     cap: int | None = None
-    rows: str | Callable[[Vector], Rows] = "memory"
 
     def __post_init__(self) -> None:
         check_settings("AfaCs", self.m, self.server_lr)
@@ -76,89 +66,78 @@ class AfaCs:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"AfaCs needs {name} >= 1, got {name}={value}.")
-        if not callable(self.rows) and self.rows not in ROWS:
-            raise ConfigError(f"AfaCs has no rows {self.rows!r}; it has {', '.join(ROWS)}.")
 
-    def init(self, params: Vector) -> AfaCsState:
-        params = start(params)
-        make_rows = self.rows if callable(self.rows) else ROWS[self.rows]
+    @property
+    def remembers(self) -> int | None:
+        return self.cap
+
+    def begin(self, params: Vector) -> AfaCsState:
         return AfaCsState(
             params,
             version=0,
-            rows=make_rows(params),
+            rows=WorkerRows(params),
             total=zeros(params, double=True),
             count=0,
             moments=self.step.init(params),
         )
 
     def receive(self, state: AfaCsState, update: Update) -> AfaCsState:
-        vet(update, params=state.params, version=state.version)
-        self._check_room(state, [update.worker])
+        seen = check(update, params=state.params, version=state.version)
+        self._check_room(state, [seen.worker])
+        taken: AfaCsState = self._take(state, seen)
+        return taken
+
+    def fold(self, state: AfaCsState, update: Update) -> None:
         self._make_room(state, update.worker)
-        return self._replace(state, [(update.worker, float(update.local_lr), update.direction)])
+        self._replace(state, [(update.worker, float(update.local_lr), update.direction)])
 
     def receive_many(self, state: AfaCsState, block: Updates) -> AfaCsState:
         """As in ``Rule``; room that expiry would make for M is not counted on."""
-        versions = versions_met(state.version, state.count, self.m, len(block))
-        check_block(block, params=state.params, versions=versions, oldest=0 * versions)
+        check(block, params=state.params, version=versions_met(self, state, block))
         self._check_room(state, block.workers)
         updates = list(zip(block.workers, block.local_lrs.tolist(), block.directions, strict=True))
         done = 0
         while done < len(updates):
-            due = self.remaining(state)
-            if self.cap is not None and len(state.rows) + due > self.cap:
-                due = 1  # each may take the place of another
+            remaining = self.remaining(state)
+            if self.cap is not None and len(state.rows) + remaining > self.cap:
+                remaining = 1  # each may take the place of another
                 self._make_room(state, updates[done][0])
-            some = slice(done, done + due)
-            state = self._replace(state, updates[some])
-            done = some.stop
+            some = updates[done : done + remaining]
+            self._replace(state, some)
+            state.count += len(some)
+            done += len(some)
+            if state.count == self.m:
+                state = self.flush(state)
         return state
 
-    @staticmethod
-    def forget(state: AfaCsState, worker: str) -> AfaCsState:
+    def forget(self, state: AfaCsState, worker: str) -> bool:
         """Drop a worker's row, as on revocation; the next step is without it."""
-        row = state.rows.get(worker)
-        if row is not None:
-            take_away(state.total, row)
+        known = worker in state.rows
+        if known:
+            take_away(state.total, state.rows[worker])
             state.rows.remove(worker)
         if not len(state.rows):
             state.total[:] = 0  # not the rounding that the last row leaves behind
-        return state
+        return known
 
-    def scale(self, local_lr: float, local_steps: int) -> float:
-        return local_lr
-
-    def remaining(self, state: AfaCsState) -> int:
-        return self.m - state.count
-
-    def flush(self, state: AfaCsState) -> AfaCsState:
-        if state.count == 0:
-            return state
+    def next_params(self, state: AfaCsState) -> Vector:
         self._expire(state)
         heard = max(1, len(state.rows))
-        state.params = stepped(state, self.population or heard, self.step, self.server_lr)
-        state.version += 1
-        state.count = 0
-        return state
+        return stepped(state, self.population or heard, self.step, self.server_lr)
 
-    def _replace(
-        self, state: AfaCsState, updates: Sequence[tuple[str, float, Vector]]
-    ) -> AfaCsState:
+    @staticmethod
+    def _replace(state: AfaCsState, updates: Sequence[tuple[str, float, Vector]]) -> None:
         """Fold (worker, local_lr, direction), no more of them than the next step waits for."""
         rows, version = state.rows, state.version
         exchanges = []
         for worker, local_lr, direction in updates:
-            row = rows.get(worker)
-            known = row is not None
+            known = worker in rows
             if not known:
                 rows.put(worker, direction, version)  # to have a row that can be written to
-                row = rows.get(worker)
-            exchanges.append(Exchange(row, known, direction, local_lr))
+            exchanges.append(Exchange(rows[worker], known, direction, local_lr))
         exchange(state.total, exchanges)
         for (worker, _, _), each in zip(updates, exchanges, strict=True):
             rows.put(worker, each.row, version)
-        state.count += len(updates)
-        return self.flush(state) if state.count == self.m else state
 
     def _expire(self, state: AfaCsState) -> None:
         if self.expire_after is None:
@@ -172,7 +151,7 @@ class AfaCs:
     def _make_room(self, state: AfaCsState, worker: str) -> None:
         """Let the worker that was silent for the longest go where a newcomer has no place."""
         full = self.cap is not None and len(state.rows) >= self.cap
-        if full and state.rows.get(worker) is None:
+        if full and worker not in state.rows:
             self.forget(state, state.rows.longest_silent()[0])
 
     def _check_room(self, state: AfaCsState, workers: Sequence[str]) -> None:
@@ -181,7 +160,7 @@ class AfaCs:
             return
         if self.cap is not None and self.cap <= self.population:
             return
-        newcomers = {worker for worker in workers if state.rows.get(worker) is None}
+        newcomers = {worker for worker in workers if worker not in state.rows}
         if len(state.rows) + len(newcomers) > self.population:
             raise UpdateRefused(
                 f"AfaCs is for a population of {self.population} workers and remembers "

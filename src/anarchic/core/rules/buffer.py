@@ -6,7 +6,7 @@ they keep between updates is one vector, whatever the number of workers or of up
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anarchic.core.arrays import add_scaled, zeros
-from anarchic.core.rule import check_block, start, versions_met, vet
+from anarchic.core.checking import check
+from anarchic.core.rule import SteppingRule, versions_met
 from anarchic.core.steps import SgdStep, Step, stepped
 from anarchic.core.types import EMPTY, Integers, Matrix, Update, Updates, Vector
 from anarchic.errors import ConfigError
@@ -36,7 +37,7 @@ class BufferState:
 
 
 @dataclass(frozen=True)
-class BufferedRule(ABC):
+class BufferedRule(SteppingRule[BufferState]):
     """Every ``m`` updates, step along their mean; a rule says how much each of them counts."""
 
     m: int
@@ -63,55 +64,42 @@ class BufferedRule(ABC):
         """How much an update weighs in the mean."""
         return 1.0
 
-    def oldest(self, version: Integers) -> Integers:
-        """The oldest base version that is taken at ``version``."""
-        return np.zeros_like(version)
-
-    def init(self, params: Vector) -> BufferState:
-        params = start(params)
+    def begin(self, params: Vector) -> BufferState:
         return BufferState(params, 0, zeros(params), 0.0, 0, self.step.init(params))
 
-    def receive(self, state: BufferState, update: Update) -> BufferState:
-        oldest = int(self.oldest(np.array(state.version)))
-        vet(update, params=state.params, version=state.version, oldest=oldest)
-        staleness = state.version - update.base_version
+    def fold(self, state: BufferState, update: Update) -> None:
         rate, steps = float(update.local_lr), int(update.local_steps)
+        coefficient = self.coefficient(rate, steps, state.version - update.base_version)
         masses = np.array([self.mass(update.samples)])
-        coefficients = np.array([self.coefficient(rate, steps, staleness)])
-        return self._add(state, update.direction[None], coefficients, masses)
+        self._add(state, update.direction[None], np.array([coefficient]), masses)
 
     def receive_many(self, state: BufferState, block: Updates) -> BufferState:
-        versions = versions_met(state.version, state.count, self.m, len(block))
-        check_block(block, params=state.params, versions=versions, oldest=self.oldest(versions))
+        versions = versions_met(self, state, block)
+        check(block, params=state.params, version=versions, oldest=self.oldest(versions))
         coefficients = self.coefficients(block, versions - block.base_versions)
         masses = np.fromiter(map(self.mass, block.samples.tolist()), np.float64, len(block))
         done = 0
         while done < len(block):
             rows = slice(done, done + self.remaining(state))
-            state = self._add(state, block.directions[rows], coefficients[rows], masses[rows])
+            self._add(state, block.directions[rows], coefficients[rows], masses[rows])
+            state.count += len(coefficients[rows])
             done = rows.stop
+            if state.count == self.m:
+                state = self.flush(state)
         return state
 
     def _add(
         self, state: BufferState, directions: Matrix, coefficients: Floats, masses: Floats
-    ) -> BufferState:
+    ) -> None:
         """Fold updates, no more of them than the next step is waiting for."""
         add_scaled(state.total, directions, masses * coefficients)
         for mass in masses.tolist():
             state.mass += mass
-        state.count += len(directions)
-        return self.flush(state) if state.count == self.m else state
 
-    def remaining(self, state: BufferState) -> int:
-        return self.m - state.count
-
-    def flush(self, state: BufferState) -> BufferState:
-        if state.count == 0:
-            return state
-        state.params = stepped(state, state.mass, self.step, self.server_lr, clear=True)
-        state.version += 1
-        state.mass, state.count = 0.0, 0
-        return state
+    def next_params(self, state: BufferState) -> Vector:
+        params = stepped(state, state.mass, self.step, self.server_lr, clear=True)
+        state.mass = 0.0
+        return params
 
 
 def check_settings(rule: str, m: int, server_lr: float) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, ClassVar, final
+
+import numpy as np
 
 from anarchic.core.arrays import times
-from anarchic.core.rule import check_block, start, versions_met, vet
-from anarchic.core.types import EMPTY, Update, Updates, Vector
+from anarchic.core.rule import SteppingRule
+from anarchic.core.types import EMPTY, Update, Vector
 from anarchic.errors import ConfigError
 
 
@@ -24,8 +26,8 @@ class FedAsyncState:
 
 @final
 @dataclass(frozen=True, slots=True)
-class FedAsync:
-    """Asynchronous federated optimisation: no buffer, one step an update.
+class FedAsync(SteppingRule[FedAsyncState]):
+    """Asynchronous federated optimisation: no buffer, one step per update.
 
         x_{t+1} = (1 - a) * x_t + a * x_i,   a = alpha * s(tau),   s(tau) = (1 + tau)^-power
 
@@ -40,6 +42,7 @@ class FedAsync:
     mixing: float = 0.6
     power: float = 0.5
     history: int = 100
+    takes_late: ClassVar[bool] = False  # not later than ``history`` versions
 
     def __post_init__(self) -> None:
         if not 0 < self.mixing <= 1:
@@ -49,33 +52,36 @@ class FedAsync:
         if self.history < 1:
             raise ConfigError(f"FedAsync needs history >= 1 versions, got {self.history}.")
 
-    def init(self, params: Vector) -> FedAsyncState:
-        params = start(params)
+    def begin(self, params: Vector) -> FedAsyncState:
         return FedAsyncState(params, 0, {"0": params})
 
-    def receive(self, state: FedAsyncState, update: Update) -> FedAsyncState:
-        oldest = max(0, state.version - self.history + 1)
-        vet(update, params=state.params, version=state.version, oldest=oldest)
-        return self._mix(state, update)
+    def oldest(self, version: Any) -> Any:
+        return np.maximum(0, version - self.history + 1)
 
-    def receive_many(self, state: FedAsyncState, block: Updates) -> FedAsyncState:
-        versions = versions_met(state.version, 0, 1, len(block))
-        oldest = (versions - self.history + 1).clip(min=0)
-        check_block(block, params=state.params, versions=versions, oldest=oldest)
-        for row in range(len(block)):
-            state = self._mix(state, block.row(row))
-        return state
-
-    def _mix(self, state: FedAsyncState, update: Update) -> FedAsyncState:
+    def fold(self, state: FedAsyncState, update: Update) -> None:
         staleness = state.version - update.base_version
         weight = self.mixing * float((1 + staleness) ** -self.power)
         base = state.history[str(update.base_version)]
-        reach = self.scale(float(update.local_lr), int(update.local_steps))
-        theirs = base - times(update.direction, reach, base)
+        scale = self.scale(float(update.local_lr), int(update.local_steps))
+        theirs = base - times(update.direction, scale, base)
         state.params = times(state.params, 1 - weight, base) + times(theirs, weight, base)
         state.version += 1
         state.history[str(state.version)] = state.params
         state.history.pop(str(state.version - self.history), None)
+
+    # A fold is a step: nothing ever waits for one.
+
+    def next_params(self, state: FedAsyncState) -> Vector:
+        return state.params
+
+    def _take(self, state: FedAsyncState, update: Update) -> FedAsyncState:
+        self.fold(state, update)
+        return state
+
+    def remaining(self, state: FedAsyncState) -> int:
+        return 1
+
+    def flush(self, state: FedAsyncState) -> FedAsyncState:
         return state
 
     @property
@@ -84,9 +90,3 @@ class FedAsync:
 
     def scale(self, local_lr: float, local_steps: int) -> float:
         return local_lr * local_steps
-
-    def remaining(self, state: FedAsyncState) -> int:
-        return 1
-
-    def flush(self, state: FedAsyncState) -> FedAsyncState:
-        return state

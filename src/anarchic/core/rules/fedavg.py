@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Any, ClassVar, final
 
 from anarchic.core.rules.buffer import BufferedRule
-from anarchic.core.types import Integers
 from anarchic.errors import MalformedUpdate
 
 
@@ -28,6 +27,7 @@ class FedAvg(BufferedRule):
     """
 
     by_samples: bool = False
+    takes_late: ClassVar[bool] = False
 
     def scale(self, local_lr: float, local_steps: int) -> float:
         return local_lr * local_steps
@@ -42,5 +42,5 @@ class FedAvg(BufferedRule):
             )
         return float(samples)
 
-    def oldest(self, version: Integers) -> Integers:
+    def oldest(self, version: Any) -> Any:
         return version

@@ -1,0 +1,109 @@
+"""Rules from names: one record of settings, and one function for all who run rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from inspect import signature
+from typing import Any
+
+from anarchic.core import registry
+from anarchic.core.local.rule import LocalRule
+from anarchic.core.rule import Rule
+from anarchic.core.wrappers import Clip, SharedVectors, StalenessDiscount
+from anarchic.errors import ConfigError
+
+UPDATES_PER_STEP = 5  # m, for rules that have it
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleSettings:
+    """A rule by name, and what is put around it. None: as the rule itself has it."""
+
+    rule: str = "afa-cd"
+    m: int | None = UPDATES_PER_STEP
+    server_lr: float | None = 1.0
+    server_opt: str | None = "sgd"
+    server_options: Mapping[str, Any] = field(default_factory=dict)
+    rule_options: Mapping[str, Any] = field(default_factory=dict)
+    staleness_power: float | None = None
+    clip: float | None = None
+    expire_after: int | None = None
+    cap: int | None = None  # workers that the rule remembers
+    local_rule: str = "sgd"  # that workers may run: what it shares travels beside the model
+    workers: int | None = None  # M, by which what comes back of that is divided
+
+
+def make_rule(settings: RuleSettings, known: Mapping[str, Any] | None = None) -> Rule[Any]:
+    """The rule that the settings name.
+
+    ``known`` is what the runner knows and a rule may want to know, such as the ``population``: a
+    rule that has no such field does without. A setting that the rule does not have is refused.
+    """
+    kind = registry.find("rules", settings.rule)
+    has = setting_names(kind)
+    own = {name: value for name, value in (known or {}).items() if name in has}
+    if "m" in has:
+        own["m"] = UPDATES_PER_STEP
+    given = {name: getattr(settings, name) for name in ("m", "server_lr", "expire_after", "cap")}
+    given["step"] = _step(settings)
+    own |= {name: value for name, value in given.items() if value is not None}
+    rule: Rule[Any] = make_part(kind, own, settings.rule_options)
+    _check_members(settings.rule, rule, Rule, "rule: derive it from SteppingRule")
+    if settings.staleness_power is not None:
+        rule = StalenessDiscount(rule, settings.staleness_power)
+    if settings.clip is not None:
+        rule = Clip(rule, settings.clip)
+    if settings.workers is not None and (shared := shared_names(settings.local_rule)):
+        rule = SharedVectors(rule, names=shared, population=settings.workers)
+    return rule
+
+
+def _step(settings: RuleSettings) -> Any:
+    if settings.server_opt is None and not settings.server_options:
+        return None
+    kind = registry.find("server_steps", settings.server_opt or "sgd")
+    return make_part(kind, {}, settings.server_options)
+
+
+def make_local_rule(name: str, options: Mapping[str, Any]) -> LocalRule:
+    """A local rule with its settings."""
+    local: LocalRule = make_part(registry.find("local_rules", name), {}, options)
+    _check_members(name, local, LocalRule, "local rule")
+    return local
+
+
+def _check_members(name: str, made: object, protocol: type, what: str) -> None:
+    """Refuse what was named, and made, but is something else."""
+    needs = [member for member in vars(protocol) if not member.startswith("_")]
+    missing = [member for member in needs if not hasattr(made, member)]
+    if missing:
+        raise ConfigError(f"{name} has no {', '.join(missing)}, so it is no {what}.")
+
+
+def shared_names(local_rule: str) -> tuple[str, ...]:
+    """The vectors that workers with this local rule share, as SCAFFOLD its control."""
+    kind = registry.find("local_rules", local_rule)
+    shared = getattr(kind, "shares", None)
+    return shared if isinstance(shared, tuple) else tuple(make_part(kind, {}, {}).shares)
+
+
+def make_part(kind: Callable[..., Any], own: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
+    """A part from its settings and options; one that it does not have is refused."""
+    has = setting_names(kind)
+    chosen = {**own, **options}
+    for name in chosen:
+        if name not in has:
+            raise ConfigError(
+                f"{kind.__name__} has no setting {name!r}; it has {', '.join(has) or 'none'}."
+            )
+    try:
+        signature(kind).bind(**chosen)
+    except TypeError as error:
+        raise ConfigError(f"{kind.__name__} needs more settings: {error}.") from error
+    return kind(**chosen)
+
+
+def setting_names(kind: Callable[..., Any]) -> list[str]:
+    """What a part can be told: the fields of a dataclass, the parameters of anything else."""
+    return list(signature(kind).parameters)

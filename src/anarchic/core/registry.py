@@ -1,0 +1,180 @@
+"""Parts by name: built in, from other packages (entry points), or ``module:Name``.
+
+A package that offers a rule says so in its ``pyproject.toml``; the other groups are listed in
+``KINDS``:
+
+    [project.entry-points."anarchic.rules"]
+    median = "their_package.rules:Median"
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from anarchic.core.validation import check_choice
+from anarchic.errors import ConfigError
+
+
+class Kind(NamedTuple):
+    """A kind of part: what it is called, and those that come with the package."""
+
+    called: str
+    built_in: Mapping[str, str]  # name -> module:Name
+
+
+_CORE, _IDLE = "anarchic.core", "anarchic.participation"
+KINDS: Mapping[str, Kind] = {
+    "rules": Kind(
+        "rule",
+        {
+            "afa-cd": f"{_CORE}.rules.afa_cd:AfaCd",
+            "afa-cs": f"{_CORE}.rules.afa_cs:AfaCs",
+            "fedavg": f"{_CORE}.rules.fedavg:FedAvg",
+            "fedasync": f"{_CORE}.rules.fedasync:FedAsync",
+            "fedbuff": f"{_CORE}.rules.fedbuff:FedBuff",
+        },
+    ),
+    "local_rules": Kind(
+        "local rule",
+        {
+            "sgd": f"{_CORE}.local.sgd:Sgd",
+            "prox": f"{_CORE}.local.prox:Prox",
+            "scaffold": f"{_CORE}.local.scaffold:Scaffold",
+            "momentum": f"{_CORE}.local.momentum:Momentum",
+        },
+    ),
+    "server_steps": Kind(
+        "server optimiser",
+        {
+            "sgd": f"{_CORE}.steps:SgdStep",
+            "momentum": f"{_CORE}.steps:MomentumStep",
+            "adam": f"{_CORE}.steps:AdamStep",
+            "yogi": f"{_CORE}.steps:YogiStep",
+        },
+    ),
+    "participation": Kind(
+        "participation",
+        {
+            "sampler": f"{_IDLE}.sampler:Sampler",
+            "exponential": f"{_IDLE}.idle:Exponential",
+            "lognormal": f"{_IDLE}.idle:LogNormal",
+            "diurnal": f"{_IDLE}.diurnal:Diurnal",
+        },
+    ),
+    "datasets": Kind(
+        "data set",
+        {
+            "digits": "anarchic.data.digits:load_digits",
+            "mnist": "anarchic.data.mnist:load_mnist",
+            "fashion-mnist": "anarchic.data.mnist:load_fashion_mnist",
+            "cifar10": "anarchic.data.cifar10:load_cifar10",
+            "shakespeare": "anarchic.data.shakespeare:load_shakespeare",
+            "synthetic": "anarchic.data.synthetic:load_synthetic",
+        },
+    ),
+    "models": Kind(
+        "model",
+        {
+            "logistic": "anarchic.models.logistic:Logistic",
+            "mlp": "anarchic.models.mlp:Mlp",
+            "cnn": "anarchic.models.cnn:Cnn",
+            "lstm": "anarchic.models.lstm:Lstm",
+        },
+    ),
+    "tasks": Kind("task", {"digits": "anarchic.worker.digits:digits_task"}),
+}
+
+
+class Part(NamedTuple):
+    """Something installed, and the package that it comes from."""
+
+    name: str
+    spec: str  # module:Name
+    package: str
+
+
+def load(spec: str) -> Any:
+    """The object that ``module:Name`` names."""
+    module, colon, name = spec.partition(":")
+    if not (module and colon and name):
+        raise ConfigError(f"Expected module:name, such as my_module:MyRule, got {spec!r}.")
+    try:
+        found: Any = import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # the module is there; what it imports is not
+        raise ConfigError(f"There is no module {module!r} here, which {spec} names.") from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise ConfigError(f"Module {module!r} has no {name!r}.")
+        found = getattr(found, part)
+    return found
+
+
+def find(kind: str, name: str) -> Any:
+    """The part of that name, or that ``module:Name`` names; a name that nobody knows is refused."""
+    check_name(kind, name)
+    return load(name if ":" in name else _parts(kind)[name].spec)
+
+
+def check_name(kind: str, name: str) -> None:
+    """Refuse a name that nobody knows; nothing is imported."""
+    if ":" not in name:
+        check_choice(KINDS[kind].called, name, names(kind))
+
+
+def names(kind: str) -> tuple[str, ...]:
+    """All that is installed, the built-in ones first."""
+    return tuple(_parts(kind))
+
+
+def parts(kind: str) -> tuple[Part, ...]:
+    """All that is installed, with the packages that it comes from."""
+    return tuple(_parts(kind).values())
+
+
+def refresh() -> None:
+    """Look again for what is installed, after a package was installed or removed."""
+    _parts.cache_clear()
+
+
+@cache
+def _parts(kind: str) -> dict[str, Part]:
+    found = {n: Part(n, spec, "anarchic") for n, spec in KINDS[kind].built_in.items()}
+    for entry in sorted(entry_points(group=f"anarchic.{kind}"), key=lambda entry: entry.name):
+        part = Part(entry.name, entry.value, _package(entry))
+        if found.setdefault(part.name, part).spec != part.spec:
+            raise ConfigError(
+                f"The {KINDS[kind].called} {part.name!r} is offered by {part.package} and by "
+                f"{found[part.name].package}: remove one of the two packages."
+            )
+    return found
+
+
+def _package(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist is not None else entry.module
+
+
+def first_line(spec: str) -> str:
+    """The first line of the docstring of what ``module:Name`` names, without importing it.
+
+    Some parts need PyTorch, which is heavy or not there.
+    """
+    module, _, name = spec.partition(":")
+    try:
+        found = find_spec(module)
+        text = Path(found.origin).read_text(encoding="utf-8") if found and found.origin else ""
+        tree = ast.parse(text)
+    except (ImportError, OSError, SyntaxError, ValueError):
+        return ""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
+            return (ast.get_docstring(node) or "").partition("\n")[0]
+    return ""

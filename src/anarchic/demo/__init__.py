@@ -1,0 +1,1 @@
+"""Two demos on the embedded digits: a simulated race, and real processes that get killed."""

@@ -1,0 +1,114 @@
+"""Workers in continuous time, put together from small parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+from numpy.random import Generator
+
+from anarchic.errors import ConfigError
+from anarchic.participation.arrays import Floats, Rows
+from anarchic.participation.availability import Availability
+from anarchic.participation.dropout import Dropout
+from anarchic.participation.idle import Idle
+from anarchic.participation.visits import Visits, VisitStream
+from anarchic.participation.work import Work
+
+
+@final
+@dataclass(frozen=True)
+class ContinuousTime:
+    """Every worker idles, pulls, works, pushes, and begins again.
+
+    ``idle`` draws when a worker pulls, ``work`` how many local steps it takes and how long they
+    last. Visits may fail (``dropout``) or be confined to the windows of a trace (``availability``):
+    idle time then counts only while the worker is available, and a visit that does not end within
+    its window is lost. All workers begin idle at time 0.
+    """
+
+    idle: Idle
+    work: Work
+    dropout: Dropout = field(default_factory=Dropout)
+    availability: Availability | None = None
+
+    @property
+    def pace_s(self) -> float:
+        pace = self.work.pace_s(self.idle.mean_s) / (1 - self.dropout.lost_share)
+        return pace if self.availability is None else pace / self.availability.share
+
+    def visits(self, rng: Generator, workers: int, horizon_s: float) -> Visits:
+        """All pushes up to the horizon."""
+        if not 0 <= horizon_s < np.inf:
+            raise ConfigError(f"Visits need a finite horizon_s >= 0, got {horizon_s}.")
+        return self.begin(rng, workers).until(horizon_s).until(horizon_s)
+
+    def begin(self, rng: Generator, workers: int) -> VisitStream:
+        """All workers at time 0."""
+        if workers < 1:
+            raise ConfigError(f"Visits need workers >= 1, got {workers}.")
+        if self.availability is not None:
+            self.availability.check(workers)
+        return _ContinuousVisits(self, rng, workers)
+
+
+class _ContinuousVisits:
+    """Draws visits as time goes on; keeps a few numbers per worker and no visits.
+
+    Visits are drawn in waves: one visit of each worker whose next pull lies before the horizon,
+    repeated until there is none.
+    """
+
+    def __init__(self, process: ContinuousTime, rng: Generator, workers: int) -> None:
+        self._process = process
+        self._rng = rng
+        self._factor = process.work.speeds.draw(rng, workers)
+        self._traits = process.idle.traits(rng, workers)
+        self._pull_s = np.empty(workers)  # of the next visit; inf for workers that have left
+        windows = 0 if process.availability is None else workers
+        self._until_s = np.empty(windows)  # end of the window of the next visit
+        self._idle(np.arange(workers), np.zeros(workers))
+
+    @property
+    def next_s(self) -> float:
+        return float(self._pull_s.min())
+
+    def until(self, horizon_s: float) -> Visits:
+        waves = []
+        rows = np.flatnonzero(self._pull_s < horizon_s)
+        while len(rows):
+            wave, rows = self._wave(rows)
+            waves.append(wave)
+            rows = rows[self._pull_s[rows] < horizon_s]
+        return Visits.join(waves)
+
+    def _wave(self, rows: Rows) -> tuple[Visits, Rows]:
+        """One visit of each of these workers, and those of them that stay."""
+        process, rng = self._process, self._rng
+        pull, factor = self._pull_s[rows], self._factor[rows]
+        steps = process.work.steps.draw(rng, factor.shape)
+        seconds = process.work.draw_seconds(rng, steps, factor)
+        lost = process.dropout.loses(rng, seconds)
+        end = pull + seconds
+        if process.availability is not None:
+            until = self._until_s[rows]
+            lost |= end > until
+            end = np.minimum(end, until)
+        wave = Visits(rows.astype(np.int32), pull, np.where(lost, np.inf, end), steps)
+        if process.dropout.leave:
+            stays = process.dropout.stays(rng, len(steps))
+            self._pull_s[rows[~stays]] = np.inf
+            rows, end = rows[stays], end[stays]
+        self._idle(rows, end)
+        return wave, rows
+
+    def _idle(self, rows: Rows, free_s: Floats) -> None:
+        """Draw when these workers, free since ``free_s``, pull next."""
+        pull = self._process.idle.pulls(self._rng, self._traits[rows], free_s)
+        if self._process.availability is not None:
+            worker = rows.astype(np.int32)
+            pull, self._until_s[rows] = self._process.availability.after(
+                worker, free_s, pull - free_s
+            )
+        self._pull_s[rows] = pull

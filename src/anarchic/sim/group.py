@@ -1,0 +1,106 @@
+"""The loop over rounds, for one run or for several that share a batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from anarchic.errors import Diverged
+from anarchic.sim.engine import Engine, next_versions
+from anarchic.sim.lanes import join, part_of
+from anarchic.sim.run import ActiveRun, Run
+from anarchic.train.compute import computing
+from anarchic.train.task import Task
+
+
+class RunGroup:
+    """Trains runs round by round, the updates of all of them in one batch; often it is one run.
+
+    A run that diverges raises its error, or with ``go_on`` is recorded as it is and the others go
+    on.
+    """
+
+    def __init__(self, runs: Mapping[str, ActiveRun], *, go_on: bool = False) -> None:
+        self._runs, self._go_on = dict(runs), go_on
+        experiments = [run.engine.experiment for run in runs.values()]
+        tasks = [experiment.task for experiment in experiments]
+        self._task: Task = tasks[0].joined(tasks[1:]) if len(tasks) > 1 else tasks[0]
+        self._backend, self._threads = experiments[0].backend, experiments[0].threads
+        self._folded = max(experiment.folded for experiment in experiments)
+        workers = [len(task.samples) for task in tasks]
+        self._first = dict(zip(runs, np.cumsum([0, *workers[:-1]]).tolist(), strict=True))
+
+    def train(self, deadline: float | None = None) -> dict[str, Run]:
+        """Go on until all runs have ended, or until the deadline; returns those that have ended."""
+        with computing(self._threads, self._folded):
+            return self._rounds(deadline)
+
+    def _rounds(self, deadline: float | None) -> dict[str, Run]:
+        going, ended = dict(self._runs), {}
+        for run in going.values():
+            run.begin()
+        while True:
+            for name in [name for name, run in going.items() if not run.more]:
+                ended[name] = going.pop(name).finish()
+            if not going:
+                return ended
+            if deadline is not None and time.monotonic() > deadline:
+                _save(going.values())
+                return ended
+            for name in self._round(going):
+                ended[name] = going.pop(name).finish()
+
+    def _round(self, going: Mapping[str, ActiveRun]) -> list[str]:
+        """Bring each run to its next version; returns those that diverged."""
+        start = time.perf_counter()
+        lost = next_versions({name: run.engine for name, run in going.items()}, self._compute)
+        seconds = (time.perf_counter() - start) / len(going)  # shared alike
+        for run in going.values():
+            run.train_seconds += seconds
+        lost |= self._evaluate({n: run for n, run in going.items() if n not in lost and run.due})
+        for name, error in lost.items():
+            if not self._go_on:
+                raise Diverged(f"{error} {going[name].last_checkpoint}") from error
+            going[name].diverged = True
+        try:
+            for name, run in going.items():
+                if name not in lost:
+                    run.after_round()
+        except KeyboardInterrupt:  # between two rounds, so that nothing is half done
+            _save(run for name, run in going.items() if name not in lost)
+            raise
+        return list(lost)
+
+    def _compute(self, engines: Mapping[str, Engine]) -> None:
+        if len(self._runs) == 1:
+            for engine in engines.values():
+                engine.compute()
+            return
+        asked = {name: engine.wanted() for name, engine in engines.items()}
+        wanted = {name: lanes for name, lanes in asked.items() if lanes is not None}
+        if not wanted:
+            return
+        joint = join(list(wanted.values()), [self._first[name] for name in wanted])
+        results, first = self._backend.compute(self._task, joint), 0
+        for name, lanes in wanted.items():
+            engines[name].take(part_of(results, lanes, first))
+            first += len(lanes)
+
+    def _evaluate(self, due: Mapping[str, ActiveRun]) -> dict[str, Diverged]:
+        lost: dict[str, Diverged] = {}
+        if not due:
+            return lost
+        found = self._task.evaluate_all([run.engine.state.params for run in due.values()])
+        for (name, run), metrics in zip(due.items(), found, strict=True):
+            try:
+                run.note(metrics)
+            except Diverged as error:
+                lost[name] = error
+        return lost
+
+
+def _save(runs: Iterable[ActiveRun]) -> None:
+    for run in runs:
+        run.save()

@@ -1,0 +1,145 @@
+"""``simulate`` and ``simulate_many``: experiments from the first version to the last."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Mapping
+from pathlib import Path
+
+from anarchic.errors import ConfigError
+from anarchic.sim.engine import Engine
+from anarchic.sim.experiment import Experiment
+from anarchic.sim.group import RunGroup
+from anarchic.sim.record import FORMAT, RunDirectory
+from anarchic.sim.run import ActiveRun, Progress, Run, Watcher
+from anarchic.sim.settings import Settings, build
+from anarchic.train.compute import Compute
+
+
+def simulate(
+    what: Settings | Experiment | None = None,
+    *,
+    compute: Compute | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    checkpoint_every: int | None = None,
+    watch: Watcher | None = None,
+) -> Run:
+    """Train in virtual time, and record it in ``out`` if that is given.
+
+    ``compute`` says how ``Settings`` are computed; an ``Experiment`` says so itself. The process is
+    set up for it while the run lasts. With ``resume`` a run that was cut off goes on from its last
+    checkpoint, to the same bytes as if it had not been; ``what`` and ``compute`` are then that
+    run's own where they are left out. Checkpoints are written every ``checkpoint_every`` rounds
+    (None: every minute). ``watch`` is called after every round; a KeyboardInterrupt that it raises
+    ends the run there, after a checkpoint.
+
+    >>> run = simulate(Settings(rounds=20, max_staleness=4, batch=16))
+    >>> run.accuracy > 0.8
+    True
+    """
+    _check_interval(checkpoint_every)
+    if resume and out is None:
+        raise ConfigError("A run is resumed from its directory: give it as out.")
+    if compute is not None and isinstance(what, Experiment):
+        raise ConfigError(
+            "compute is for Settings; an Experiment has its own task, backend, threads and "
+            "lookahead: leave it out."
+        )
+    directory = None if out is None else Path(out)
+    recorded = directory if resume else None
+    if what is None:
+        what = Settings() if recorded is None else _settings_in(recorded)
+    experiment = _experiment(what, compute, recorded)
+    record = None if directory is None else _open(experiment, directory, resume)
+    if record is not None and record.finished:
+        return _finished(experiment, record)
+    run = ActiveRun(Engine(experiment), record, checkpoint_every, watch or (lambda progress: None))
+    return RunGroup({"": run}).train()[""]
+
+
+def simulate_many(
+    runs: Mapping[str, Settings | Experiment],
+    *,
+    compute: Compute | None = None,
+    out: Path | None = None,
+    resume: bool = False,
+    checkpoint_every: int | None = None,
+    stop_after_s: float | None = None,
+    watch: Callable[[str, Progress], None] | None = None,
+) -> dict[str, Run]:
+    """Train all of them and record each in ``out/name``; every run is as it would be alone.
+
+    Runs of one model on one data set are lanes of one batch, which is what a GPU wants. ``compute``
+    says how those that are ``Settings`` are computed. With ``resume`` runs whose directory exists
+    go on, the others start. ``stop_after_s`` writes checkpoints after this many seconds and returns
+    only the runs that are finished by then. A KeyboardInterrupt raised by ``watch`` also writes
+    them. A run that diverges ends there (``summary["stopped_at"]`` says so) and the others go on.
+    """
+    _check_interval(checkpoint_every)
+    deadline = None if stop_after_s is None else time.monotonic() + stop_after_s
+    ended: dict[str, Run] = {}
+    active: dict[str, ActiveRun] = {}
+    for name, what in runs.items():
+        directory = None if out is None else out / name
+        known = resume and directory is not None and (directory / "settings.json").exists()
+        experiment = _experiment(what, compute, directory if known else None)
+        record = None if directory is None else _open(experiment, directory, known)
+        if record is not None and record.finished:
+            ended[name] = _finished(experiment, record)
+            continue
+        watcher = _watcher(name, watch)
+        active[name] = ActiveRun(Engine(experiment), record, checkpoint_every, watcher)
+    for group in _groups(active):
+        ended |= RunGroup({name: active.pop(name) for name in group}, go_on=True).train(deadline)
+    return {name: ended[name] for name in runs if name in ended}
+
+
+def _check_interval(checkpoint_every: int | None) -> None:
+    if checkpoint_every is not None and checkpoint_every < 1:
+        raise ConfigError(f"checkpoint_every must be at least 1 round, got {checkpoint_every}.")
+
+
+def _settings_in(path: Path) -> Settings:
+    return Settings.from_record(RunDirectory(path).settings())
+
+
+def _experiment(
+    what: Settings | Experiment, compute: Compute | None, recorded: Path | None
+) -> Experiment:
+    """What is to be run; ``recorded`` is the directory of the run that goes on, if one does."""
+    if isinstance(what, Settings):
+        if compute is None and recorded is not None:
+            compute = Compute.from_record(RunDirectory(recorded).settings())
+        return build(what, compute)
+    if not isinstance(what, Experiment):
+        raise ConfigError(f"simulate takes Settings or an Experiment, got {what!r}.")
+    return what
+
+
+def _open(experiment: Experiment, path: Path, resume: bool) -> RunDirectory:
+    """A new directory for the run, or with ``resume`` its own."""
+    settings = {**experiment.about, "fingerprint": experiment.fingerprint(), "format": FORMAT}
+    if resume:
+        return RunDirectory.reopen(path, settings, experiment.timetable)
+    return RunDirectory.create(path, settings, experiment.timetable)
+
+
+def _finished(experiment: Experiment, record: RunDirectory) -> Run:
+    """A run that was recorded to its end."""
+    params = record.model(experiment.task.layout)
+    return Run(params, record.metrics(), record.summary())
+
+
+def _watcher(name: str, watch: Callable[[str, Progress], None] | None) -> Watcher:
+    return lambda progress: None if watch is None else watch(name, progress)
+
+
+def _groups(runs: Mapping[str, ActiveRun]) -> list[list[str]]:
+    """Names of runs that can share a batch."""
+    groups: dict[Hashable, list[str]] = {}
+    for name, run in runs.items():
+        experiment = run.engine.experiment
+        key = experiment.task.batch_key, type(experiment.backend), experiment.threads
+        groups.setdefault(key, []).append(name)
+    return list(groups.values())

@@ -1,0 +1,151 @@
+"""The model ``logistic``, softmax regression, as a task: NumPy alone, by its closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import Any, Literal, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anarchic.core.types import Integers, Layout
+from anarchic.data.dataset import Dataset
+from anarchic.kernels import find
+from anarchic.models import check
+from anarchic.models.softmax import (
+    Floats,
+    gradient_and_loss,
+    lane_gradients,
+    lane_metrics,
+    softmax_layout,
+)
+from anarchic.train.draws import Draws
+from anarchic.train.resident import resident
+from anarchic.train.samples import WorkerSamples
+from anarchic.train.task import Picks
+
+
+@final
+class LogisticTask:
+    """Softmax regression on a data set dealt to workers.
+
+    ``compiled`` lets whole visits of plain SGD be done by a loop of Numba's, if that is installed
+    and most inputs have the same value, as in images of digits; it takes a second to load.
+    """
+
+    max_lanes = 8  # the arrays of more would not stay in a core's own cache
+    threads = 1  # the products are small: threads would wait for each other
+
+    def __init__(
+        self,
+        data: Dataset,
+        parts: Sequence[Integers],
+        *,
+        dtype: Literal["float32", "float64"] = "float32",
+        compiled: bool = True,
+        start: Floats | None = None,
+    ) -> None:
+        check("logistic", data)
+        inputs, self._classes = prod(data.x_train.shape[1:]), data.classes
+        code = {"float32": "F32", "float64": "F64"}[dtype]
+        self.layout: Layout = softmax_layout(inputs, self._classes, code)
+        self._start = np.zeros(self.layout.dim, dtype) if start is None else start.astype(dtype)
+        self._held = WorkerSamples.of(parts, len(data.y_train))
+        self._dataset = data  # as long as it is in use, other tasks find its forms and share them
+        self._data = resident(data, ("numpy", dtype), lambda: _InNumpy.of(data, dtype))
+        sparse = self._data.sparse if compiled else None
+        self._sparse = sparse if sparse is not None and sparse.suits(self._classes) else None
+
+    @property
+    def samples(self) -> Integers:
+        return self._held.counts
+
+    @property
+    def batch_key(self) -> Hashable:
+        return self._data, self.layout, self._sparse is None
+
+    def joined(self, others: Sequence[LogisticTask]) -> LogisticTask:
+        joint = copy(self)
+        joint._held = self._held.joined([other._held for other in others])
+        return joint
+
+    def on_data(self, data: Dataset, parts: Sequence[Integers]) -> LogisticTask:
+        """The same model on other data."""
+        return LogisticTask(data, parts, compiled=False)
+
+    def digest(self) -> str:
+        index, held = self._held.index, self._held
+        return held.digest("False cpu ieee", self._data.y[index], self._data.x[index[held.some]])
+
+    def init(self) -> Floats:
+        return self._start.copy()
+
+    def to_storage(self, vector: Floats | Integers) -> NDArray[Any]:
+        return vector
+
+    def put(self, array: NDArray[Any]) -> NDArray[Any]:
+        return array.copy()
+
+    def get(self, array: NDArray[Any]) -> NDArray[Any]:
+        return array
+
+    def pick(self, draws: Draws, batch: int) -> Picks:
+        draws = replace(draws, fast=self._sparse is not None)
+        return {"sample": self._held.index[self._held.pick(draws, batch, np.asarray)]}
+
+    def gradient(self, params: Floats, worker: int, picks: Picks) -> Floats:
+        x, y = self._batch(picks["sample"])
+        return gradient_and_loss(self.layout, params, x, y)[0]
+
+    def lane_gradients(self, params: Floats, workers: Integers, picks: Picks) -> Floats:
+        found: Floats = lane_gradients(params, *self._batch(picks["sample"]), self._classes)
+        return found
+
+    def _batch(self, sample: Integers) -> tuple[Floats, Integers]:
+        x = self._data.x.take(sample.reshape(-1), 0)
+        return x.reshape(*sample.shape, -1), self._data.y.take(sample)
+
+    @property
+    def lane_visits(self) -> Callable[[Floats, Floats, Integers, Picks], Floats] | None:
+        """The mean gradients of whole visits of plain SGD, where there is a loop for them."""
+        if self._sparse is None:
+            return None
+        visits = self._sparse.visits
+        return lambda start, rates, steps, picks: visits(start, rates, steps, picks["sample"])
+
+    def evaluate_all(self, params: Sequence[Floats]) -> list[dict[str, float]]:
+        if not params:
+            return []
+        return lane_metrics(np.stack(params), self._data.x_test, self._data.y_test, self._classes)
+
+    def evaluate(self, params: Floats) -> dict[str, float]:
+        return self.evaluate_all([params])[0]
+
+
+@dataclass(frozen=True, eq=False)
+class _InNumpy:
+    """A data set in one dtype; shared by all tasks on it."""
+
+    x: Floats
+    y: Integers
+    x_test: Floats
+    y_test: Integers
+
+    @staticmethod
+    def of(data: Dataset, dtype: str) -> _InNumpy:
+        return _InNumpy(
+            np.ascontiguousarray(data.x_train, dtype),
+            np.ascontiguousarray(data.y_train, np.int64),
+            np.ascontiguousarray(data.x_test, dtype),
+            np.ascontiguousarray(data.y_test, np.int64),
+        )
+
+    @cached_property
+    def sparse(self) -> Any:
+        """As the compiled loop takes it; None where there is no such loop, or it does not pay."""
+        make = find("softmax_visits")
+        return None if make is None else make(self.x.reshape(len(self.x), -1), self.y)

@@ -1,0 +1,88 @@
+"""Which training samples each worker holds, and how batches of them are drawn."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anarchic.core.types import Integers
+from anarchic.errors import ConfigError
+from anarchic.train.draws import MASK, Draws
+
+Array = Any  # of the task's own kind: NumPy, or torch on some device
+
+
+@dataclass(frozen=True)
+class WorkerSamples:
+    """The samples of all workers, one worker after another."""
+
+    index: Integers  # numbers of the samples
+    counts: Integers  # (workers,): how many of them each worker holds, n_i
+    drawn_as: Integers  # (workers,): the number of each worker in its own run's random numbers
+
+    @staticmethod
+    def of(parts: Sequence[Integers], known: int) -> WorkerSamples:
+        """From the samples of each worker, of which there are ``known``."""
+        counts = np.array([len(part) for part in parts], np.int64)
+        index = np.concatenate([np.asarray(part) for part in parts])
+        if not counts.all():
+            raise ConfigError(
+                f"Worker {counts.argmin()} holds no sample: deal it one, or leave it out."
+            )
+        if index.min() < 0 or index.max() >= known:
+            raise ConfigError(
+                f"Workers are dealt the samples {index.min()} to {index.max()}, but the training "
+                f"samples are numbered 0 to {known - 1}."
+            )
+        return WorkerSamples(index, counts, np.arange(len(parts)))
+
+    def joined(self, others: Sequence[WorkerSamples]) -> WorkerSamples:
+        """These workers and then the others, who draw what they draw on their own."""
+        every = [self, *others]
+        return WorkerSamples(
+            np.concatenate([each.index for each in every]),
+            np.concatenate([each.counts for each in every]),
+            np.concatenate([each.drawn_as for each in every]),
+        )
+
+    @cached_property
+    def first(self) -> Integers:
+        """(workers,): where the samples of each begin in ``index``."""
+        return np.cumsum([0, *self.counts[:-1]])
+
+    def own(self, draws: Draws) -> Draws:
+        """The draws by the numbers that the workers have in their own runs."""
+        return replace(draws, worker=self.drawn_as[draws.worker])
+
+    def pick(self, draws: Draws, batch: int, put: Callable[[Integers], Array]) -> Array:
+        """(lanes, steps, batch) places in ``index``, where ``put`` puts them."""
+        lanes = (len(draws.worker), 1, 1)
+        held = put(self.counts[draws.worker].reshape(lanes))
+        first = put(self.first[draws.worker].reshape(lanes))
+        return first + replace(self.own(draws), put=put).below(held, "samples", batch)
+
+    def lane_numbers(self, draws: Draws) -> Integers:
+        """(lanes, 6): what the GPU kernels need to know of every lane, for one trip there."""
+        own, lane = self.own(draws), draws.worker
+        seeds = np.broadcast_to(np.asarray(own.seed, np.int64), len(lane))
+        words = seeds & MASK, (seeds >> 32) & MASK
+        columns = (*words, own.visit, own.worker, self.counts[lane], self.first[lane])
+        return np.stack(columns, axis=1).astype(np.int64)
+
+    @property
+    def some(self) -> slice:
+        """About a thousand places in ``index``."""
+        return slice(None, None, max(1, len(self.index) // 1000))
+
+    def digest(self, how: str, labels: NDArray[Any], some_inputs: NDArray[Any]) -> str:
+        """Of all labels and of ``some`` inputs, in the order of ``index``."""
+        parts = hashlib.sha256(f"{self.counts.tolist()} {how}".encode())
+        for array in (labels, some_inputs):
+            parts.update(np.ascontiguousarray(array).data)
+        return parts.hexdigest()

@@ -1,0 +1,70 @@
+"""A data set as tensors on the device where it is used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from anarchic.data.dataset import Dataset
+from anarchic.kernels import find
+from anarchic.train.images import PAD, crop_and_flip, padded
+from anarchic.train.resident import resident
+from anarchic.train.task import Picks
+
+
+@dataclass(frozen=True, eq=False)
+class TorchData:
+    """Training and test samples; with ``crops``, images that batches crop and flip."""
+
+    x: Tensor  # with a border, where they are cropped
+    y: Tensor
+    x_test: Tensor
+    y_test: Tensor
+    crops: bool
+
+    @staticmethod
+    def of(data: Dataset, device: torch.device, dtype: torch.dtype, crops: bool) -> TorchData:
+        """Shared by all tasks on the data set."""
+
+        def make() -> TorchData:
+            x = _inputs(data.x_train, device, dtype)
+            return TorchData(
+                padded(x) if crops else x,
+                _labels(data.y_train, device),
+                _inputs(data.x_test, device, dtype),
+                _labels(data.y_test, device),
+                crops,
+            )
+
+        return resident(data, (device, dtype, crops), make)
+
+    def batch(self, picks: Picks) -> tuple[Tensor, Tensor]:
+        """Inputs (lanes, batch, ...) and labels (lanes, batch) of samples (lanes, batch)."""
+        sample = picks["sample"]
+        flat = sample.reshape(-1)
+        if self.crops:
+            x = self._cropped(flat, picks["crop"].reshape(-1, 3))
+        else:
+            x = self.x.index_select(0, flat)
+        return x.view(*sample.shape, *x.shape[1:]), self.y.index_select(0, flat).view(sample.shape)
+
+    def _cropped(self, index: Tensor, crops: Tensor) -> Tensor:
+        by_kernel = find("crop_and_flip_cuda") if self.x.is_cuda else None
+        if by_kernel is None:
+            return crop_and_flip(self.x, index, crops)
+        found: Tensor = by_kernel(self.x, index, crops, self.x.dtype, PAD)
+        return found
+
+
+def _inputs(x: NDArray[Any], device: torch.device, dtype: torch.dtype) -> Tensor:
+    tensor = torch.from_numpy(np.ascontiguousarray(x))
+    return tensor.to(device, dtype if tensor.is_floating_point() else None)
+
+
+def _labels(y: NDArray[Any], device: torch.device) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(y, dtype=np.int64)).to(device)

@@ -1,0 +1,89 @@
+"""Settings of a worker's connection to its server."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field
+from os import PathLike
+from random import Random
+from typing import TYPE_CHECKING, Literal, final
+
+from anarchic.errors import ConfigError
+
+if TYPE_CHECKING:
+    import httpx
+
+Path = str | PathLike[str]
+DTYPES = ("F32", "F16", "BF16")
+
+
+@final
+@dataclass(frozen=True)
+class Retry:
+    """Exponential backoff with full jitter.
+
+    Before attempt n + 1 a worker waits a time uniform on 0 .. ``first_s * factor ** n``, at most
+    ``max_s``. If the server asks for a wait with Retry-After, that comes first, up to
+    ``max_retry_after_s``. ``tries`` is None for a worker that never gives up.
+    """
+
+    tries: int | None = 8
+    first_s: float = 0.5
+    factor: float = 2.0
+    max_s: float = 60.0
+    max_retry_after_s: float = 3600.0
+
+    def __post_init__(self) -> None:
+        if self.tries is not None and self.tries < 1:
+            raise ConfigError(f"Retry needs tries >= 1, or None for no limit, got {self.tries}.")
+        ordered = 0 <= self.first_s <= self.max_s
+        if not (ordered and self.factor >= 1 and self.max_retry_after_s >= 0):
+            raise ConfigError(
+                "Retry needs 0 <= first_s <= max_s, factor >= 1 and max_retry_after_s >= 0, got "
+                f"{self}."
+            )
+
+    def wait_s(self, failures: int, retry_after_s: float, rng: Random) -> float:
+        """How long to wait after a failure, ``failures`` others having come before it in a row."""
+        # Beyond 2^64 times the first wait only max_s matters, and floats would overflow.
+        widest = min(self.max_s, self.first_s * min(self.factor ** min(failures, 64), 2.0**64))
+        return min(max(retry_after_s, 0.0), self.max_retry_after_s) + rng.uniform(0.0, widest)
+
+
+@final
+@dataclass(frozen=True)
+class Connection:
+    """How a worker reaches its server: timeout, retries, number format, proxy and TLS files.
+
+    ``timeout_s`` is the longest silence of the network before a request counts as failed.
+    Directions travel as ``dtype``. ``ca_file`` is the authority that signed the server's
+    certificate, ``client_cert`` and ``client_key`` are the worker's own, all in PEM form.
+    ``transport`` replaces the network in tests.
+    """
+
+    timeout_s: float = 30.0
+    retry: Retry = Retry()
+    dtype: Literal["F32", "F16", "BF16"] = "F32"
+    proxy: str | None = field(default=None, repr=False)  # may hold a password
+    ca_file: Path | None = None
+    client_cert: Path | None = None
+    client_key: Path | None = None
+    transport: httpx.BaseTransport | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise ConfigError(f"There is no dtype {self.dtype!r}; there are {', '.join(DTYPES)}.")
+        if self.client_key is not None and self.client_cert is None:
+            raise ConfigError("A client key was given without its certificate: give client_cert.")
+
+    def tls(self) -> ssl.SSLContext:
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            if self.client_cert is not None:
+                context.load_cert_chain(self.client_cert, self.client_key)
+        except OSError as error:  # TLS errors are OSErrors too
+            named = ", ".join(
+                str(f) for f in (self.ca_file, self.client_cert, self.client_key) if f
+            )
+            raise ConfigError(f"{named} cannot be used for TLS: {error.strerror}.") from error
+        return context

@@ -1,0 +1,146 @@
+"""A whole worker from texts and numbers, as a command line or a file gives them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+from urllib.parse import quote
+
+from anarchic.core import registry
+from anarchic.core.factory import make_local_rule
+from anarchic.core.names import token_owner
+from anarchic.errors import ConfigError
+from anarchic.participation.idle import Exponential
+from anarchic.participation.steps import ConstantSteps, UniformSteps
+from anarchic.worker.connection import Connection
+from anarchic.worker.policy import Always, Every, Hours, Policy, StepCount, TimeBudget, When
+from anarchic.worker.task import load_task
+from anarchic.worker.visit_loop import Summary, WorkPlan
+from anarchic.worker.worker import Worker, read_token
+
+TOKEN_VARIABLE = "ANARCHIC_TOKEN"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class WorkSettings:
+    """Which server, which task, who the worker is, when it works and how much.
+
+    ``local_steps`` is a number or a range such as ``5-20``, and 10 without a time budget.
+    """
+
+    server: str
+    task: str
+    token_file: Path | None = None
+    name: str | None = None
+    spool: Path | None = None
+    ca_file: Path | None = None
+    client_cert: Path | None = None
+    client_key: Path | None = None
+    proxy: str | None = field(default=None, repr=False)  # may hold a password
+    timeout_s: float = 30.0
+    dtype: str = "F32"
+    policy: str = "always"
+    local_steps: str | None = None
+    time_budget_s: float | None = None
+    local_lr: float = 0.1
+    local_rule: str = "sgd"
+    local_options: Mapping[str, Any] = field(default_factory=dict)
+    updates: int | None = None
+
+    def plan(self) -> WorkPlan:
+        """When the worker visits the server, and what it computes there."""
+        return WorkPlan(
+            policy=parse_policy(self.policy),
+            steps=parse_steps(self.local_steps, self.time_budget_s),
+            local_lr=self.local_lr,
+            local_rule=make_local_rule(self.local_rule, self.local_options),
+            updates=self.updates,
+        )
+
+    def connection(self) -> Connection:
+        """How the worker reaches the server."""
+        return Connection(
+            timeout_s=self.timeout_s,
+            dtype=self.dtype,  # type: ignore[arg-type]  # it refuses others
+            proxy=self.proxy,
+            ca_file=self.ca_file,
+            client_cert=self.client_cert,
+            client_key=self.client_key,
+        )
+
+    def token(self) -> str | None:
+        """From the file, or the environment: a command line is there for everybody to read."""
+        if self.token_file is not None:
+            return read_token(self.token_file)
+        if self.name is not None:
+            return None
+        if not (token := os.environ.get(TOKEN_VARIABLE, "").strip()):
+            raise ConfigError(
+                f"Who is this? Give --token-file, or set {TOKEN_VARIABLE}, or give --name where "
+                "enrolment is open."
+            )
+        return token
+
+
+def run(settings: WorkSettings) -> Summary:
+    """Be a worker until it ends: ``anarchic work`` without its output.
+
+    Without a ``spool`` it is a directory for this worker and this server among the user's files.
+    """
+    plan, token, task = settings.plan(), settings.token(), load_task(settings.task)
+    owner = settings.name or token_owner(token or "") or ""
+    with Worker(
+        settings.server,
+        token=token,
+        name=settings.name,
+        spool=settings.spool or default_spool(settings.server, owner),
+        connection=settings.connection(),
+    ) as worker:
+        return worker.run(task, plan)
+
+
+def parse_policy(text: str) -> Policy:
+    """``every:10`` and the like."""
+    kind, _, value = text.partition(":")
+    if text == "always":
+        return Always()
+    if kind == "when" and value:
+        return When(registry.load(value))
+    try:
+        if kind == "every":
+            return Every(float(value))
+        if kind == "random":
+            return Exponential(float(value))
+        if kind == "hours":
+            from_h, _, until_h = value.partition("-")
+            return Hours(float(from_h), float(until_h))
+    except ValueError:
+        pass
+    raise ConfigError(
+        f"There is no policy {text!r}; there are always, every:10 (minutes), hours:22-6, "
+        "random:300 (mean seconds) and when:module:name."
+    )
+
+
+def parse_steps(text: str | None, time_budget_s: float | None) -> StepCount:
+    """``10`` or ``5-20``, or a time."""
+    if time_budget_s is not None:
+        if text is not None:
+            raise ConfigError("Give --local-steps or --time-budget-s, not both.")
+        return TimeBudget(time_budget_s)
+    found = re.fullmatch(r"(\d+)(?:-(\d+))?", text or "10")
+    if found is None:
+        raise ConfigError(f"--local-steps takes a number, or a range such as 5-20; got {text!r}.")
+    low, high = int(found[1]), found[2]
+    return ConstantSteps(low) if high is None else UniformSteps(low, int(high))
+
+
+def default_spool(server: str, worker: str) -> Path:
+    """A directory for this worker at this server, the same at every start."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "anarchic" / "spool" / quote(server, safe="") / quote(worker, safe="@")

@@ -1,0 +1,34 @@
+import sys
+
+import numpy as np
+import pytest
+
+from anarchic.data import dirichlet
+from anarchic.errors import ConfigError
+from anarchic.report.partition_plot import partition_table, plot_partition
+
+Y = np.array([0, 0, 1, 2, 2, 2])
+PARTS = [np.array([0, 2]), np.array([3, 4, 5]), np.array([], np.int64)]
+
+
+def test_the_table_counts_by_worker_and_class():
+    assert partition_table(PARTS, Y, 4).tolist() == [[1, 1, 0, 0], [0, 0, 3, 0], [0, 0, 0, 0]]
+
+
+def test_labels_beyond_the_classes_are_refused():
+    with pytest.raises(ConfigError, match="labels go up to 2, got classes=2"):
+        partition_table(PARTS, Y, 2)
+
+
+@pytest.mark.parametrize(("workers", "classes"), [(10, 10), (143, 80), (20, 20)])
+def test_a_picture_is_drawn(tmp_path, workers, classes):
+    pytest.importorskip("matplotlib")
+    y = np.arange(4_000) % classes
+    path = plot_partition(dirichlet(y, workers, 0.5, 0), y, classes, tmp_path / "who.png")
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_no_matplotlib_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ConfigError, match=r"pip install 'anarchic\[plots\]'"):
+        plot_partition(PARTS, Y, 3, tmp_path / "who.png")
