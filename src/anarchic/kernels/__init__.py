@@ -46,7 +46,7 @@ FORMS = {
     # Folding updates, for core. They also need long vectors: ``loops.suit`` says whether.
     "add_scaled": Form("loops:add_scaled", "anarchic.core.arrays:add_scaled", ("numba",)),
     "sum_of_squares": Form("loops:sum_of_squares", "anarchic.core.arrays", ("numba",)),
-    "exchange": Form("loops:exchange", "anarchic.core.rules.rows", ("numba",)),
+    "exchange": Form("loops:exchange", "anarchic.core.rules.exchange", ("numba",)),
     # Drawing and gathering batches, for train.
     "fill_words": Form("words:fill_words", "anarchic.train.draws:philox", ("numba",)),
     "pick_samples_cuda": Form(

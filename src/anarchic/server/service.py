@@ -51,7 +51,6 @@ class Service:
         watch = None if evaluator is None else evaluator.offer
         self.published = PublishedModels(self.run, store, watch)
         self.metrics = ServerMetrics(self.published)
-        self._m = rule.m
         share = limits.share(rule.m)
         shares = Shares(share, share if limits.per_worker else rule.m)
         self.pending = Pending(store, self.layout, shares)
