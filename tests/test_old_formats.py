@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import lzma
-import shutil
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -21,27 +20,24 @@ from anarchic.server.replay import replay
 from anarchic.server.sql import open_store
 from tests.server.live import serving, until
 
-FORMAT_1 = Path(__file__).parent / "data" / "format-1"
-TOKEN = (FORMAT_1 / "ann.token").read_text().strip()
-
-
-@pytest.mark.parametrize("name", ["run-afa-cs", "run-scaffold"])
-def test_a_run_directory_is_resumed_to_the_same_bytes(name: str, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    path = tmp_path / name
-    shutil.copytree(FORMAT_1 / name, path)
-    rounds: list[int] = []
-    run = simulate(out=path, resume=True, watch=lambda progress: rounds.append(progress.round))
-    expected = (FORMAT_1 / f"{name}.sha256").read_text().strip()
-    assert hashlib.sha256(run.params.tobytes()).hexdigest() == expected
-    assert rounds[0] > 1  # from the checkpoint, not from the start
+ARCHIVE = Path(__file__).parent / "data" / "format-1.tar.xz"
 
 
 @pytest.fixture
-def store_path(tmp_path: Path) -> Path:
-    path = tmp_path / "run.db"
-    path.write_bytes(lzma.decompress((FORMAT_1 / "run.db.xz").read_bytes()))
-    return path
+def format_1(tmp_path: Path) -> Path:
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(tmp_path, filter="data")
+    return tmp_path / "format-1"
+
+
+@pytest.mark.parametrize("name", ["run-afa-cs", "run-scaffold"])
+def test_a_run_directory_is_resumed_to_the_same_bytes(name: str, format_1: Path) -> None:
+    rounds: list[int] = []
+    path = format_1 / name
+    run = simulate(out=path, resume=True, watch=lambda progress: rounds.append(progress.round))
+    expected = (format_1 / f"{name}.sha256").read_text().strip()
+    assert hashlib.sha256(run.params.tobytes()).hexdigest() == expected
+    assert rounds[0] > 1  # from the checkpoint, not from the start
 
 
 def replayed(store_path: Path) -> tuple[int, bool]:
@@ -53,11 +49,14 @@ def replayed(store_path: Path) -> tuple[int, bool]:
     return found.version, found.equal
 
 
-def test_a_store_is_replayed(store_path: Path) -> None:
-    assert replayed(store_path) == (4, True)
+def test_a_store_is_replayed(format_1: Path) -> None:
+    assert replayed(format_1 / "run.db") == (4, True)
 
 
-def test_a_store_is_served_on(store_path: Path) -> None:
+def test_a_store_is_served_on(format_1: Path) -> None:
+    store_path = format_1 / "run.db"
+    token = (format_1 / "ann.token").read_text().strip()
+
     async def scenario() -> None:
         async with serving(store_path, open_enrolment=False) as (service, client):
             assert service.published.newest.version == 4
@@ -66,7 +65,7 @@ def test_a_store_is_served_on(store_path: Path) -> None:
                 direction = np.full(dim, 0.01, np.float32)
                 update = Update("ann", 4, 1, 0.1, direction, id=f"new-{number}")
                 body = wire.encode_update(service.layout, update)
-                headers = {"Authorization": f"Bearer {TOKEN}"}
+                headers = {"Authorization": f"Bearer {token}"}
                 answer = await client.post("/v1/updates", content=body, headers=headers)
                 assert answer.status_code == 202, answer.text
             await until(lambda: service.published.newest.version == 5)
