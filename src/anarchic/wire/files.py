@@ -17,8 +17,8 @@ from anarchic.core.files import write_file
 from anarchic.core.saving import Arrays, Numbers
 from anarchic.core.types import Layout, Vector
 from anarchic.errors import RunError
+from anarchic.wire.messages import EXTRA
 from anarchic.wire.strict import floats
-from anarchic.wire.vectors import EXTRA
 
 _NUMBERS = "numbers"  # the metadata entry that holds a state's numbers, as JSON
 
@@ -55,7 +55,11 @@ def write(path: Path, arrays: Mapping[str, NDArray[Any]], numbers: Numbers) -> N
 
 def read(path: Path) -> tuple[Arrays, Numbers]:
     """What ``write`` wrote."""
-    with _opened(path) as file:
+    try:
+        opened = safe_open(path, framework="numpy")
+    except (OSError, SafetensorError) as error:
+        raise _unreadable(path, error) from error
+    with opened as file:
         numbers = (file.metadata() or {}).get(_NUMBERS)
         if numbers is None:
             raise RunError(f"{path} is a safetensors file, but not one that anarchic wrote.")
@@ -80,13 +84,6 @@ def decode_state(data: bytes) -> tuple[Arrays, Numbers]:
     if numbers is None:
         raise RunError("These bytes are a safetensors file, but not one that anarchic wrote.")
     return arrays, json.loads(numbers)
-
-
-def _opened(path: Path) -> Any:  # safetensors has no type for what it opens
-    try:
-        return safe_open(path, framework="numpy")
-    except (OSError, SafetensorError) as error:
-        raise _unreadable(path, error) from error
 
 
 def _unreadable(path: Path, error: Exception) -> RunError:

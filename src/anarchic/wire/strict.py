@@ -8,8 +8,9 @@ are views of the body. What the library rejects is rejected here too.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from math import prod
+from math import isfinite, prod
 from operator import itemgetter
 from reprlib import Repr
 from typing import Any, NamedTuple, NoReturn
@@ -17,12 +18,21 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from anarchic.core.names import WORKER_NAME
 from anarchic.errors import MalformedUpdate
 
 WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 METADATA = "__metadata__"
 _NUMPY = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 _PARTS = {"dtype", "shape", "data_offsets"}
+ID = re.compile(r"[!-~]{1,128}")
+_IN_WORDS = {
+    ID: "1 to 128 printable ASCII characters without spaces",
+    WORKER_NAME: "1 to 64 of the characters A-Z a-z 0-9 _ . @ -",
+}
+_WHOLE = re.compile(r"0|[1-9][0-9]{0,14}")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")  # as in JSON
+_MOST_NUMBER = 64  # characters
 _INT = frozenset({int})
 _MOST_DIGITS = 15
 _SHORT = Repr()
@@ -214,3 +224,34 @@ def _in_order(tensors: list[Tensor], length: int) -> list[Tensor]:
             "or has extra bytes at its end; send the file unchanged."
         )
     return tensors
+
+
+def text(metadata: Mapping[str, str], name: str, pattern: re.Pattern[str]) -> str:
+    found = metadata.get(name, "")
+    if not pattern.fullmatch(found):
+        raise MalformedUpdate(
+            f"{name!r} in the metadata must be {_IN_WORDS[pattern]}, found {shown(found)}."
+        )
+    return found
+
+
+def whole_number(metadata: Mapping[str, str], name: str) -> int:
+    found = metadata.get(name, "")
+    if not _WHOLE.fullmatch(found):
+        raise MalformedUpdate(
+            f"{name!r} in the metadata must be a whole number of at most 15 digits, found "
+            f"{shown(found)}: write decimal digits and nothing else."
+        )
+    return int(found)
+
+
+def number(metadata: Mapping[str, str], name: str) -> float:
+    found = metadata.get(name, "")
+    fits = len(found) <= _MOST_NUMBER and _NUMBER.fullmatch(found)
+    value = float(found) if fits else float("nan")
+    if not isfinite(value):
+        raise MalformedUpdate(
+            f"{name!r} in the metadata must be a finite number, found {shown(found)}: write it as "
+            "in JSON, such as 0.05 or 1e-3."
+        )
+    return value
