@@ -12,10 +12,10 @@ import pytest
 from anarchic import Layout, wire
 from anarchic.core.registry import load
 from anarchic.server import listen
+from anarchic.server.records import NewUpdate, Publication
 from anarchic.server.runs import begin
 from anarchic.server.settings import RuleSettings
-from anarchic.server.sql import open_store
-from anarchic.server.store import NewUpdate, Publication
+from anarchic.server.store import open_store
 
 LAYOUT = Layout.of({"w": ((2,), "F32")})
 

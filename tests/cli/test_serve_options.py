@@ -7,7 +7,7 @@ import pytest
 
 from anarchic import wire
 from anarchic.server import listen
-from anarchic.server.sql import open_store
+from anarchic.server.store import open_store
 from tests.cli.test_app import COMMANDS
 from tests.cli.test_serve import free_port
 from tests.server.make import LAYOUT

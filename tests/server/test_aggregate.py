@@ -19,8 +19,7 @@ from anarchic.server.replay import replay
 from anarchic.server.runs import begin
 from anarchic.server.service import Service
 from anarchic.server.settings import RuleSettings
-from anarchic.server.sql import open_store
-from anarchic.server.sql_store import SqlStore
+from anarchic.server.store import Store, open_store
 from tests.server.live import newest_snapshot, serving, until
 from tests.server.make import DIM, LAYOUT, begun, body, first_params
 
@@ -93,13 +92,13 @@ def test_versions_are_shown_however_many_updates_wait(tmp_path, monkeypatch):
 
 def test_a_publication_of_afa_cs_writes_what_changed_however_many_workers(tmp_path, monkeypatch):
     publications = []
-    publish = SqlStore.publish
+    publish = Store.publish
 
     def noted(self, publication):
         publications.append(publication)
         publish(self, publication)
 
-    monkeypatch.setattr(SqlStore, "publish", noted)
+    monkeypatch.setattr(Store, "publish", noted)
 
     async def scenario():
         rules = {"rule": "afa-cs", "m": 1, "cap": 50}

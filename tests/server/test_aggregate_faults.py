@@ -9,8 +9,7 @@ import pytest
 from anarchic.errors import StoreUnavailable
 from anarchic.server.fold import Folding
 from anarchic.server.pending import READ_AT_ONCE
-from anarchic.server.sql import open_store
-from anarchic.server.sql_store import SqlStore
+from anarchic.server.store import Store, open_store
 from tests.server.live import serving, until
 from tests.server.make import body
 
@@ -19,7 +18,7 @@ FREE = {"per_worker": 1000, "burst": 1000}
 
 def test_an_update_stored_without_an_answer_is_folded(tmp_path, monkeypatch):
     """The commit succeeded, its answer was lost: the update waits for no restart."""
-    append = SqlStore.append
+    append = Store.append
 
     def lost(self, updates):
         append(self, updates)
@@ -27,10 +26,10 @@ def test_an_update_stored_without_an_answer_is_folded(tmp_path, monkeypatch):
 
     async def run():
         async with serving(tmp_path / "run.db", rules={"m": 4}) as (service, client):
-            monkeypatch.setattr(SqlStore, "append", lost)
+            monkeypatch.setattr(Store, "append", lost)
             answer = await client.post("/v1/updates", content=body("ann", "1"))
             assert answer.status_code == 503
-            monkeypatch.setattr(SqlStore, "append", append)
+            monkeypatch.setattr(Store, "append", append)
             answer = await client.post("/v1/updates", content=body("ann", "1"))
             assert answer.status_code == 200  # the re-send settles it
             for worker in ("bob", "cid", "dan"):
@@ -45,7 +44,7 @@ def test_an_update_stored_without_an_answer_is_folded(tmp_path, monkeypatch):
 def test_many_waiting_updates_are_read_in_pieces(tmp_path, monkeypatch):
     """However many are folded for one step, looking for the next few costs the same."""
     asked = []
-    waiting = SqlStore.waiting
+    waiting = Store.waiting
 
     def noted(self, *given):
         found = waiting(self, *given)
@@ -57,7 +56,7 @@ def test_many_waiting_updates_are_read_in_pieces(tmp_path, monkeypatch):
             for number in range(400):
                 answer = await client.post("/v1/updates", content=body("ann", str(number)))
                 assert answer.status_code == 202
-        monkeypatch.setattr(SqlStore, "waiting", noted)
+        monkeypatch.setattr(Store, "waiting", noted)
         async with serving(tmp_path / "run.db", limits=FREE) as (service, client):
             await client.post("/v1/updates", content=body("ann", "400"))
             await until(lambda: service.published.newest.version == 1)

@@ -21,7 +21,7 @@ from anarchic.server.app import PIECE, make_app
 from anarchic.server.protocol import BoundedProtocol
 from anarchic.server.service import Service
 from anarchic.server.settings import Limits, ServerSettings
-from anarchic.server.sql import open_store
+from anarchic.server.store import open_store
 from tests.chaos.talk import Line, Unreachable
 from tests.server.make import begun
 

@@ -12,8 +12,7 @@ import pytest
 from anarchic import Layout, Update, wire
 from anarchic.server.runs import begin
 from anarchic.server.settings import RuleSettings
-from anarchic.server.sql import open_store
-from anarchic.server.sql_store import SqlStore
+from anarchic.server.store import Store, open_store
 from tests.server.live import serving, until
 from tests.server.make import body
 
@@ -77,7 +76,7 @@ def test_the_versions_kept_take_no_memory_and_are_pulled_from_the_store(path):
 def test_an_old_version_is_read_once_for_all_who_pull_it(tmp_path, monkeypatch):
     read = []
 
-    def model(self, version, model=SqlStore.model):
+    def model(self, version, model=Store.model):
         read.append(version)
         return model(self, version)
 
@@ -87,7 +86,7 @@ def test_an_old_version_is_read_once_for_all_who_pull_it(tmp_path, monkeypatch):
                 sent = body("ann", str(version), base_version=version)
                 await client.post("/v1/updates", content=sent)
                 await until(lambda version=version: service.published.newest.version == version + 1)
-            monkeypatch.setattr(SqlStore, "model", model)
+            monkeypatch.setattr(Store, "model", model)
             old, older, newest = (f"/v1/runs/{service.run}/models/{n}" for n in (1, 0, 3))
             answers = await asyncio.gather(*(client.get(old) for _ in range(8)))
             again = await client.get(old)  # the one that was read last stays in memory

@@ -26,7 +26,7 @@ from anarchic.demo.folder import demo_directory
 from anarchic.errors import RunError
 from anarchic.server.auth import new_token
 from anarchic.server.replay import Replay, replay
-from anarchic.server.sql import open_store
+from anarchic.server.store import open_store
 from anarchic.worker.digits import digits_task
 
 WORKERS, M, SERVER_LR = 8, 4, 3.0

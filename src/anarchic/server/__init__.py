@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from anarchic.server.address import Address
     from anarchic.server.serve import run
     from anarchic.server.settings import Limits, RuleSettings, RunSettings, ServerSettings
-    from anarchic.server.sql import open_store
+    from anarchic.server.store import open_store
 
 __all__ = [
     "Address",
@@ -18,7 +18,7 @@ __all__ = [
     "open_store",
     "run",
 ]
-_HOME = {"Address": "address", "open_store": "sql", "run": "serve"}
+_HOME = {"Address": "address", "open_store": "store", "run": "serve"}
 
 
 def __getattr__(name: str) -> Any:

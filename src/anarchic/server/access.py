@@ -7,9 +7,10 @@ import asyncio
 from anarchic.server.auth import bearer
 from anarchic.server.limits import Pace
 from anarchic.server.log import Log
+from anarchic.server.records import Account
 from anarchic.server.refusals import name_taken
 from anarchic.server.settings import ServerSettings
-from anarchic.server.store import Account, Store
+from anarchic.server.store import Store
 
 ACCOUNTS_S = 1.0  # how soon a new or revoked token is noticed
 

@@ -18,7 +18,8 @@ from anarchic.server.log import Log
 from anarchic.server.metrics import ServerMetrics
 from anarchic.server.pending import Pending
 from anarchic.server.published import PublishedModel, PublishedModels
-from anarchic.server.store import Publication, Store
+from anarchic.server.records import Publication
+from anarchic.server.store import Store
 
 MOST_UNPUBLISHED_S = 0.25  # steps may pass unpublished for this long while updates are waiting
 FOLLOW_S = 0.5  # how long a follower waits before it asks again whether it may lead

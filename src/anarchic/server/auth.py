@@ -8,8 +8,8 @@ import secrets
 
 from anarchic.core.names import may_own_token
 from anarchic.errors import ConfigError
+from anarchic.server.records import Account
 from anarchic.server.refusals import revoked, unauthorized
-from anarchic.server.store import Account
 
 _NOBODY = Account("", hashlib.sha256(secrets.token_bytes(32)).digest(), revoked=False)
 

@@ -15,9 +15,9 @@ from anarchic.core.rule import Rule
 from anarchic.core.types import Layout, Vector
 from anarchic.errors import NotFinite
 from anarchic.server.published import PublishedModels
+from anarchic.server.records import NewUpdate
 from anarchic.server.refusals import Refusal
 from anarchic.server.settings import Limits
-from anarchic.server.store import NewUpdate
 from anarchic.wire import Decoded
 
 

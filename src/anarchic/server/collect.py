@@ -16,8 +16,9 @@ from anarchic.server.access import Access
 from anarchic.server.check import SubmittedUpdate, UpdateCheck
 from anarchic.server.pending import Pending
 from anarchic.server.published import PublishedModels
+from anarchic.server.records import Receipt
 from anarchic.server.refusals import Refusal
-from anarchic.server.store import Receipt, Store
+from anarchic.server.store import Store
 
 GROUP_UPDATES, GROUP_BYTES = 64, 64 << 20
 INLINE_BYTES = 1 << 18  # larger bodies are checked outside the event loop

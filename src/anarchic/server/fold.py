@@ -16,6 +16,7 @@ from anarchic.core.types import Layout
 from anarchic.errors import UpdateRefused
 from anarchic.server.log import Log
 from anarchic.server.published import PublishedModel
+from anarchic.server.records import Publication
 from anarchic.server.state import (
     changed_rows,
     decode_state,
@@ -23,7 +24,6 @@ from anarchic.server.state import (
     encode_state,
     mark_stored,
 )
-from anarchic.server.store import Publication
 from anarchic.wire import Decoded
 
 

@@ -10,7 +10,8 @@ from anarchic import wire
 from anarchic.core.types import Layout
 from anarchic.errors import StoreCorrupt
 from anarchic.server.limits import Shares
-from anarchic.server.store import NewUpdate, Receipt, Store
+from anarchic.server.records import NewUpdate, Receipt
+from anarchic.server.store import Store
 from anarchic.wire import Decoded
 
 MOST_QUEUED = 32  # updates held in memory; more are read back from the store when their turn comes

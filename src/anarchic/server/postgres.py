@@ -21,9 +21,9 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from anarchic.errors import StoreCorrupt, StoreError, StoreFull, StoreUnavailable
-from anarchic.server import sql_tables as t
-from anarchic.server.changes import ChangeSignal
-from anarchic.server.migrate import migrate
+from anarchic.server import tables as t
+from anarchic.server.database import ChangeSignal
+from anarchic.server.tables import migrate
 
 BUSY_S = 30  # how long to wait for a connection from the pool, or for a lock
 LEASE_S = 10  # after which the database ends the session of a leader that hangs

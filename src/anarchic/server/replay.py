@@ -13,9 +13,10 @@ from anarchic import wire
 from anarchic.core.rule import Rule
 from anarchic.errors import RunError, UpdateRefused
 from anarchic.participation.timetable import Timetable, running_numbers
+from anarchic.server.records import Folded
 from anarchic.server.runs import stored_layout, stored_rules
 from anarchic.server.settings import served_rule
-from anarchic.server.store import Folded, Store
+from anarchic.server.store import Store
 
 
 @dataclass(frozen=True)

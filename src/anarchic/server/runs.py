@@ -12,9 +12,10 @@ from typing import Any
 from anarchic import wire
 from anarchic.core.types import Layout, Vector
 from anarchic.errors import ConfigError
+from anarchic.server.records import StoredRun
 from anarchic.server.settings import RuleSettings, served_rule
 from anarchic.server.state import first_snapshot
-from anarchic.server.store import Store, StoredRun
+from anarchic.server.store import Store
 
 
 def open_run(store: Store, rules: Mapping[str, Any], init: Path | None) -> StoredRun:

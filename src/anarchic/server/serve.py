@@ -15,8 +15,7 @@ from anarchic.server.log import JsonLog, Log
 from anarchic.server.runs import check_alone, open_run
 from anarchic.server.service import Service
 from anarchic.server.settings import RuleSettings, RunSettings, ServerSettings, check_memory
-from anarchic.server.sql import open_store
-from anarchic.server.store import Store
+from anarchic.server.store import Store, open_store
 
 
 def run(

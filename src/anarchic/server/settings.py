@@ -11,7 +11,6 @@ from anarchic.core import registry
 from anarchic.core.factory import RuleSettings, make_rule, setting_names, shared_names
 from anarchic.core.rule import Rule
 from anarchic.errors import ConfigError
-from anarchic.server.store import HISTORY
 
 __all__ = [
     "Limits",
@@ -22,6 +21,9 @@ __all__ = [
     "served_names",
     "served_rule",
 ]
+
+
+HISTORY = 16  # versions that can be pulled, by default
 
 
 def served_rule(settings: RuleSettings) -> Rule[Any]:

@@ -26,9 +26,9 @@ from sqlalchemy.pool import NullPool
 
 from anarchic.core.files import sync
 from anarchic.errors import StoreCorrupt, StoreError, StoreFull, StoreUnavailable
-from anarchic.server import sql_tables as t
-from anarchic.server.changes import ChangeSignal
-from anarchic.server.migrate import migrate
+from anarchic.server import tables as t
+from anarchic.server.database import ChangeSignal
+from anarchic.server.tables import migrate
 
 BUSY_S = 30.0  # how long to wait for another process that writes to the file
 POLL_S = 0.1  # how often a waiting server looks whether another process wrote

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from anarchic.errors import ConfigError
 from anarchic.server.auth import new_token
-from anarchic.server.sql import open_store
+from anarchic.server.store import open_store
 
 
 def add_token(where: str | Path, worker: str) -> str:
