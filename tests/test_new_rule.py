@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from anarchic import Settings, Update, build, simulate, wire
-from anarchic.server.auth import new_token
+from anarchic.server.access import new_token
 from anarchic.server.replay import replay
 from anarchic.server.runs import begin
 from anarchic.server.settings import RuleSettings

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from anarchic.server import access
-from anarchic.server.auth import new_token
+from anarchic.server.access import new_token
 from anarchic.server.fold import Folding
 from anarchic.server.limits import Shares
 from anarchic.server.published import PublishedModels

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from anarchic import wire
-from anarchic.server.auth import new_token
+from anarchic.server.access import new_token
 from anarchic.server.store import Store, open_store
 from tests.server.live import newest_snapshot, serving, until
 from tests.server.make import DIM, LAYOUT, begun, body, first_params, update

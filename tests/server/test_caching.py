@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from anarchic.server.auth import new_token
+from anarchic.server.access import new_token
 from anarchic.server.store import open_store
 from tests.server.live import serving
 from tests.server.make import begun

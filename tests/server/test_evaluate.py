@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from anarchic.server.auth import new_token
+from anarchic.server.access import new_token
 from anarchic.server.evaluate import Evaluator
 from anarchic.server.store import open_store
 from tests import waiting

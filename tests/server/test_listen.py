@@ -16,7 +16,7 @@ import pytest
 import trustme
 import uvicorn
 
-from anarchic.server import listen, protocol
+from anarchic.server import protocol, serve
 from anarchic.server.app import PIECE, make_app
 from anarchic.server.protocol import BoundedProtocol
 from anarchic.server.service import Service
@@ -239,7 +239,7 @@ def test_idle_connections_are_closed_for_new_ones():
 def test_there_are_never_more_connections_than_descriptors():
     resource = pytest.importorskip("resource")
     code = (
-        "import resource; from anarchic.server.listen import connections_within as within;"
+        "import resource; from anarchic.server.serve import connections_within as within;"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (256, 1000));"
         "assert within(4096) == 1000 - 128;"
         "assert resource.getrlimit(resource.RLIMIT_NOFILE) == (1000, 1000);"
@@ -259,7 +259,7 @@ def test_a_handshake_that_never_ends_is_closed(tmp_path):
     config = uvicorn.Config(
         make_app(service), ssl_certfile=tmp_path / "server.pem", log_config=None
     )
-    server = listen._Server(config, service)
+    server = serve._Server(config, service)
     with _listening(server) as port, Line(port) as line:
         line.send(b"\x16\x03\x01")  # the beginning of a hello
         assert line.hung_up(5)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import io
 import json
 
-from anarchic.server.log import JsonLog
+from anarchic.server.monitoring import JsonLog
 
 
 def test_a_line_is_an_object_without_secrets():

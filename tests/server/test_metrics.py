@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anarchic import Snapshot, wire
-from anarchic.server.metrics import ServerMetrics
+from anarchic.server.monitoring import ServerMetrics
 from anarchic.server.published import PublishedModel, PublishedModels
 from tests.server.make import LAYOUT, first_params
 

@@ -9,7 +9,7 @@ import pytest
 from anarchic import wire
 from anarchic.errors import ConfigError
 from anarchic.server import access
-from anarchic.server.auth import new_token
+from anarchic.server.access import new_token
 from anarchic.server.runs import check_alone, open_run, stored_layout, stored_rules
 from anarchic.server.service import Service
 from anarchic.server.settings import ServerSettings

@@ -14,8 +14,7 @@ from contextlib import suppress
 
 from anarchic.errors import Deposed, StoreCorrupt, StoreError
 from anarchic.server.fold import Folding
-from anarchic.server.log import Log
-from anarchic.server.metrics import ServerMetrics
+from anarchic.server.monitoring import Log, ServerMetrics
 from anarchic.server.pending import Pending
 from anarchic.server.published import PublishedModel, PublishedModels
 from anarchic.server.records import Publication

@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from anarchic.errors import AnarchicError
 from anarchic.server.limits import Body, Disconnected, Pulls
 from anarchic.server.openapi import MOST_EVALUATIONS, OPENAPI
 from anarchic.server.published import PublishedModel
-from anarchic.server.refusals import (
-    Refusal,
-    busy,
-    length_required,
-    not_found,
-    refusal_of,
-    too_large,
-)
+from anarchic.server.refusals import Refusal, busy, length_required, not_found, refusal_of
 from anarchic.server.service import Service
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Any]]
-Send = Callable[[Any], Awaitable[None]]
 
 SAFETENSORS = "application/octet-stream"
 HEARTBEAT_S = 15.0
@@ -50,17 +39,9 @@ def make_app(service: Service) -> Starlette:
         finally:
             await service.stop()
 
-    routes = [
-        Route("/v1/model", _Answering(service, newest_model), methods=["GET"]),
-        Route("/v1/runs/{run}/models/{version}", _Answering(service, model), methods=["GET"]),
-        Route("/v1/updates", _Answering(service, push), methods=["POST"]),
-        Route("/v1/status", _Answering(service, status), methods=["GET"]),
-        Route("/v1/evaluations", _Answering(service, evaluations), methods=["GET"]),
-        Route("/v1/events", _Answering(service, events), methods=["GET"]),
-        Route("/v1/openapi.json", _Answering(service, openapi), methods=["GET"]),
-        Route("/metrics", _Answering(service, metrics), methods=["GET"]),
-        Route("/healthz", _Answering(service, health), methods=["GET"]),
-    ]
+    routes = [Route("/v1/updates", _Answering(service, push), methods=["POST"])]
+    for path, answer in READ.items():
+        routes.append(Route(path, _Answering(service, answer), methods=["GET"]))
     next(r for r in routes if r.path == "/v1/events").methods = {"GET"}  # HEAD would never end
     app = Starlette(routes=routes, lifespan=lifespan)
     app.router.redirect_slashes = False  # they would go to the request's own Host header
@@ -192,7 +173,9 @@ def _length(headers: Mapping[str, str], most: int) -> int:
     if "transfer-encoding" in headers or not re.fullmatch(r"[0-9]{1,18}", given):
         raise length_required()
     if int(given) > most:
-        raise too_large(int(given), most)
+        told = f"The body has {given} bytes, this model's updates have at most {most}."
+        remedy = "Send the direction once, as float32 or narrower."
+        raise Refusal(413, "too_large", told, remedy)
     return int(given)
 
 
@@ -248,6 +231,18 @@ async def events(service: Service, request: Request) -> Response:
     return StreamingResponse(
         stream(), media_type="text/event-stream", headers={"cache-control": "no-store"}
     )
+
+
+READ = {
+    "/v1/model": newest_model,
+    "/v1/runs/{run}/models/{version}": model,
+    "/v1/status": status,
+    "/v1/evaluations": evaluations,
+    "/v1/events": events,
+    "/v1/openapi.json": openapi,
+    "/metrics": metrics,
+    "/healthz": health,
+}
 
 
 async def _no_such_page(request: Request, error: Exception) -> Response:

@@ -17,7 +17,7 @@ from anarchic import wire
 from anarchic.core.registry import load
 from anarchic.core.types import Snapshot
 from anarchic.errors import StoreError
-from anarchic.server.log import Log
+from anarchic.server.monitoring import Log
 from anarchic.server.published import PublishedModel
 from anarchic.server.store import Store
 

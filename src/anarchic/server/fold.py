@@ -12,18 +12,12 @@ from typing import Any
 
 from anarchic import wire
 from anarchic.core.rule import Rule
-from anarchic.core.types import Layout
+from anarchic.core.types import Layout, Snapshot
 from anarchic.errors import UpdateRefused
-from anarchic.server.log import Log
+from anarchic.server.monitoring import Log
 from anarchic.server.published import PublishedModel
 from anarchic.server.records import Publication
-from anarchic.server.state import (
-    changed_rows,
-    decode_state,
-    encode_model,
-    encode_state,
-    mark_stored,
-)
+from anarchic.server.state import changed_rows, decode_state, encode_state, mark_stored
 from anarchic.wire import Decoded
 
 
@@ -117,7 +111,8 @@ class Folding:
     def publication(self, epoch: int, previous: int) -> tuple[Publication, PublishedModel]:
         """What to make durable of the current state, and the version that workers then pull."""
         loss = _mean(self._losses)
-        body = encode_model(self._layout, self._state, self._run, loss)
+        snapshot = Snapshot(self.version, self._state.params, self._state.extras)
+        body = wire.encode_snapshot(self._layout, snapshot, self._run, loss=loss)
         changed, removed = changed_rows(self._rule, self._state)
         publication = Publication(
             epoch=epoch,

@@ -6,18 +6,17 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
-from anarchic.server.refusals import Refusal, busy, slow_down, too_many_updates, too_slow
+from starlette.types import Receive
+
+from anarchic.server.refusals import Refusal, busy, too_slow
 from anarchic.server.settings import Limits
 
 LOOK_S = 0.5  # how often the rate of a body is measured
 SLOW_S = 2.0  # how long a body may be too slow while nobody else waits for its slot
 CONTENDED_FACTOR = 4  # how many times the least rate a body must keep while somebody waits
-
-Receive = Callable[[], Awaitable[Any]]  # an ASGI receive
 
 ALONE_S = 10.0  # without updates of others for this long, a worker counts as alone
 FEW = 10_000  # buckets below which none are removed
@@ -36,7 +35,8 @@ class Pace:
         tokens, since = self._buckets.get(worker, (float(self._burst), now))
         tokens = min(self._burst, tokens + (now - since) * self._rate)
         if tokens < 1:
-            raise slow_down((1 - tokens) / self._rate)
+            told, wait_s = "The worker sends more updates than it may.", (1 - tokens) / self._rate
+            raise Refusal(429, "slow_down", told, "Wait as long as Retry-After says.", wait_s)
         self._buckets[worker] = (tokens - 1, now)
         if len(self._buckets) > self._most:
             self._remove_full(now)
@@ -72,7 +72,9 @@ class Shares:
         with self._lock:
             held = self._sending[worker] + self._waiting[worker]
             if held >= (self._most if self._has_company(worker) else self._alone):
-                raise too_many_updates(held, retry_after_s=1.0)
+                told = f"Updates of this worker that wait for the next step already: {held}."
+                remedy = "Wait until the version has changed."
+                raise Refusal(429, "too_many_updates", told, remedy, retry_after_s=1.0)
             self._sending[worker] += 1
 
     def _has_company(self, worker: str) -> bool:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from anarchic import wire
-from anarchic.core.types import Layout, Vector
+from anarchic.core.types import Layout, Snapshot, Vector
 from anarchic.errors import ConfigError
 from anarchic.server.records import StoredRun
 from anarchic.server.settings import RuleSettings, served_rule
-from anarchic.server.state import first_snapshot
+from anarchic.server.state import encode_state
 from anarchic.server.store import Store
 
 
@@ -64,7 +64,9 @@ def check_alone(store: Store, wait_s: float = 3.0) -> None:
 
 def begin(store: Store, rules: RuleSettings, layout: Layout, params: Vector) -> StoredRun:
     """Start a run in an empty store."""
-    snapshot, state = first_snapshot(served_rule(rules), params)
+    rule = served_rule(rules)
+    state = rule.init(params)
+    first = Snapshot(0, state.params, state.extras)
     settings = {
         **asdict(rules),
         "run": secrets.token_hex(8),
@@ -72,8 +74,8 @@ def begin(store: Store, rules: RuleSettings, layout: Layout, params: Vector) -> 
         "shapes": layout.shapes,
         "dtypes": layout.dtypes,
     }
-    body = wire.encode_snapshot(layout, snapshot, settings["run"])
-    return store.create(settings, body, state)
+    body = wire.encode_snapshot(layout, first, settings["run"])
+    return store.create(settings, body, encode_state(rule, state))
 
 
 def stored_rules(run: StoredRun) -> RuleSettings:

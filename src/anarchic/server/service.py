@@ -9,13 +9,11 @@ from typing import Any
 from anarchic.errors import ConfigError
 from anarchic.server.access import Access
 from anarchic.server.aggregate import Aggregator
-from anarchic.server.check import UpdateCheck
-from anarchic.server.collect import Collector
+from anarchic.server.collect import Collector, UpdateCheck
 from anarchic.server.evaluate import Evaluator, shown
 from anarchic.server.fold import Folding
 from anarchic.server.limits import BodySlots, Pulls, Shares
-from anarchic.server.log import JsonLog, Log
-from anarchic.server.metrics import ServerMetrics
+from anarchic.server.monitoring import JsonLog, Log, ServerMetrics
 from anarchic.server.pending import Pending
 from anarchic.server.published import PublishedModels
 from anarchic.server.runs import stored_layout, stored_rules

@@ -14,7 +14,7 @@ import numpy as np
 from anarchic import wire
 from anarchic.core.rule import Rule
 from anarchic.core.saving import pack, unpack
-from anarchic.core.types import Layout, Snapshot, Vector
+from anarchic.core.types import Snapshot
 from anarchic.errors import AnarchicError, StoreCorrupt
 
 
@@ -92,15 +92,3 @@ def mark_stored(rule: Rule[Any], state: Any) -> None:
 def _key(parts: Mapping[str, Any], name: str, worker: str) -> str:
     """Of a row in the store: the worker, after the name of the part where there are several."""
     return worker if len(parts) == 1 else f"{name}:{worker}"
-
-
-def first_snapshot(rule: Rule[Any], params: Vector) -> tuple[Snapshot, bytes]:
-    """Version 0 and its state, for a run that begins."""
-    state = rule.init(params)
-    return Snapshot(0, state.params, state.extras), encode_state(rule, state)
-
-
-def encode_model(layout: Layout, state: Any, run: str, loss: float | None) -> bytes:
-    """The newest version as workers pull it."""
-    snapshot = Snapshot(state.version, state.params, state.extras)
-    return wire.encode_snapshot(layout, snapshot, run, loss=loss)
