@@ -36,7 +36,7 @@ def test_everything_is_counted():
     assert "anarchic_version -1.0" in told(metrics)
     body = wire.encode_snapshot(LAYOUT, Snapshot(3, first_params()), "run-a", loss=0.25)
     assert "anarchic_loss NaN" in told(metrics)
-    published.post(PublishedModel.read("run-a", 3, body))
+    published.post(PublishedModel("run-a", 3, body, *wire.snapshot_facts(body)))
     metrics.received("accepted", 100)
     metrics.received("accepted", 20)
     metrics.received("duplicate", 100)

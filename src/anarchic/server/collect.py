@@ -65,12 +65,7 @@ class UpdateCheck:
         decoded = wire.decode_update(body, self._layout, extras=newest.extras, worker=worker)
         update = decoded.update
         if decoded.run not in (None, newest.run):
-            raise Refusal(
-                409,
-                "unknown_version",
-                "The update starts from a version of another run.",
-                "Pull the model and train from what you get.",
-            )
+            raise _unknown_version("The update starts from a version of another run.")
         seen = check(
             update,
             params=self._like,
@@ -110,6 +105,10 @@ class UpdateCheck:
         extras = self._published.newest.extras
         update = wire.decode_update(body, self._layout, extras=extras, worker=worker).update
         return update.worker, update.id, hashlib.sha256(body).digest()
+
+
+def _unknown_version(told: str) -> Refusal:
+    return Refusal(409, "unknown_version", told, "Pull the model and train from what you get.")
 
 
 class Collector:
@@ -165,12 +164,8 @@ class Collector:
         await self._check_base(new.base_version)
         receipt = await self._durable(new, decoded)
         if receipt.outcome == "conflict":
-            raise Refusal(
-                409,
-                "conflict",
-                f"Worker {new.worker!r} has sent another update with the id {new.id!r}.",
-                "Give every update an id of its own.",
-            )
+            told = f"Worker {new.worker!r} has sent another update with the id {new.id!r}."
+            raise Refusal(409, "conflict", told, "Give every update an id of its own.")
         return receipt
 
     async def _known(
@@ -192,12 +187,8 @@ class Collector:
             return
         run = await asyncio.to_thread(self._store.run) if self._store.shared else None
         if run is None or base_version > run.version:
-            raise Refusal(
-                409,
-                "unknown_version",
-                f"Base version {base_version} does not exist; the newest is {newest}.",
-                "Pull the model and train from what you get.",
-            )
+            told = f"Base version {base_version} does not exist; the newest is {newest}."
+            raise _unknown_version(told)
 
     async def _durable(self, new: NewUpdate, decoded: Decoded) -> Receipt:
         receipt: Future[Receipt] = Future()

@@ -34,44 +34,48 @@ def _refusals(*statuses: int) -> dict[str, Any]:
     }
 
 
-def _pull(summary: str, parameters: list[dict[str, Any]]) -> dict[str, Any]:
+def _parameter(name: str, where: str, schema: dict[str, Any], **facts: bool) -> dict[str, Any]:
+    return {"name": name, "in": where, **facts, "schema": schema}
+
+
+def _get(
+    summary: str, parameters: list[dict[str, Any]], responses: dict[str, Any]
+) -> dict[str, Any]:
     return {
         "get": {
             "summary": summary,
             "parameters": parameters,
             "security": [{}, {"token": []}],
-            "responses": {
-                "200": {"description": "A safetensors file", "content": _BYTES},
-                "304": {"description": "The version that was named is still the newest"},
-                **_refusals(401, 403, 404, 503),
-            },
+            "responses": responses,
         }
     }
-
-
-def _path(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "schema": schema}
 
 
 def _shown(summary: str, content: str) -> dict[str, Any]:
     body = {content: {"schema": {"type": "object" if "json" in content else "string"}}}
-    return {
-        "get": {
-            "summary": summary,
-            "responses": {"200": {"description": summary, "content": body}, **_refusals(503)},
-        }
-    }
+    responses = {"200": {"description": summary, "content": body}, **_refusals(503)}
+    return {"get": {"summary": summary, "responses": responses}}
 
+
+_MODEL = {
+    "200": {"description": "A safetensors file", "content": _BYTES},
+    "304": {"description": "The version that was named is still the newest"},
+    **_refusals(401, 403, 404, 503),
+}
 
 OPENAPI: dict[str, Any] = {
     "openapi": "3.1.0",
     "info": {"title": "anarchic", "version": "1"},
     "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
     "paths": {
-        "/v1/model": _pull("The newest model", []),
-        "/v1/runs/{run}/models/{version}": _pull(
+        "/v1/model": _get("The newest model", [], _MODEL),
+        "/v1/runs/{run}/models/{version}": _get(
             "One version, which never changes",
-            [_path("run", {"type": "string"}), _path("version", {"type": "integer", "minimum": 0})],
+            [
+                _parameter("run", "path", {"type": "string"}, required=True),
+                _parameter("version", "path", {"type": "integer", "minimum": 0}, required=True),
+            ],
+            _MODEL,
         ),
         "/v1/updates": {
             "post": {
@@ -86,23 +90,15 @@ OPENAPI: dict[str, Any] = {
             }
         },
         "/v1/status": _shown("Where the run stands", "application/json"),
-        "/v1/evaluations": {
-            "get": {
-                "summary": "What the newest evaluated versions came to, the oldest first",
-                "parameters": [
-                    {
-                        "name": "limit",
-                        "in": "query",
-                        "schema": {"type": "integer", "minimum": 1, "maximum": MOST_EVALUATIONS},
-                    }
-                ],
-                "security": [{}, {"token": []}],
-                "responses": {
-                    "200": _answer("Evaluations", {"type": "object"}),
-                    **_refusals(400, 401, 403, 503),
-                },
-            }
-        },
+        "/v1/evaluations": _get(
+            "What the newest evaluated versions came to, the oldest first",
+            [
+                _parameter(
+                    "limit", "query", {"type": "integer", "minimum": 1, "maximum": MOST_EVALUATIONS}
+                )
+            ],
+            {"200": _answer("Evaluations", {"type": "object"}), **_refusals(400, 401, 403, 503)},
+        ),
         "/metrics": _shown("Counters for Prometheus", "text/plain"),
         "/healthz": _shown("Whether the server is well", "application/json"),
     },

@@ -24,12 +24,6 @@ class PublishedModel:
     loss: float | None  # mean of the losses that workers reported with its updates
     extras: frozenset[str]  # names of the vectors that travel beside the model
 
-    @classmethod
-    def read(cls, run: str, version: int, body: bytes) -> PublishedModel:
-        """A version that was read from the store; only the header of its body is parsed."""
-        loss, extras = wire.snapshot_facts(body)
-        return cls(run, version, body, loss, extras)
-
     @property
     def etag(self) -> str:
         return f'"{self.run}-{self.version}"'
@@ -64,6 +58,13 @@ class PublishedModels:
     def has_one(self) -> bool:
         return self._newest is not None
 
+    def read(self, number: int) -> PublishedModel | None:
+        """A version of the store, if it is still kept; only the header of its body is parsed."""
+        body = self._store.model(number)
+        if body is None:
+            return None
+        return PublishedModel(self.run, number, body, *wire.snapshot_facts(body))
+
     def post(self, model: PublishedModel) -> None:
         """Show a version, which must be durable already."""
         self._newest = model
@@ -88,10 +89,10 @@ class PublishedModels:
         async with self._reading:
             model = self._older.get(number)
             if model is None:
-                body = await asyncio.to_thread(self._store.model, number)
-                if body is None:
+                model = await asyncio.to_thread(self.read, number)
+                if model is None:
                     return None
-                model = self._older[number] = PublishedModel.read(self.run, number, body)
+                self._older[number] = model
             self._last_read = model
             return model
 

@@ -13,7 +13,6 @@ from anarchic import wire
 from anarchic.core.rule import Rule
 from anarchic.errors import RunError, UpdateRefused
 from anarchic.participation.timetable import Timetable, running_numbers
-from anarchic.server.records import Folded
 from anarchic.server.runs import stored_layout, stored_rules
 from anarchic.server.settings import served_rule
 from anarchic.server.store import Store
@@ -85,10 +84,14 @@ def timetable_of(store: Store) -> Timetable:
     if run is None or not rows:
         raise RunError("The store has no folded update, so there is no timetable in it.")
     m = served_rule(stored_rules(run)).m
-    _check_rounds(rows, m)
-    names = sorted({row.worker for row in rows})
-    number = {name: index for index, name in enumerate(names)}
-    worker = np.array([number[row.worker] for row in rows], np.int32)
+    for index, row in enumerate(rows):
+        if row.version != index // m + 1:
+            raise RunError(
+                f"Version {row.version} was not made of {m} updates (a timer stepped): such a run "
+                "has no timetable."
+            )
+    names, numbers = np.unique([row.worker for row in rows], return_inverse=True)
+    worker = numbers.astype(np.int32)
     table = Timetable(
         workers=len(names),
         m=m,
@@ -99,12 +102,3 @@ def timetable_of(store: Store) -> Timetable:
     )
     table.check()
     return table
-
-
-def _check_rounds(rows: list[Folded], m: int) -> None:
-    for index, row in enumerate(rows):
-        if row.version != index // m + 1:
-            raise RunError(
-                f"Version {row.version} was not made of {m} updates (a timer stepped): such a run "
-                "has no timetable."
-            )

@@ -12,9 +12,9 @@ from typing import Any
 from anarchic import wire
 from anarchic.core.types import Layout, Snapshot, Vector
 from anarchic.errors import ConfigError
+from anarchic.server.fold import encode_state
 from anarchic.server.records import StoredRun
 from anarchic.server.settings import RuleSettings, served_rule
-from anarchic.server.state import encode_state
 from anarchic.server.store import Store
 
 

@@ -93,7 +93,7 @@ class _Server(uvicorn.Server):
             vars(loop).pop("create_server", None)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._service.announce_stop()
+        self._service.published.close()
         await super().shutdown(sockets)
 
 

@@ -77,7 +77,7 @@ class Service:
 
     async def stop(self) -> None:
         """Finish what was accepted."""
-        self.announce_stop()
+        self.published.close()
         if self._accounts_task is not None:
             self._accounts_task.cancel()
         await asyncio.to_thread(self.collector.stop)
@@ -85,10 +85,6 @@ class Service:
         if self._evaluator is not None:
             await asyncio.to_thread(self._evaluator.stop)
         self.log("stopped", version=self.published.newest.version)
-
-    def announce_stop(self) -> None:
-        """End the streams of events, for which stopping would have to wait."""
-        self.published.close()
 
     def status(self) -> dict[str, Any]:
         """What anybody may know."""

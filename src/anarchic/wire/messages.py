@@ -21,16 +21,7 @@ from anarchic.core.names import WORKER_NAME
 from anarchic.core.types import EMPTY, Layout, Snapshot, Update, Vector
 from anarchic.errors import ConfigError, MalformedUpdate, NotFinite, RunError
 from anarchic.wire import strict
-from anarchic.wire.strict import (
-    METADATA,
-    WIDTHS,
-    Contents,
-    Tensor,
-    build_file,
-    floats,
-    parse_file,
-    shown,
-)
+from anarchic.wire.strict import WIDTHS, Contents, Tensor, floats, parse_file, shown
 
 EXTRA = "extra:"  # begins the name of a vector that is not a tensor of the model
 UpdateDtype = Literal["F32", "F16", "BF16"]
@@ -340,12 +331,12 @@ def encoded(
                 "each."
             )
     tensors = layout.split(vector) | {EXTRA + name: beside for name, beside in extras.items()}
-    return build_file(tensors, dtype, metadata)
+    return strict.build_file(tensors, dtype, metadata)
 
 
 def check_names(layout: Layout) -> None:
     for name in layout.names:
-        if name.startswith(EXTRA) or name == METADATA:
+        if name.startswith(EXTRA) or name == strict.METADATA:
             raise ConfigError(
                 f"A tensor of the model is called {name!r}, which is reserved in messages: "
                 f"rename it, and begin no name with {EXTRA!r}."
