@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from anarchic.server.records import NewUpdate, Publication
 from anarchic.server.store import Store
-from anarchic.server.tables import Buffer
+from anarchic.wire.strict import Buffer
 
 
 def new(worker: str, name: str, body: Buffer = b"body", **changes: object) -> NewUpdate:

@@ -1,7 +1,4 @@
-"""Who may pull and push: workers' tokens, open enrolment, and the pace of each worker.
-
-A token has the form NAME.SECRET; the store keeps only its hash.
-"""
+"""Who may pull and push: workers' tokens (NAME.SECRET), open enrolment, and each worker's pace."""
 
 from __future__ import annotations
 
@@ -34,25 +31,18 @@ class Access:
         self._pace = Pace(settings.limits.updates_per_minute, settings.limits.burst)
         self._accounts: dict[str, Account] = {}
         self._mark: bytes | None = None  # of the store's accounts when they were read
-        self._revoked: frozenset[str] = frozenset()
-
-    def revoked(self) -> frozenset[str]:
-        """Workers whose tokens were revoked: the same object until accounts change."""
-        return self._revoked
+        self.revoked: frozenset[str] = frozenset()  # the same object until accounts change
 
     def may_pull(self, authorization: str | None, address: str) -> str:
         """Who pulls: a worker or, where anybody may, an address."""
         return address if self._settings.open_pull else bearer(authorization, self._accounts)
 
     def may_push(self, authorization: str | None) -> str | None:
-        """The worker that pushes, or None where the update may name it.
-
-        A worker's pace is checked before its update is read: refusing a flood must cost little.
-        """
+        """The worker that pushes, or None where the update may name it."""
         if self._settings.open_enrolment and authorization is None:
             return None
         worker = bearer(authorization, self._accounts)
-        self._pace.take(worker)
+        self._pace.take(worker)  # before its update is read: refusing a flood must cost little
         return worker
 
     def admit(self, name: str) -> None:
@@ -77,7 +67,7 @@ class Access:
         if mark != self._mark:
             accounts = self._store.accounts()
             # First: a worker that is refused has no influence on any later round.
-            self._revoked = frozenset(a.worker for a in accounts.values() if a.revoked)
+            self.revoked = frozenset(a.worker for a in accounts.values() if a.revoked)
             self._accounts = accounts
             self._mark = mark
 

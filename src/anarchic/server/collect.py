@@ -50,8 +50,7 @@ class UpdateCheck:
     ) -> None:
         self._layout, self._rule = layout, rule
         self._published, self._limits = published, limits
-        wide = "F64" in layout.dtypes
-        zero = np.float64(0) if wide else np.float32(0)
+        zero = np.float64(0) if "F64" in layout.dtypes else np.float32(0)
         self._like: Vector = np.broadcast_to(zero, (layout.dim,))  # takes no memory
 
     @property

@@ -56,11 +56,10 @@ class Evaluator:
         self._thread.join(5)
 
     def _run(self) -> None:
+        spawn = multiprocessing.get_context("spawn")
         while not self._stopping:
-            ours, theirs = multiprocessing.get_context("spawn").Pipe()
-            process = multiprocessing.get_context("spawn").Process(
-                target=_serve, args=(self._name, theirs), daemon=True
-            )
+            ours, theirs = spawn.Pipe()
+            process = spawn.Process(target=_serve, args=(self._name, theirs), daemon=True)
             process.start()
             theirs.close()
             try:

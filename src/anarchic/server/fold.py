@@ -8,8 +8,8 @@ after a step; nor rows that did not change.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from math import isfinite
+from collections.abc import Mapping
+from math import isfinite, nan
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from anarchic.core.rule import Rule
 from anarchic.core.saving import pack, unpack
 from anarchic.core.types import Layout, Snapshot
 from anarchic.errors import AnarchicError, StoreCorrupt, UpdateRefused
+from anarchic.server.access import Access
 from anarchic.server.monitoring import Log
 from anarchic.server.published import PublishedModel
 from anarchic.server.records import Publication
@@ -28,21 +29,13 @@ from anarchic.wire import Decoded
 class Folding:
     """Holds the rule's state: folds updates into it, and says what to publish of it.
 
-    Used by one thread. ``revoked`` says whose tokens were revoked, with the same object until it
-    changes; rows that the rule keeps of these workers are dropped where the next round begins.
+    Used by one thread. Rows that the rule keeps of workers whose tokens were revoked are dropped
+    where the next round begins.
     """
 
-    def __init__(
-        self,
-        rule: Rule[Any],
-        layout: Layout,
-        run: str,
-        *,
-        revoked: Callable[[], frozenset[str]],
-        log: Log,
-    ) -> None:
+    def __init__(self, rule: Rule[Any], layout: Layout, run: str, access: Access, log: Log) -> None:
         self._rule, self._layout, self._run = rule, layout, run
-        self._revoked, self._log = revoked, log
+        self._access, self._log = access, log
         self._state: Any = None
         self._oldest_s: float | None = None  # when the oldest update of the buffer was folded
         self._folded: list[tuple[int, int, str]] = []  # (seq, version, worker) since publishing
@@ -84,7 +77,9 @@ class Folding:
         else:
             if decoded.loss is not None:
                 self._losses.append(decoded.loss)
-        if update.worker in self._revoked():  # what it sent before counts in one step and no more
+        if (
+            update.worker in self._access.revoked
+        ):  # what it sent before counts in one step and no more
             self._suspects.add(update.worker)
         self._folded.append((seq, before + 1, update.worker))
         self._oldest_s = self._oldest_s or time.monotonic()
@@ -92,7 +87,7 @@ class Folding:
 
     def _drop_revoked(self) -> None:
         """Only where a round begins, which is a place that a replay finds again."""
-        revoked = self._revoked()
+        revoked = self._access.revoked
         if revoked is not self._known_revoked:
             self._known_revoked, self._suspects = revoked, set(revoked)
         if not self._suspects or self.remaining < self._rule.m:
@@ -114,7 +109,8 @@ class Folding:
 
     def publication(self, epoch: int, previous: int) -> tuple[Publication, PublishedModel]:
         """What to make durable of the current state, and the version that workers then pull."""
-        loss = _mean(self._losses)
+        mean = sum(self._losses) / len(self._losses) if self._losses else nan
+        loss = mean if isfinite(mean) else None  # ``fmean`` would raise what any worker can cause
         snapshot = Snapshot(self.version, self._state.params, self._state.extras)
         body = wire.encode_snapshot(self._layout, snapshot, self._run, loss=loss)
         changed, removed = changed_rows(self._rule, self._state)
@@ -143,12 +139,6 @@ class Folding:
         self._losses.clear()
         self._dropped.clear()
         self._oldest_s = None
-
-
-def _mean(losses: Sequence[float]) -> float | None:
-    """The mean, or None where it is not finite: ``fmean`` would raise what any worker can cause."""
-    mean = sum(losses) / len(losses) if losses else None
-    return mean if mean is not None and isfinite(mean) else None
 
 
 def encode_state(rule: Rule[Any], state: Any) -> bytes:

@@ -7,11 +7,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from starlette.types import Receive
 
-from anarchic.server.refusals import Refusal, busy, too_slow
+from anarchic.server.refusals import Refusal, busy
 from anarchic.server.settings import Limits
 
 LOOK_S = 0.5  # how often the rate of a body is measured
@@ -42,13 +42,10 @@ class Pace:
             self._remove_full(now)
 
     def _remove_full(self, now: float) -> None:
-        """Remove buckets that are full again: they are like new ones.
-
-        Done next when there are twice as many as remain, so that the cost per update stays small.
-        """
+        """Remove buckets that are full again: they are like new ones."""
         full = self._burst / self._rate
         self._buckets = {w: b for w, b in self._buckets.items() if now - b[1] < full}
-        self._most = max(FEW, 2 * len(self._buckets))
+        self._most = max(FEW, 2 * len(self._buckets))  # so that the cost per update stays small
 
 
 class Shares:
@@ -65,7 +62,7 @@ class Shares:
         self._last: list[tuple[str, float]] = [("", clock())]
         self._sending: Counter[str] = Counter()  # being made durable
         self._waiting: Counter[str] = Counter()  # durable, in no version yet
-        self._total = 0  # of those
+        self.total = 0  # of those that wait
         self._lock = threading.Lock()  # collecting and aggregating both write
 
     def take(self, worker: str) -> None:
@@ -87,7 +84,7 @@ class Shares:
             _take_off(self._sending, worker, 1)
             if accepted:
                 self._waiting[worker] += 1
-                self._total += 1
+                self.total += 1
                 others = [last for last in self._last if last[0] != worker]
                 self._last = [*others[-1:], (worker, self._clock())]
 
@@ -95,15 +92,12 @@ class Shares:
         """A version holds these now."""
         with self._lock:
             for worker, count in workers.items():
-                self._total -= _take_off(self._waiting, worker, count)
+                self.total -= _take_off(self._waiting, worker, count)
 
     def reset(self, waiting: Counter[str]) -> None:
         """What the store says is waiting."""
         with self._lock:
-            self._waiting, self._total = waiting, waiting.total()
-
-    def total(self) -> int:
-        return self._total
+            self._waiting, self.total = waiting, waiting.total()
 
 
 def _take_off(counts: Counter[str], worker: str, count: int) -> int:
@@ -157,9 +151,7 @@ class Pulls:
         self._now[puller] += 1
 
     def end(self, puller: str) -> None:
-        self._now[puller] -= 1
-        if not self._now[puller]:
-            del self._now[puller]
+        _take_off(self._now, puller, 1)
 
 
 class Body:
@@ -179,9 +171,8 @@ class Body:
                 while self._got < size:
                     await self._take()
         except TimeoutError:
-            raise too_slow(
-                f"Only {self._got} of {self._length} bytes came within {limit_s:g} s."
-            ) from None
+            told = f"Only {self._got} of {self._length} bytes came within {limit_s:g} s."
+            raise Refusal(408, "too_slow", told, "Send the same update again.") from None
 
     @property
     def complete(self) -> bool:
@@ -196,12 +187,10 @@ class Body:
         slow = 0
         while not self.complete:
             before, until = self._got, time.monotonic() + LOOK_S
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
                     while not self.complete and time.monotonic() < until:
                         await self._take()
-            except TimeoutError:
-                pass
             if self.complete:
                 break
             if time.monotonic() - until > LOOK_S / 2:
@@ -210,7 +199,8 @@ class Body:
             least = self._limits.least_rate * LOOK_S * (CONTENDED_FACTOR if wanted else 1)
             slow = slow + 1 if self._got - before < least else 0
             if slow and (wanted or slow * LOOK_S >= SLOW_S):
-                raise too_slow(f"{self._got} of {self._length} bytes came, too slowly.")
+                told = f"{self._got} of {self._length} bytes came, too slowly."
+                raise Refusal(408, "too_slow", told, "Send the same update again.")
         return self._held
 
     async def _take(self) -> None:

@@ -11,27 +11,22 @@ def _answer(description: str, schema: dict[str, Any]) -> dict[str, Any]:
     return {"description": description, "content": {"application/json": {"schema": schema}}}
 
 
-_REFUSAL = {
-    "type": "object",
-    "required": ["error", "message", "remedy"],
-    "properties": {name: {"type": "string"} for name in ("error", "message", "remedy")},
-}
-_RECEIPT = {
-    "type": "object",
-    "required": ["status", "version", "buffered"],
-    "properties": {
-        "status": {"type": "string", "enum": ["accepted", "duplicate"]},
-        "version": {"type": "integer", "minimum": 0},
-        "buffered": {"type": "integer", "minimum": 0},
-    },
-}
+def _object(**properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "required": list(properties), "properties": properties}
+
+
+_TEXT, _COUNT = {"type": "string"}, {"type": "integer", "minimum": 0}
+_REFUSAL = _object(error=_TEXT, message=_TEXT, remedy=_TEXT)
+_OUTCOME = {"type": "string", "enum": ["accepted", "duplicate"]}
+_RECEIPT = _object(status=_OUTCOME, version=_COUNT, buffered=_COUNT)
+_LIMIT = {"type": "integer", "minimum": 1, "maximum": MOST_EVALUATIONS}
+_TOKEN: list[dict[str, Any]] = [{}, {"token": []}]  # none where anybody may
 _BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 
 
 def _refusals(*statuses: int) -> dict[str, Any]:
-    return {
-        str(status): _answer("Refused, with a code and a remedy", _REFUSAL) for status in statuses
-    }
+    refused = _answer("Refused, with a code and a remedy", _REFUSAL)
+    return {str(status): refused for status in statuses}
 
 
 def _parameter(name: str, where: str, schema: dict[str, Any], **facts: bool) -> dict[str, Any]:
@@ -41,14 +36,8 @@ def _parameter(name: str, where: str, schema: dict[str, Any], **facts: bool) -> 
 def _get(
     summary: str, parameters: list[dict[str, Any]], responses: dict[str, Any]
 ) -> dict[str, Any]:
-    return {
-        "get": {
-            "summary": summary,
-            "parameters": parameters,
-            "security": [{}, {"token": []}],
-            "responses": responses,
-        }
-    }
+    known = {"summary": summary, "parameters": parameters, "security": _TOKEN}
+    return {"get": {**known, "responses": responses}}
 
 
 def _shown(summary: str, content: str) -> dict[str, Any]:
@@ -72,15 +61,15 @@ OPENAPI: dict[str, Any] = {
         "/v1/runs/{run}/models/{version}": _get(
             "One version, which never changes",
             [
-                _parameter("run", "path", {"type": "string"}, required=True),
-                _parameter("version", "path", {"type": "integer", "minimum": 0}, required=True),
+                _parameter("run", "path", _TEXT, required=True),
+                _parameter("version", "path", _COUNT, required=True),
             ],
             _MODEL,
         ),
         "/v1/updates": {
             "post": {
                 "summary": "Hand an update back",
-                "security": [{}, {"token": []}],
+                "security": _TOKEN,
                 "requestBody": {"required": True, "content": _BYTES},
                 "responses": {
                     "202": _answer("Accepted: it is on disk and will count once", _RECEIPT),
@@ -92,11 +81,7 @@ OPENAPI: dict[str, Any] = {
         "/v1/status": _shown("Where the run stands", "application/json"),
         "/v1/evaluations": _get(
             "What the newest evaluated versions came to, the oldest first",
-            [
-                _parameter(
-                    "limit", "query", {"type": "integer", "minimum": 1, "maximum": MOST_EVALUATIONS}
-                )
-            ],
+            [_parameter("limit", "query", _LIMIT)],
             {"200": _answer("Evaluations", {"type": "object"}), **_refusals(400, 401, 403, 503)},
         ),
         "/metrics": _shown("Counters for Prometheus", "text/plain"),

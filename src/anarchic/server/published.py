@@ -1,7 +1,4 @@
-"""The published versions: the newest in memory, older ones read from the store on request.
-
-Keeping older ones in memory would cost one model per version of the history.
-"""
+"""The published versions: the newest in memory, older ones read from the store on request."""
 
 from __future__ import annotations
 
@@ -45,6 +42,7 @@ class PublishedModels:
         self._newest: PublishedModel | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed = asyncio.Event()
+        # An old version is in memory once, however many pull it. The one read last stays.
         self._older: WeakValueDictionary[int, PublishedModel] = WeakValueDictionary()
         self._last_read: PublishedModel | None = None
         self._reading = asyncio.Lock()
@@ -79,10 +77,7 @@ class PublishedModels:
         self._wake()
 
     async def version(self, number: int) -> PublishedModel | None:
-        """The version with this number, or None where it does not exist or is no longer kept.
-
-        An old version is in memory once, however many pull it. The one that was read last stays.
-        """
+        """The version with this number, or None where it does not exist or is no longer kept."""
         newest = self.newest
         if number >= newest.version:
             return newest if number == newest.version else None

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Select, bindparam, delete, func, select
 
 from anarchic.errors import StoreCorrupt, StoreError
 from anarchic.server import tables as t
-from anarchic.server.tables import Buffer
+from anarchic.wire.strict import Buffer
 
 LONGEST_NAME = 1000  # bytes; PostgreSQL's index holds two of them
 # What never changes after an update was accepted.
@@ -48,11 +48,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """A row of the trace: one accepted update, and what became of it.
-
-    ``order`` is its place in the order of folding, counted from 0 over the whole run; ``version``
-    is the version that it helped to make. Both are None until a version holds the update.
-    """
+    """A row of the trace: one accepted update, and what became of it."""
 
     seq: int
     worker: str
@@ -63,8 +59,8 @@ class Folded:
     samples: int
     norm: float
     received_s: float
-    order: int | None
-    version: int | None
+    order: int | None  # its place in the order of folding, from 0 over the whole run
+    version: int | None  # that it helped to make; both are None until a version holds the update
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,17 +203,14 @@ def sealed(place: str, body: bytes, **key: int | str) -> dict[str, Any]:
 
 
 def upsert(
-    connection: Connection,
-    insert: Callable[..., Any],
-    table: Any,
-    values: Sequence[Mapping[str, Any]],
+    connection: Connection, insert: Callable[..., Any], table: Any, values: list[dict[str, Any]]
 ) -> None:
     """Insert rows, or replace those with the same key; ``insert`` is the dialect's own."""
     if values:
         put, keys = insert(table), table.primary_key.columns.keys()
         changed = {name: put.excluded[name] for name in values[0] if name not in keys}
         put = put.on_conflict_do_update(index_elements=keys, set_=changed)
-        connection.execute(put, list(values))
+        connection.execute(put, values)
 
 
 def delete_each(connection: Connection, column: Any, keys: Sequence[Any]) -> None:

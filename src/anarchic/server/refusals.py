@@ -27,9 +27,8 @@ class Refusal(Exception):
     retry_after_s: float | None = None
 
     def body(self) -> bytes:
-        return json.dumps(
-            {"error": self.code, "message": self.message, "remedy": self.remedy}
-        ).encode()
+        told = {"error": self.code, "message": self.message, "remedy": self.remedy}
+        return json.dumps(told).encode()
 
 
 # The first match counts, so narrow types stand before wide ones.
@@ -58,13 +57,5 @@ def length_required() -> Refusal:
     )
 
 
-def too_slow(message: str) -> Refusal:
-    return Refusal(408, "too_slow", message, "Send the same update again.")
-
-
 def busy(retry_after_s: float, message: str = "Too many bodies are being sent.") -> Refusal:
     return Refusal(503, "busy", message, "Try again later.", retry_after_s)
-
-
-def not_found(message: str, remedy: str) -> Refusal:
-    return Refusal(404, "not_found", message, remedy)

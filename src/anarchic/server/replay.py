@@ -30,8 +30,7 @@ class Replay:
 def replay(store: Store, progress: Callable[[int], None] = lambda count: None) -> Replay:
     """Fold the recorded updates in their order, from the first model, and compare the end."""
     run = store.run()
-    first = store.model(0) if run is not None else None
-    newest = store.model(run.version) if run is not None else None
+    first, newest = (store.model(0), store.model(run.version)) if run else (None, None)
     if run is not None and run.version and first is None:
         raise RunError(
             "The store has dropped its first model and updates: only a run whose server had "

@@ -14,15 +14,12 @@ from anarchic.core.types import Layout, Snapshot, Vector
 from anarchic.errors import ConfigError
 from anarchic.server.fold import encode_state
 from anarchic.server.records import StoredRun
-from anarchic.server.settings import RuleSettings, served_rule
+from anarchic.server.settings import RuleSettings, ServerSettings, check_memory, served_rule
 from anarchic.server.store import Store
 
 
 def open_run(store: Store, rules: Mapping[str, Any], init: Path | None) -> StoredRun:
-    """Go on with the store's run, or begin one with a first model.
-
-    ``rules`` are the settings that were given; a run that goes on must have been begun with them.
-    """
+    """Go on with the store's run, which must have been begun with ``rules``, or begin one."""
     run = store.run()
     if run is None:
         if init is None:
@@ -62,18 +59,23 @@ def check_alone(store: Store, wait_s: float = 3.0) -> None:
     store.resign()
 
 
+def check_enrolment(store: Store, settings: ServerSettings, given: Mapping[str, Any]) -> None:
+    """Before a run is begun: its settings could not be corrected afterwards."""
+    if not (settings.open_enrolment or store.accounts()):
+        raise ConfigError(
+            "Nobody may push: add workers with 'anarchic token add NAME --store ...', or say "
+            "--open-enrolment."
+        )
+    if settings.open_enrolment and store.run() is None:
+        check_memory(RuleSettings(**given), settings)
+
+
 def begin(store: Store, rules: RuleSettings, layout: Layout, params: Vector) -> StoredRun:
     """Start a run in an empty store."""
     rule = served_rule(rules)
     state = rule.init(params)
     first = Snapshot(0, state.params, state.extras)
-    settings = {
-        **asdict(rules),
-        "run": secrets.token_hex(8),
-        "names": layout.names,
-        "shapes": layout.shapes,
-        "dtypes": layout.dtypes,
-    }
+    settings = {**asdict(rules), "run": secrets.token_hex(8), **asdict(layout)}
     body = wire.encode_snapshot(layout, first, settings["run"])
     return store.create(settings, body, encode_state(rule, state))
 

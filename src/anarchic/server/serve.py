@@ -21,16 +21,10 @@ from anarchic.server.app import make_app
 from anarchic.server.evaluate import Evaluator
 from anarchic.server.monitoring import JsonLog, Log
 from anarchic.server.protocol import BoundedProtocol
-from anarchic.server.runs import check_alone, open_run
+from anarchic.server.runs import check_alone, check_enrolment, open_run
 from anarchic.server.service import Service
-from anarchic.server.settings import (
-    Address,
-    RuleSettings,
-    RunSettings,
-    ServerSettings,
-    check_memory,
-)
-from anarchic.server.store import Store, open_store
+from anarchic.server.settings import Address, RuleSettings, RunSettings, ServerSettings
+from anarchic.server.store import open_store
 
 OTHER_FILES = 128  # that the process has open beside connections: the store, the log
 
@@ -54,24 +48,13 @@ def run(
     store = open_store(run.store, keep_payloads=run.keep_payloads, history=run.history)
     with closing(store):
         check_alone(store)
-        _check_enrolment(store, settings, given)
+        check_enrolment(store, settings, given)
         address.check_free()
         open_run(store, given, run.init)
         evaluator = None if run.evaluate is None else Evaluator(run.evaluate, store, log)
         service = Service(store, settings, log, evaluator)
         log("listening", host=address.host, port=address.port, tls=address.tls_cert is not None)
         listen(service, address)
-
-
-def _check_enrolment(store: Store, settings: ServerSettings, given: Mapping[str, Any]) -> None:
-    """Before a run is begun: its settings could not be corrected afterwards."""
-    if not (settings.open_enrolment or store.accounts()):
-        raise ConfigError(
-            "Nobody may push: add workers with 'anarchic token add NAME --store ...', or say "
-            "--open-enrolment."
-        )
-    if settings.open_enrolment and store.run() is None:
-        check_memory(RuleSettings(**given), settings)
 
 
 class _Server(uvicorn.Server):
@@ -137,7 +120,6 @@ def listen(service: Service, address: Address) -> None:
         port=address.port,
         http=partial(BoundedProtocol, limits=limits),  # type: ignore[arg-type]  # called, no more
         ws="none",
-        loop="auto",
         lifespan="on",
         log_config=None,
         log_level="warning",

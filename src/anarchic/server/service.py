@@ -54,7 +54,7 @@ class Service:
         self.pending = Pending(store, self.layout, shares)
         self._check = UpdateCheck(self.layout, rule, self.published, limits)
         self.collector = Collector(store, self._check, self.access, self.pending, self.published)
-        folding = Folding(rule, self.layout, self.run, revoked=self.access.revoked, log=self.log)
+        folding = Folding(rule, self.layout, self.run, self.access, self.log)
         self.aggregator = Aggregator(
             store, self.pending, folding, self.published,
             metrics=self.metrics, log=self.log, step_after_s=self.settings.step_after_s,

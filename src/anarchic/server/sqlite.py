@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import final
+from typing import Any, final
 from urllib.parse import quote
 
 from sqlalchemy import Connection, create_engine, func, select
@@ -32,6 +32,7 @@ from anarchic.server.tables import migrate
 
 BUSY_S = 30.0  # how long to wait for another process that writes to the file
 POLL_S = 0.1  # how often a waiting server looks whether another process wrote
+PLAIN: dict[str, Any] = {"timeout": 0.0, "isolation_level": None, "check_same_thread": False}
 APPLICATION = 0x616E6172  # "anar", in the header of every file of ours
 _UNEXPECTED = (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH)
 
@@ -131,13 +132,8 @@ class Sqlite:
             connection.close()
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            f"file:{quote(str(self.path.absolute()))}?mode=rw",  # never creates it: see _make
-            uri=True,
-            timeout=0.0,
-            isolation_level=None,
-            check_same_thread=False,
-        )
+        name = f"file:{quote(str(self.path.absolute()))}?mode=rw"  # never creates it: see _make
+        connection: sqlite3.Connection = sqlite3.connect(name, uri=True, **PLAIN)
         try:
             for pragma in PRAGMAS:
                 _when_free(connection.execute, f"PRAGMA {pragma}")
@@ -172,9 +168,7 @@ class Sqlite:
         if self._lead is not None:
             return True
         with _faults(self.path):
-            lock = sqlite3.connect(
-                f"{self.path}.lock", timeout=0.0, isolation_level=None, check_same_thread=False
-            )
+            lock = sqlite3.connect(f"{self.path}.lock", **PLAIN)
             try:
                 lock.execute("BEGIN EXCLUSIVE")
             except sqlite3.Error as error:
@@ -212,25 +206,22 @@ class _Turn:
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._queue: deque[threading.Lock] = deque()
-        self._taken = False
+        self._queue: deque[threading.Lock] = deque()  # the first has its turn, the others wait
 
     def __enter__(self) -> None:
+        mine = threading.Lock()
+        mine.acquire()
         with self._guard:
-            if not self._taken:
-                self._taken = True
-                return
-            mine = threading.Lock()
-            mine.acquire()
             self._queue.append(mine)
+            if len(self._queue) == 1:
+                return
         mine.acquire()
 
     def __exit__(self, *_: object) -> None:
         with self._guard:
+            self._queue.popleft()
             if self._queue:
-                self._queue.popleft().release()
-            else:
-                self._taken = False
+                self._queue[0].release()
 
 
 def _when_free(execute: Callable[[str], object], statement: str) -> None:

@@ -24,19 +24,13 @@ from anarchic.errors import ConfigError, Deposed, StoreCorrupt, StoreError
 from anarchic.server import records
 from anarchic.server import tables as t
 from anarchic.server.database import Database, database_at
-from anarchic.server.records import (
-    Account,
-    Folded,
-    NewUpdate,
-    Publication,
-    Receipt,
-    StoredRun,
-    rows_of,
-)  # fmt: skip
+from anarchic.server.records import NewUpdate, Publication, Receipt, StoredRun, rows_of
 from anarchic.server.settings import HISTORY
-from anarchic.server.tables import Buffer
+from anarchic.wire.strict import Buffer
 
 MARK = ""  # no worker's name: this row of workers holds another number after every change
+_U, _R = t.updates.c, t.run.c
+_Key = tuple[str, str]  # of an update: worker and id
 TRACE_CHUNK = 2000  # rows read at a time, so that a long trace never holds up the writer
 
 
@@ -110,7 +104,7 @@ class Store:
         """Make updates durable, all in one transaction, and say of each what became of it."""
         if not updates:
             return []
-        first: dict[tuple[str, str], NewUpdate] = {}
+        first: dict[_Key, NewUpdate] = {}
         for new in updates:
             records.check_storable(new, self._database.largest)
             first.setdefault((new.worker, new.id), new)
@@ -133,10 +127,7 @@ class Store:
         return receipts
 
     def _insert_new(
-        self,
-        connection: Connection,
-        first: Mapping[tuple[str, str], NewUpdate],
-        seqs: Mapping[tuple[str, str], int],
+        self, connection: Connection, first: Mapping[_Key, NewUpdate], seqs: Mapping[_Key, int]
     ) -> set[int]:
         """Insert what is not there yet; the ``seq`` of each that was inserted."""
         once = self._insert(t.updates).on_conflict_do_nothing().returning(t.updates.c.seq)
@@ -151,8 +142,7 @@ class Store:
 
     def seen(self, worker: str, id: str, digest: bytes) -> int | None:
         """The seq of an update that was accepted with these bytes."""
-        u = t.updates.c
-        query = select(u.seq).where(u.worker == worker, u.id == id, u.digest == digest)
+        query = select(_U.seq).where(_U.worker == worker, _U.id == id, _U.digest == digest)
         found = self._read(query)
         return found[0].seq if found else None
 
@@ -162,18 +152,13 @@ class Store:
         With ``first`` only from that seq on, with ``limit`` at most this many. Do not use ``first``
         on a shared store: a slow replica may commit an update below it later.
         """
-        u = t.updates.c
-        query = select(u.seq, u.worker).where(u.order.is_(None)).order_by(u.seq).limit(limit)
+        query = select(_U.seq, _U.worker).where(_U.order.is_(None)).order_by(_U.seq).limit(limit)
         if first > 0:
-            query = query.where(u.seq >= first)
+            query = query.where(_U.seq >= first)
         return [(row.seq, row.worker) for row in self._read(query)]
 
     def publish(self, publication: Publication) -> None:
-        """Make a version durable; ``Deposed`` if another leads or the version has moved on.
-
-        Bodies of folded updates are dropped unless the run keeps payloads; models older than the
-        history are dropped.
-        """
+        """Make a version durable; ``Deposed`` if another leads or the version has moved on."""
         p = publication
         with self._database.writing() as connection:
             run = self._step(connection, p)
@@ -197,12 +182,11 @@ class Store:
 
     def _step(self, connection: Connection, p: Publication) -> StoredRun:
         """Move the run on, if it stands where the publication supposes, led by whom it says."""
-        r = t.run.c
         keep = {} if self._keep_payloads is None else {"keep_payloads": self._keep_payloads}
         step = (
             update(t.run)
-            .where(r.version == p.previous, r.epoch == p.epoch)
-            .values(version=p.version, folded=r.folded + len(p.folded), **keep)
+            .where(_R.version == p.previous, _R.epoch == p.epoch)
+            .values(version=p.version, folded=_R.folded + len(p.folded), **keep)
             .returning(*t.run.c)
         )
         after = connection.execute(step).one_or_none()
@@ -226,8 +210,7 @@ class Store:
 
     def model(self, version: int) -> bytes | None:
         """A version that is still kept."""
-        m = t.models.c
-        found = self._read(select(m.body, m.seal).where(m.version == version))
+        found = self._read(select(t.models).where(t.models.c.version == version))
         return t.unseal(f"model {version}", found[0].body, found[0].seal) if found else None
 
     def state(self) -> tuple[bytes, dict[str, bytes]]:
@@ -249,17 +232,16 @@ class Store:
         found = sorted((row.version, row.worker) for row in self._read(select(t.revoked)))
         return {v: [w for _, w in rows] for v, rows in groupby(found, key=itemgetter(0))}
 
-    def trace(self) -> Iterator[Folded]:
+    def trace(self) -> Iterator[records.Folded]:
         """Every accepted update: the folded ones in their order, then the others by ``seq``."""
-        u = t.updates.c
         with self._database.reading() as connection:
             run = records.find_run(connection)
-            query = select(t.updates).where(u.order.is_(None)).order_by(u.seq)
+            query = select(t.updates).where(_U.order.is_(None)).order_by(_U.seq)
             waiting = rows_of(connection, query)
         total = 0 if run is None else run.folded
         for start in range(0, total, TRACE_CHUNK):
             end = min(start + TRACE_CHUNK, total)
-            query = select(t.updates).where(u.order >= start, u.order < end).order_by(u.order)
+            query = select(t.updates).where(_U.order >= start, _U.order < end).order_by(_U.order)
             found = self._read(query)
             if [row.order for row in found] != list(range(start, end)):
                 raise StoreCorrupt(
@@ -276,24 +258,23 @@ class Store:
         found = self._read(query.where(t.updates.c.seq == seq))
         return records.read_body(found[0]) if found else None
 
-    def accounts(self) -> dict[str, Account]:
+    def accounts(self) -> dict[str, records.Account]:
         """All workers with tokens."""
         found = self._read(select(t.workers).where(t.workers.c.worker != MARK))
-        return {row.worker: Account(row.worker, row.token_hash, row.revoked) for row in found}
+        return {
+            row.worker: records.Account(row.worker, row.token_hash, row.revoked) for row in found
+        }
 
     def accounts_mark(self) -> bytes:
-        """A value that changes whenever any process puts an account: cheaper than ``accounts``.
-
-        Read before ``accounts``, it is never newer than they are.
-        """
-        w = t.workers.c
-        found = self._read(select(w.token_hash).where(w.worker == MARK))
+        """A value that changes whenever any process puts an account: cheaper than ``accounts``,
+        and never newer than they are if it is read before them."""
+        found = self._read(select(t.workers).where(t.workers.c.worker == MARK))
         mark: bytes = found[0].token_hash if found else b""
         return mark
 
-    def put_account(self, account: Account) -> None:
+    def put_account(self, account: records.Account) -> None:
         """Add a worker, or change its token or standing."""
-        mark = Account(MARK, uuid.uuid4().bytes, revoked=True)
+        mark = records.Account(MARK, uuid.uuid4().bytes, revoked=True)
         with self._database.writing() as connection:
             rows = [asdict(account), asdict(mark)]
             records.upsert(connection, self._insert, t.workers, rows)
@@ -317,12 +298,10 @@ class Store:
         """
         if not self._database.take_lead():
             return None
-        r = t.run.c
         try:
             with self._database.writing() as connection:
-                epoch = connection.execute(
-                    update(t.run).values(epoch=r.epoch + 1).returning(r.epoch)
-                ).scalar()
+                query = update(t.run).values(epoch=_R.epoch + 1).returning(_R.epoch)
+                epoch = connection.execute(query).scalar()
             if epoch is None:
                 raise StoreError("The store holds no run to lead yet: create one first.")
         except BaseException:
@@ -348,13 +327,10 @@ class Store:
             return rows_of(connection, query)
 
 
-def _find(
-    connection: Connection, keys: Sequence[tuple[str, str]]
-) -> dict[tuple[str, str], tuple[int, bytes]]:
+def _find(connection: Connection, keys: Sequence[_Key]) -> dict[_Key, tuple[int, bytes]]:
     if not keys:
         return {}
-    u = t.updates.c
-    query = select(u.seq, u.worker, u.id, u.digest).where(tuple_(u.worker, u.id).in_(keys))
+    query = select(_U.seq, _U.worker, _U.id, _U.digest).where(tuple_(_U.worker, _U.id).in_(keys))
     found = {(row.worker, row.id): (row.seq, row.digest) for row in rows_of(connection, query)}
     if len(found) != len(keys):
         raise StoreCorrupt(
@@ -367,10 +343,9 @@ def _find(
 def _mark(connection: Connection, folded: Sequence[tuple[int, int]], *, first: int) -> None:
     if not folded:
         return
-    u = t.updates.c
     mark = (
         update(t.updates)
-        .where(u.seq == bindparam("which"), u.order.is_(None))
+        .where(_U.seq == bindparam("which"), _U.order.is_(None))
         .values(order=bindparam("place"), version=bindparam("made"))
     )
     places = [

@@ -14,10 +14,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from anarchic.errors import StoreCorrupt, StoreUnavailable
+from anarchic.wire.strict import Buffer
 
 SCHEMA = 3  # raised when tables, or the bytes in them, change; see ``migrate``
 
-Buffer = bytes | bytearray | memoryview
 _Big, _Bytes = sa.BigInteger, sa.LargeBinary
 # In SQLite only a primary key declared INTEGER is the row number, which needs no second index.
 _Number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
@@ -109,10 +109,7 @@ def unseal_update(row: Any) -> None:
 
 
 def migrate(connection: sa.Connection) -> None:
-    """Bring tables of an older schema to the present one, and refuse those that are not known.
-
-    To be called in a transaction that writes, of which there is one at a time.
-    """
+    """Bring older tables to the present schema, in the one transaction that writes now."""
     number = connection.execute(sa.select(schema.c.number)).scalar()
     if number is None:
         raise StoreCorrupt("The store does not say which schema it has. Restore it from a backup.")

@@ -30,15 +30,13 @@ def save_model(path: Path, layout: Layout, params: Vector, **metadata: str) -> N
 
 
 def load_model(path: Path) -> tuple[Layout, Vector, dict[str, str]]:
-    """A model's layout, its vector and its metadata, from any safetensors file of floats.
-
-    Of a snapshot that was pulled it is the model, without the vectors that travel beside it.
-    """
+    """A model's layout, its vector and its metadata, from any safetensors file of floats."""
     try:
         data = path.read_bytes()  # once: the file may be replaced at any moment
         found = dict(safetensors.deserialize(data))  # type: ignore[no-untyped-call]
     except (OSError, SafetensorError) as error:
         raise _unreadable(path, error) from error
+    # Of a snapshot that was pulled, without the vectors that travel beside the model.
     entries = {name: entry for name, entry in found.items() if not name.startswith(EXTRA)}
     layout = Layout.of({name: (e["shape"], e["dtype"]) for name, e in entries.items()})
     tensors = {

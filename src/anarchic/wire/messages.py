@@ -21,11 +21,13 @@ from anarchic.core.names import WORKER_NAME
 from anarchic.core.types import EMPTY, Layout, Snapshot, Update, Vector
 from anarchic.errors import ConfigError, MalformedUpdate, NotFinite, RunError
 from anarchic.wire import strict
-from anarchic.wire.strict import WIDTHS, Contents, Tensor, floats, parse_file, shown
+from anarchic.wire.strict import WIDTHS, Buffer, Contents, Tensor, floats, parse_file, shown
 
 EXTRA = "extra:"  # begins the name of a vector that is not a tensor of the model
 UpdateDtype = Literal["F32", "F16", "BF16"]
 
+_Array = NDArray[Any]
+_NONE: frozenset[str] = frozenset()
 _DTYPES = ("F32", "F16", "BF16")
 _NEEDED = frozenset({"id", "base_version", "local_steps", "local_lr"})
 _OPTIONAL = frozenset({"samples", "loss", "worker", "run"})
@@ -38,10 +40,7 @@ _BRACKETS_IN_TEXT = 256  # as in an id, and everything else that is not a tensor
 def encode_snapshot(
     layout: Layout, snapshot: Snapshot, run: str, *, loss: float | None = None
 ) -> bytes:
-    """A model as workers pull it; the data begin with the bytes of the vector.
-
-    ``loss`` is the mean training loss that came with the folded updates; left out if not finite.
-    """
+    """A model as workers pull it, with the mean training loss that came with its updates."""
     known = {"version": str(snapshot.version), "run": run} | _told_loss(loss)
     strict.text(known, "run", strict.ID)
     wide = snapshot.params.dtype == np.float64
@@ -51,11 +50,8 @@ def encode_snapshot(
     return encoded(layout, params, extras, known, dtype)
 
 
-def decode_snapshot(data: bytes | bytearray | memoryview) -> tuple[Layout, Snapshot, str]:
-    """Layout, model and run id of a pulled snapshot; the vectors are copies.
-
-    The layout keeps the order of the file, which is that of the server's vectors.
-    """
+def decode_snapshot(data: Buffer) -> tuple[Layout, Snapshot, str]:
+    """Layout, model and run id of a pulled snapshot; the vectors are copies."""
     try:
         contents = parse_file(data, most_header=len(data), most_brackets=len(data))
         version = strict.whole_number(contents.metadata, "version")
@@ -66,7 +62,7 @@ def decode_snapshot(data: bytes | bytearray | memoryview) -> tuple[Layout, Snaps
     return layout, Snapshot(version, params, extras), run
 
 
-def snapshot_facts(data: bytes | bytearray | memoryview) -> tuple[float | None, frozenset[str]]:
+def snapshot_facts(data: Buffer) -> tuple[float | None, frozenset[str]]:
     """The loss that came with a snapshot, and the names of its extras; reads its header only."""
     contents = parse_file(data, most_header=len(data), most_brackets=len(data))
     names = (tensor.name for tensor in contents.tensors)
@@ -75,6 +71,7 @@ def snapshot_facts(data: bytes | bytearray | memoryview) -> tuple[float | None, 
 
 
 def _told_loss(loss: float | None) -> dict[str, str]:
+    """A loss in the metadata, left out if it is not finite."""
     return {} if loss is None or not isfinite(loss) else {"loss": repr(float(loss))}
 
 
@@ -84,7 +81,7 @@ def _loss(known: Mapping[str, str]) -> float | None:
 
 def _vectors(contents: Contents) -> tuple[Layout, Vector, dict[str, Vector]]:
     model = [tensor for tensor in contents.tensors if not tensor.name.startswith(EXTRA)]
-    layout = Layout(
+    layout = Layout(  # in the order of the file, which is that of the server's vectors
         tuple(tensor.name for tensor in model),
         tuple(tensor.shape for tensor in model),
         tuple(tensor.dtype for tensor in model),
@@ -109,14 +106,11 @@ def _vectors(contents: Contents) -> tuple[Layout, Vector, dict[str, Vector]]:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """An update as it was received, and what the worker sent with it.
-
-    ``loss`` is its training loss, ``run`` the run from which it pulled its base version.
-    """
+    """An update as it was received, and what the worker sent with it."""
 
     update: Update
-    loss: float | None
-    run: str | None = None
+    loss: float | None  # of training
+    run: str | None = None  # from which it pulled its base version
 
 
 def encode_update(
@@ -149,11 +143,7 @@ def encode_update(
 
 
 def decode_update(
-    body: bytes | bytearray | memoryview,
-    layout: Layout,
-    *,
-    extras: frozenset[str] = frozenset(),
-    worker: str | None = None,
+    body: Buffer, layout: Layout, *, extras: frozenset[str] = _NONE, worker: str | None = None
 ) -> Decoded:
     """An update of a model of this layout, from untrusted bytes.
 
@@ -207,10 +197,10 @@ def _plan(layout: Layout, extras: frozenset[str]) -> _Plan:
     return _Plan(shapes, starts, extras, layout.dim, _ROOM + names, _BRACKETS_IN_TEXT + brackets)
 
 
-def _narrowed(what: str, vector: Vector, dtype: UpdateDtype) -> NDArray[Any]:
+def _narrowed(what: str, vector: Vector, dtype: UpdateDtype) -> _Array:
     """In the bytes of ``dtype``; refused where a finite number would become infinite."""
     with np.errstate(over="ignore"):
-        wide: NDArray[Any] = np.ascontiguousarray(vector, dtype="<f4")
+        wide: _Array = np.ascontiguousarray(vector, dtype="<f4")
         if dtype == "F32":
             narrow = back = wide
         elif dtype == "BF16":
@@ -227,7 +217,7 @@ def _narrowed(what: str, vector: Vector, dtype: UpdateDtype) -> NDArray[Any]:
     return narrow
 
 
-def _bfloat16(wide: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _bfloat16(wide: _Array) -> tuple[_Array, _Array]:
     """The upper halves, rounded to the nearest, ties to even; and their values as float32."""
     bits = wide.view("<u4")
     narrow = ((bits + (((bits >> 16) & 1) + 0x7FFF)) >> 16).astype("<u2")
@@ -316,11 +306,7 @@ def _facts(known: Mapping[str, str], worker: str | None) -> dict[str, Any]:
 
 
 def encoded(
-    layout: Layout,
-    vector: NDArray[Any],
-    extras: Mapping[str, NDArray[Any]],
-    metadata: dict[str, str],
-    dtype: str,
+    layout: Layout, vector: _Array, extras: Mapping[str, _Array], known: dict[str, str], dtype: str
 ) -> bytes:
     """The model's tensors first, in the layout's order: their bytes are those of the vector."""
     check_names(layout)
@@ -331,7 +317,7 @@ def encoded(
                 "each."
             )
     tensors = layout.split(vector) | {EXTRA + name: beside for name, beside in extras.items()}
-    return strict.build_file(tensors, dtype, metadata)
+    return strict.build_file(tensors, dtype, known)
 
 
 def check_names(layout: Layout) -> None:
