@@ -83,9 +83,8 @@ class Aggregator:
                 self.failure = error
                 self._step_down("store_error", str(error))
                 time.sleep(RETRY_S)
-            except Exception as error:  # a bug: updates stay durable, the server says it is unwell
+            except Exception as error:  # a bug: updates stay durable, another server may succeed
                 self.failure = error
-                # Another server may succeed.
                 self._step_down("aggregator_failed", repr(error), trace=traceback.format_exc())
                 return
         if self._epoch is not None:
@@ -94,7 +93,10 @@ class Aggregator:
     def _follow(self) -> None:
         """Show what the leader publishes, and take its place when it is gone."""
         self.catch_up()
-        epoch = self._ask_to_lead()
+        epoch = None
+        if time.monotonic() - self._asked_s >= FOLLOW_S:  # not after every push: it takes a session
+            self._asked_s = time.monotonic()
+            epoch = self._store.lead()
         if epoch is None:
             self._store.wait(FOLLOW_S)
             return
@@ -113,13 +115,6 @@ class Aggregator:
             model = self._published.read(run.version)
             if model is not None:
                 self._published.post(model)
-
-    def _ask_to_lead(self) -> int | None:
-        """Not after every push: asking takes a connection."""
-        if time.monotonic() - self._asked_s < FOLLOW_S:
-            return None
-        self._asked_s = time.monotonic()
-        return self._store.lead()
 
     def _recover(self) -> None:
         """Go back to the newest published version; what was folded since then is folded again."""

@@ -21,7 +21,6 @@ from anarchic.server.published import PublishedModel
 from anarchic.server.refusals import Refusal, busy, length_required, refusal_of
 from anarchic.server.service import Service
 
-SAFETENSORS = "application/octet-stream"
 HEARTBEAT_S = 15.0
 EVALUATIONS = 100  # shown by default
 MOST_STREAMS = 256  # streams of events at a time
@@ -39,9 +38,17 @@ def make_app(service: Service) -> Starlette:
         finally:
             await service.stop()
 
-    routes = [Route("/v1/updates", _Answering(service, push), methods=["POST"])]
-    for path, answer in READ.items():
-        routes.append(Route(path, _Answering(service, answer), methods=["GET"]))
+    routes = [
+        Route("/v1/model", _Answering(service, newest_model), methods=["GET"]),
+        Route("/v1/runs/{run}/models/{version}", _Answering(service, model), methods=["GET"]),
+        Route("/v1/updates", _Answering(service, push), methods=["POST"]),
+        Route("/v1/status", _Answering(service, status), methods=["GET"]),
+        Route("/v1/evaluations", _Answering(service, evaluations), methods=["GET"]),
+        Route("/v1/events", _Answering(service, events), methods=["GET"]),
+        Route("/v1/openapi.json", _Answering(service, openapi), methods=["GET"]),
+        Route("/metrics", _Answering(service, metrics), methods=["GET"]),
+        Route("/healthz", _Answering(service, health), methods=["GET"]),
+    ]
     next(r for r in routes if r.path == "/v1/events").methods = {"GET"}  # HEAD would never end
     app = Starlette(routes=routes, lifespan=lifespan)
     app.router.redirect_slashes = False  # they would go to the request's own Host header
@@ -92,7 +99,7 @@ class _ModelResponse(Response):
     def __init__(
         self, model: PublishedModel, headers: Mapping[str, str], pulls: Pulls, puller: str
     ) -> None:
-        super().__init__(memoryview(model.body), 200, headers, SAFETENSORS)
+        super().__init__(memoryview(model.body), 200, headers, "application/octet-stream")
         pulls.take(puller)
         self._end = partial(pulls.end, puller)
         self._model = model  # keeps it in the cache of old versions until it is sent
@@ -230,18 +237,6 @@ async def events(service: Service, request: Request) -> Response:
     return StreamingResponse(
         stream(), media_type="text/event-stream", headers={"cache-control": "no-store"}
     )
-
-
-READ = {
-    "/v1/model": newest_model,
-    "/v1/runs/{run}/models/{version}": model,
-    "/v1/status": status,
-    "/v1/evaluations": evaluations,
-    "/v1/events": events,
-    "/v1/openapi.json": openapi,
-    "/metrics": metrics,
-    "/healthz": health,
-}
 
 
 async def _no_such_page(request: Request, error: Exception) -> Response:

@@ -31,6 +31,7 @@ from anarchic.server.store import Store
 from anarchic.wire import Decoded
 
 GROUP_UPDATES, GROUP_BYTES = 64, 64 << 20
+PULL_AGAIN = "Pull the model and train from what you get."
 INLINE_BYTES = 1 << 18  # larger bodies are checked outside the event loop
 
 
@@ -64,7 +65,8 @@ class UpdateCheck:
         decoded = wire.decode_update(body, self._layout, extras=newest.extras, worker=worker)
         update = decoded.update
         if decoded.run not in (None, newest.run):
-            raise _unknown_version("The update starts from a version of another run.")
+            told = "The update starts from a version of another run."
+            raise Refusal(409, "unknown_version", told, PULL_AGAIN)
         seen = check(
             update,
             params=self._like,
@@ -104,10 +106,6 @@ class UpdateCheck:
         extras = self._published.newest.extras
         update = wire.decode_update(body, self._layout, extras=extras, worker=worker).update
         return update.worker, update.id, hashlib.sha256(body).digest()
-
-
-def _unknown_version(told: str) -> Refusal:
-    return Refusal(409, "unknown_version", told, "Pull the model and train from what you get.")
 
 
 class Collector:
@@ -187,7 +185,7 @@ class Collector:
         run = await asyncio.to_thread(self._store.run) if self._store.shared else None
         if run is None or base_version > run.version:
             told = f"Base version {base_version} does not exist; the newest is {newest}."
-            raise _unknown_version(told)
+            raise Refusal(409, "unknown_version", told, PULL_AGAIN)
 
     async def _durable(self, new: NewUpdate, decoded: Decoded) -> Receipt:
         receipt: Future[Receipt] = Future()

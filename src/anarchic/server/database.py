@@ -49,8 +49,7 @@ class ChangeSignal:
     """
 
     def __init__(self, look: Callable[[], object] = lambda: None, look_every_s: float = 60) -> None:
-        self._look = look
-        self._look_every_s = look_every_s
+        self._look, self._look_every_s = look, look_every_s
         self._written = threading.Condition()
         self._writes = 0
         self._seen = threading.local()

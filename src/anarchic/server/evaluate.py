@@ -8,20 +8,17 @@ from __future__ import annotations
 import json
 import multiprocessing
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import isfinite
 from multiprocessing.connection import Connection
 from typing import Any
 
 from anarchic import wire
 from anarchic.core.registry import load
-from anarchic.core.types import Snapshot
 from anarchic.errors import StoreError
 from anarchic.server.monitoring import Log
 from anarchic.server.published import PublishedModel
 from anarchic.server.store import Store
-
-Evaluate = Callable[[Snapshot], Mapping[str, float]]
 
 
 def shown(version: int, metrics: Mapping[str, float]) -> dict[str, Any]:
@@ -98,7 +95,7 @@ class Evaluator:
 
 
 def _serve(name: str, pipe: Connection) -> None:
-    evaluate: Evaluate = load(name)
+    evaluate = load(name)  # of a snapshot: numbers by their names
     while True:
         try:
             _, snapshot, _ = wire.decode_snapshot(pipe.recv_bytes())

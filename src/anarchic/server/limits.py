@@ -17,7 +17,6 @@ from anarchic.server.settings import Limits
 LOOK_S = 0.5  # how often the rate of a body is measured
 SLOW_S = 2.0  # how long a body may be too slow while nobody else waits for its slot
 CONTENDED_FACTOR = 4  # how many times the least rate a body must keep while somebody waits
-
 ALONE_S = 10.0  # without updates of others for this long, a worker counts as alone
 FEW = 10_000  # buckets below which none are removed
 
@@ -68,15 +67,13 @@ class Shares:
     def take(self, worker: str) -> None:
         with self._lock:
             held = self._sending[worker] + self._waiting[worker]
-            if held >= (self._most if self._has_company(worker) else self._alone):
+            since = self._clock() - ALONE_S
+            company = any(name != worker and when > since for name, when in self._last)
+            if held >= (self._most if company else self._alone):
                 told = f"Updates of this worker that wait for the next step already: {held}."
                 remedy = "Wait until the version has changed."
                 raise Refusal(429, "too_many_updates", told, remedy, retry_after_s=1.0)
             self._sending[worker] += 1
-
-    def _has_company(self, worker: str) -> bool:
-        since = self._clock() - ALONE_S
-        return any(name != worker and when > since for name, when in self._last)
 
     def sent(self, worker: str, *, accepted: bool) -> None:
         """The end of what ``take`` began; before anybody can fold the update."""

@@ -120,10 +120,9 @@ def rows_of(connection: Connection, query: Select[Any]) -> Sequence[Any]:
 
 def find_run(connection: Connection) -> StoredRun | None:
     """Where the run stands, and whether the trace agrees."""
-    found = rows_of(connection, select(t.run))
-    if not found:
+    row = next(iter(rows_of(connection, select(t.run))), None)
+    if row is None:
         return None
-    row = found[0]
     last = connection.execute(select(func.max(t.updates.c.order))).scalar()
     if row.folded != (0 if last is None else last + 1):
         raise StoreCorrupt(

@@ -95,8 +95,5 @@ def stored_rules(run: StoredRun) -> RuleSettings:
 
 def stored_layout(run: StoredRun) -> Layout:
     """The layout of a run's model."""
-    return Layout(
-        tuple(run.settings["names"]),
-        tuple(tuple(shape) for shape in run.settings["shapes"]),
-        tuple(run.settings["dtypes"]),
-    )
+    names, shapes, dtypes = (run.settings[name] for name in ("names", "shapes", "dtypes"))
+    return Layout(tuple(names), tuple(map(tuple, shapes)), tuple(dtypes))

@@ -127,7 +127,6 @@ def listen(service: Service, address: Address) -> None:
         server_header=False,
         proxy_headers=False,
         date_header=False,
-        backlog=2048,
         # Reached only where ``BoundedProtocol`` found no connection that it could close.
         limit_concurrency=limits.connections + OTHER_FILES // 2,
         timeout_keep_alive=30,

@@ -269,8 +269,7 @@ class Store:
         """A value that changes whenever any process puts an account: cheaper than ``accounts``,
         and never newer than they are if it is read before them."""
         found = self._read(select(t.workers).where(t.workers.c.worker == MARK))
-        mark: bytes = found[0].token_hash if found else b""
-        return mark
+        return bytes(found[0].token_hash) if found else b""
 
     def put_account(self, account: records.Account) -> None:
         """Add a worker, or change its token or standing."""

@@ -170,8 +170,8 @@ def decode_update(
 
 def most_body_bytes(layout: Layout, extras: Iterable[str] = ()) -> int:
     """The size of the largest update that ``decode_update`` takes for this model."""
-    plan = _plan(layout, frozenset(extras))
-    return 8 + plan.most_header + WIDTHS["F32"] * layout.dim * (1 + len(plan.extras))
+    names = frozenset(extras)
+    return 8 + _plan(layout, names).most_header + WIDTHS["F32"] * layout.dim * (1 + len(names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,6 @@ class _Plan:
 
     shapes: Mapping[str, tuple[int, ...]]  # of all tensors that may come
     starts: Mapping[str, int]  # of the model's tensors in the vector
-    extras: frozenset[str]
     dim: int
     most_header: int
     most_brackets: int
@@ -194,7 +193,7 @@ def _plan(layout: Layout, extras: frozenset[str]) -> _Plan:
     names = sum(len(json.dumps(name)) + _ROOM_PER_TENSOR for name in shapes)
     starts = {name: where.start for name, where in layout.slices.items()}
     brackets = sum(3 + name.count("[") + name.count("{") for name in shapes)
-    return _Plan(shapes, starts, extras, layout.dim, _ROOM + names, _BRACKETS_IN_TEXT + brackets)
+    return _Plan(shapes, starts, layout.dim, _ROOM + names, _BRACKETS_IN_TEXT + brackets)
 
 
 def _narrowed(what: str, vector: Vector, dtype: UpdateDtype) -> _Array:
