@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from anarchic.server.sql import open_store
-from anarchic.server.store import NewUpdate, Publication, Store
+from anarchic.server.records import NewUpdate, Publication
+from anarchic.server.store import Store, open_store
 from benchmarks.record import RESULTS, Record
 
 LARGE, SMALL = 4_000_000, 40_000

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from anarchic import Settings, Update, build, simulate, wire
-from anarchic.server.auth import new_token
+from anarchic.server.access import new_token
 from anarchic.server.replay import replay
 from anarchic.server.runs import begin
 from anarchic.server.settings import RuleSettings
-from anarchic.server.sql import open_store
+from anarchic.server.store import open_store
 from anarchic.train.loop import Loop
 from tests.server.live import newest_snapshot, serving, until
 

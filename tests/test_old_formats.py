@@ -17,7 +17,7 @@ import pytest
 
 from anarchic import Update, simulate, wire
 from anarchic.server.replay import replay
-from anarchic.server.sql import open_store
+from anarchic.server.store import open_store
 from tests.server.live import serving, until
 
 ARCHIVE = Path(__file__).parent / "data" / "format-1.tar.xz"

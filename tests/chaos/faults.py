@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from anarchic.server.sql import open_store
+from anarchic.server.store import open_store
 from tests.chaos.ledger import Ledger, Verdict, check, stories
 from tests.chaos.servers import ServerProcess, write_model
 from tests.chaos.talk import Unreachable

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from anarchic import Snapshot, wire
-from anarchic.server.sql import open_store
+from anarchic.server.store import open_store
 from tests.server.live import serving, until
 from tests.server.make import LAYOUT, begun, body, first_params
 from tests.server.stored import new, next_version

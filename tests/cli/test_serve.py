@@ -11,11 +11,10 @@ import pytest
 
 from anarchic import Layout, wire
 from anarchic.core.registry import load
-from anarchic.server import listen
+from anarchic.server.records import NewUpdate, Publication
 from anarchic.server.runs import begin
 from anarchic.server.settings import RuleSettings
-from anarchic.server.sql import open_store
-from anarchic.server.store import NewUpdate, Publication
+from anarchic.server.store import open_store
 
 LAYOUT = Layout.of({"w": ((2,), "F32")})
 
@@ -72,7 +71,7 @@ def test_a_run_that_was_not_kept_says_so_when_it_is_replayed(refused, tmp_path):
 def test_a_run_goes_on_keeping_payloads_as_it_did(anarchic, monkeypatch, tmp_path, kept):
     one_step(tmp_path / "run.db", keep_payloads=kept)
     found = []
-    monkeypatch.setattr(listen, "serve", lambda service, _: found.append(service))
+    monkeypatch.setattr("anarchic.server.serve.listen", lambda service, _: found.append(service))
     anarchic("serve", "--store", tmp_path / "run.db", "--open-enrolment", "--port", free_port())
     assert len(found) == 1
     store = open_store(tmp_path / "run.db")
@@ -88,7 +87,7 @@ def test_versions_are_evaluated_by_a_module_that_lies_here(anarchic, first, tmp_
     monkeypatch.setattr(
         "anarchic.server.serve.Evaluator", lambda name, *_: found.append(load(name))
     )
-    monkeypatch.setattr(listen, "serve", lambda *_: None)
+    monkeypatch.setattr("anarchic.server.serve.listen", lambda *_: None)
     words = ("--open-enrolment", "--evaluate", "own_judge:judge", "--port", free_port())
     assert anarchic("serve", *first, *words).exit_code == 0
     assert found[0](None) == {"loss": 0.5}

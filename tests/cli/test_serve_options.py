@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from anarchic import wire
-from anarchic.server import listen
-from anarchic.server.sql import open_store
+from anarchic.server.store import open_store
 from tests.cli.test_app import COMMANDS
 from tests.cli.test_serve import free_port
 from tests.server.make import LAYOUT
@@ -57,7 +56,7 @@ def served(anarchic, tmp_path, monkeypatch):
     init, store = tmp_path / "model.safetensors", tmp_path / "run.db"
     wire.save_model(init, LAYOUT, np.zeros(LAYOUT.dim, np.float32))
     met = []
-    monkeypatch.setattr(listen, "serve", lambda *given: met.extend(given))
+    monkeypatch.setattr("anarchic.server.serve.listen", lambda *given: met.extend(given))
 
     def call(*words):
         shown = anarchic("serve", "--init", init, "--store", store, *words)

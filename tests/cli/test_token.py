@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from anarchic.server.sql import open_store
+from anarchic.server.store import open_store
 
 
 def test_tokens_are_given_listed_and_revoked(anarchic, tmp_path):

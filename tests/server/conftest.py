@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from anarchic.server.sql import open_store
-from anarchic.server.store import Store
+from anarchic.server.store import Store, open_store
 from tests.server.postgres import PostgresServer, postgres_server
 
 

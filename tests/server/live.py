@@ -11,7 +11,7 @@ from anarchic import wire
 from anarchic.server.app import make_app
 from anarchic.server.service import Service
 from anarchic.server.settings import Limits, ServerSettings
-from anarchic.server.sql import open_store
+from anarchic.server.store import open_store
 from tests.server.make import begun
 
 

@@ -14,8 +14,8 @@ import json
 import sys
 from collections.abc import Iterable
 
-from anarchic.server.sql import open_store
-from anarchic.server.store import Publication, Store
+from anarchic.server.records import Publication
+from anarchic.server.store import Store, open_store
 from tests.server.stored import new, queued
 
 M = 4  # updates to a version

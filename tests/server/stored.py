@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from anarchic.server.store import Buffer, NewUpdate, Publication, Store
+from anarchic.server.records import NewUpdate, Publication
+from anarchic.server.store import Store
+from anarchic.wire.strict import Buffer
 
 
 def new(worker: str, name: str, body: Buffer = b"body", **changes: object) -> NewUpdate:

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from anarchic import wire
-from anarchic.server.auth import new_token
-from anarchic.server.sql import open_store
-from anarchic.server.sql_store import SqlStore
+from anarchic.server.access import new_token
+from anarchic.server.store import Store, open_store
 from tests.server.live import newest_snapshot, serving, until
 from tests.server.make import DIM, LAYOUT, begun, body, first_params, update
 
@@ -154,7 +153,7 @@ def test_one_worker_cannot_fill_the_buffer(tmp_path):
 
 def test_workers_without_tokens_cannot_query_the_store_at_any_rate(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(SqlStore, "seen", lambda *given: asked.append(given))
+    monkeypatch.setattr(Store, "seen", lambda *given: asked.append(given))
 
     async def scenario():
         limits = {"max_staleness": 1, "burst": 3, "updates_per_minute": 1.0}

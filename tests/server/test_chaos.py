@@ -9,8 +9,8 @@ import pytest
 
 from anarchic import wire
 from anarchic.core.types import Snapshot
-from anarchic.server.sql import open_store
-from anarchic.server.store import NewUpdate, Publication
+from anarchic.server.records import NewUpdate, Publication
+from anarchic.server.store import open_store
 from tests.chaos.faults import Plan, run
 from tests.chaos.ledger import Ledger, Story, check, stories
 from tests.server.make import LAYOUT, begun, body, first_params

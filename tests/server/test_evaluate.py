@@ -8,9 +8,9 @@ from functools import partial
 
 import pytest
 
-from anarchic.server.auth import new_token
+from anarchic.server.access import new_token
 from anarchic.server.evaluate import Evaluator
-from anarchic.server.sql import open_store
+from anarchic.server.store import open_store
 from tests import waiting
 from tests.chaos.servers import LAYOUT, ServerProcess, write_model
 from tests.chaos.talk import Line

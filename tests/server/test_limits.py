@@ -67,9 +67,9 @@ def test_a_share_costs_the_same_however_many_wait():
     looked.clear()
     shares.take("ann")
     shares.sent("ann", accepted=True)
-    assert shares.total() == 6
+    assert shares.total == 6
     shares.folded(Counter({"ann": 1, "3": 2, "bob": 1}))  # more than were here of two
-    assert (shares.total(), looked) == (4, [])
+    assert (shares.total, looked) == (4, [])
 
 
 def test_shares_count_what_is_being_sent_and_what_waits():
@@ -86,11 +86,11 @@ def test_shares_count_what_is_being_sent_and_what_waits():
         shares.take("ann")
     shares.folded(Counter(ann=1, bob=1))  # bob's came through another replica
     shares.take("ann")
-    assert shares.total() == 0
+    assert shares.total == 0
     shares.reset(Counter(ann=2, bob=1))
-    assert shares.total() == 3
+    assert shares.total == 3
     shares.folded(Counter(bob=2, ann=1))
-    assert shares.total() == 1
+    assert shares.total == 1
 
 
 def test_a_lone_worker_may_fill_the_buffer():

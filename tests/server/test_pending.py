@@ -10,8 +10,7 @@ from anarchic import wire
 from anarchic.errors import StoreUnavailable
 from anarchic.server.limits import Shares
 from anarchic.server.pending import Pending
-from anarchic.server.sql import open_store
-from anarchic.server.sql_store import SqlStore
+from anarchic.server.store import Store, open_store
 from tests.server.make import LAYOUT, begun, body
 from tests.server.stored import new
 
@@ -87,14 +86,14 @@ def test_shares_are_free_once_a_version_holds_the_updates(pending):
 
 
 def test_what_a_failed_transaction_may_have_stored_is_searched_for(pending, monkeypatch):
-    def lost(self, updates, append=SqlStore.append):
+    def lost(self, updates, append=Store.append):
         append(self, updates)
         raise StoreUnavailable("The connection broke.")
 
     pending.begin(frozenset())
     assert given_out(pending) == []
     with monkeypatch.context() as patch:
-        patch.setattr(SqlStore, "append", lost)
+        patch.setattr(Store, "append", lost)
         with pytest.raises(StoreUnavailable):
             accept(pending, "a")
     assert given_out(pending) == [(1, "a")]

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from anarchic import Layout, Update, wire
+from anarchic.server.access import new_token
 from anarchic.server.runs import begin
 from anarchic.server.settings import RuleSettings
-from anarchic.server.sql import open_store
-from anarchic.server.sql_store import SqlStore
+from anarchic.server.store import Store, open_store
 from tests.server.live import serving, until
-from tests.server.make import body
+from tests.server.make import begun, body
 
 LARGE = Layout.of({"weight": ((50_000,), "F32")})  # 200 kB
 
@@ -77,7 +77,7 @@ def test_the_versions_kept_take_no_memory_and_are_pulled_from_the_store(path):
 def test_an_old_version_is_read_once_for_all_who_pull_it(tmp_path, monkeypatch):
     read = []
 
-    def model(self, version, model=SqlStore.model):
+    def model(self, version, model=Store.model):
         read.append(version)
         return model(self, version)
 
@@ -87,7 +87,7 @@ def test_an_old_version_is_read_once_for_all_who_pull_it(tmp_path, monkeypatch):
                 sent = body("ann", str(version), base_version=version)
                 await client.post("/v1/updates", content=sent)
                 await until(lambda version=version: service.published.newest.version == version + 1)
-            monkeypatch.setattr(SqlStore, "model", model)
+            monkeypatch.setattr(Store, "model", model)
             old, older, newest = (f"/v1/runs/{service.run}/models/{n}" for n in (1, 0, 3))
             answers = await asyncio.gather(*(client.get(old) for _ in range(8)))
             again = await client.get(old)  # the one that was read last stays in memory
@@ -100,3 +100,37 @@ def test_an_old_version_is_read_once_for_all_who_pull_it(tmp_path, monkeypatch):
             assert read == [1, 0]
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [
+        ({"open_enrolment": False, "public_model": True}, "public"),
+        ({"open_enrolment": False}, "private"),
+        ({"open_enrolment": True}, "private"),
+    ],
+)
+def test_only_a_public_model_is_for_shared_caches(tmp_path, settings, kind):
+    token, account = new_token("ann")
+    store = open_store(tmp_path / "run.db")
+    begun(store)
+    store.put_account(account)
+    store.close()
+
+    async def scenario():
+        async with serving(tmp_path / "run.db", **settings) as (service, client):
+            proof = {"authorization": f"Bearer {token}"}
+            found = []
+            for path in ("/v1/model", f"/v1/runs/{service.run}/models/0"):
+                answer = await client.get(path, headers=proof)
+                again = {**proof, "if-none-match": answer.headers["etag"]}
+                unchanged = await client.get(path, headers=again)
+                assert (answer.status_code, unchanged.status_code) == (200, 304)
+                for each in (answer, unchanged):
+                    assert each.headers["cache-control"] == answer.headers["cache-control"]
+                found.append(answer.headers["cache-control"])
+            return found
+
+    newest, version = asyncio.run(scenario())
+    assert newest == f"{kind}, no-cache"
+    assert version == f"{kind}, max-age=31536000, immutable"

@@ -13,7 +13,7 @@ from anarchic.errors import RunError
 from anarchic.server.replay import replay, timetable_of
 from anarchic.server.runs import begin
 from anarchic.server.settings import RuleSettings
-from anarchic.server.sql import open_store
+from anarchic.server.store import open_store
 from anarchic.sim.engine import Engine
 from anarchic.train.loop import Loop
 from tests.server.live import newest_snapshot, serving, until

@@ -9,8 +9,8 @@ from functools import partial
 
 import pytest
 
-from anarchic.server.sql import open_store
-from anarchic.server.store import NewUpdate
+from anarchic.server.records import NewUpdate
+from anarchic.server.store import open_store
 from tests import waiting
 from tests.chaos.faults import TAKE_OVER_S, Plan, leader, run
 from tests.chaos.servers import LAYOUT, ServerProcess, write_model

@@ -15,7 +15,7 @@ import trustme
 
 from anarchic import Layout
 from anarchic.errors import ConfigError
-from anarchic.server.listen import Address
+from anarchic.server.settings import Address
 from tests.chaos.servers import LAYOUT, ROOT, ServerProcess, write_model
 from tests.chaos.talk import Line, Unreachable, push_head
 from tests.chaos.updates import encoded

@@ -10,7 +10,7 @@ import pytest
 
 from anarchic import server, wire
 from anarchic.errors import ConfigError
-from anarchic.server import Address, Limits, RuleSettings, RunSettings, ServerSettings, listen
+from anarchic.server import Address, Limits, RuleSettings, RunSettings, ServerSettings
 from tests.cli.test_serve import free_port
 from tests.server.make import LAYOUT, first_params
 
@@ -22,7 +22,7 @@ def served(tmp_path, monkeypatch):
     """Calls ``run`` up to where it would listen; gives the service and the address."""
     wire.save_model(tmp_path / "model.safetensors", LAYOUT, first_params())
     met = []
-    monkeypatch.setattr(listen, "serve", lambda *given: met.append(given))
+    monkeypatch.setattr("anarchic.server.serve.listen", lambda *given: met.append(given))
 
     def call(init="model.safetensors", settings=OPEN, **given):
         run = RunSettings(store=tmp_path / "run.db", init=init and tmp_path / init, history=5)

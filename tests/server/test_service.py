@@ -9,12 +9,11 @@ import pytest
 from anarchic import wire
 from anarchic.errors import ConfigError
 from anarchic.server import access
-from anarchic.server.auth import new_token
+from anarchic.server.access import new_token
 from anarchic.server.runs import check_alone, open_run, stored_layout, stored_rules
 from anarchic.server.service import Service
 from anarchic.server.settings import ServerSettings
-from anarchic.server.sql import open_store
-from anarchic.server.sql_store import SqlStore
+from anarchic.server.store import Store, open_store
 from tests.server.live import newest_snapshot, serving, until
 from tests.server.make import DIM, LAYOUT, begun, body, first_params
 
@@ -89,13 +88,13 @@ def test_accounts_are_read_when_one_has_changed_whatever_went_wrong_before(tmp_p
     store.put_account(account)
     reads, surprises = [], [RuntimeError("none of the store's own errors"), KeyError()]
 
-    def accounts(self, read=SqlStore.accounts):
+    def accounts(self, read=Store.accounts):
         reads.append(self)
         if len(reads) > 1 and surprises:
             raise surprises.pop()
         return read(self)
 
-    monkeypatch.setattr(SqlStore, "accounts", accounts)
+    monkeypatch.setattr(Store, "accounts", accounts)
 
     async def scenario():
         async with serving(tmp_path / "run.db", open_enrolment=False) as (_, client):

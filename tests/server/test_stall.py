@@ -13,8 +13,8 @@ from itertools import count
 import pytest
 
 from anarchic import Layout
-from anarchic.server.auth import new_token
-from anarchic.server.sql import open_store
+from anarchic.server.access import new_token
+from anarchic.server.store import open_store
 from tests.chaos.servers import LAYOUT, ServerProcess, write_model
 from tests.chaos.talk import Line, Unreachable, push_head
 from tests.chaos.updates import encoded

@@ -11,9 +11,8 @@ import pytest
 from sqlalchemy import text
 
 from anarchic.errors import ConfigError, Deposed, StoreCorrupt, StoreError
-from anarchic.server.sql import open_store
-from anarchic.server.sql_store import SqlStore
-from anarchic.server.store import Account, Store, StoredRun
+from anarchic.server.records import Account, StoredRun
+from anarchic.server.store import Store, open_store
 from tests.server.conftest import Opener
 from tests.server.stored import new, next_version, queued
 
@@ -110,7 +109,7 @@ def test_the_trace_tells_everything_in_the_order_of_folding(store: Store) -> Non
 def test_a_trace_is_of_one_moment_though_it_is_read_in_pieces(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("anarchic.server.sql_store.TRACE_CHUNK", 2)
+    monkeypatch.setattr("anarchic.server.store.TRACE_CHUNK", 2)
     outcomes(store, *(new("a", str(i)) for i in range(6)))
     epoch = led(store)
     store.publish(next_version(store, epoch, [1, 2, 3]))
@@ -191,7 +190,6 @@ def test_a_run_records_whether_it_keeps_payloads(opened: Opener, keep: bool) -> 
 def test_a_store_of_schema_2_is_brought_up_to_date(opened: Opener, place: str, keep: bool) -> None:
     """It did not record whether payloads are kept: that is found out once, and recorded."""
     store = opened(keep_payloads=keep)
-    assert isinstance(store, SqlStore)
     store.create({}, b"model 0", b"state 0")
     outcomes(store, new("a", "1"), new("a", "2"))
     store.publish(next_version(store, led(store), [1]))
@@ -424,7 +422,6 @@ def test_models_beyond_what_a_database_holds_are_refused(
     opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = opened()
-    assert isinstance(store, SqlStore)
     monkeypatch.setattr(store._database, "largest", 10)
     with pytest.raises(ConfigError, match="smaller model"):
         store.create({}, b"eleven byte", b"")
@@ -434,7 +431,6 @@ def test_models_beyond_what_a_database_holds_are_refused(
 
 
 def test_an_update_that_lost_its_body_is_noticed(store: Store) -> None:
-    assert isinstance(store, SqlStore)
     outcomes(store, new("a", "1"), new("a", "2"))
     with store._database.writing() as connection:
         connection.execute(text("UPDATE payloads SET body = :other WHERE seq = 1"), {"other": b"x"})
@@ -462,7 +458,6 @@ def test_an_update_that_lost_its_body_is_noticed(store: Store) -> None:
     ],
 )
 def test_damage_is_noticed_and_nothing_is_served_from_it(store: Store, damage: str) -> None:
-    assert isinstance(store, SqlStore)
     outcomes(store, new("a", "1"))
     store.publish(next_version(store, led(store), [1], rows={"a": b"row"}))
     with store._database.writing() as connection:
@@ -476,7 +471,6 @@ def test_damage_is_noticed_and_nothing_is_served_from_it(store: Store, damage: s
 )
 def test_another_schema_is_refused(opened: Opener, place: str, number: int, remedy: str) -> None:
     store = opened()
-    assert isinstance(store, SqlStore)
     with store._database.writing() as connection:
         connection.execute(text(f"UPDATE store_schema SET number = {number}"))
     store.close()
@@ -485,7 +479,6 @@ def test_another_schema_is_refused(opened: Opener, place: str, number: int, reme
 
 
 def test_look_ups_use_indices_however_long_the_trace(store: Store) -> None:
-    assert isinstance(store, SqlStore)
     lite = not store.shared
     queries = {
         "updates_order" if lite else "updates_pending": "SELECT seq FROM updates"

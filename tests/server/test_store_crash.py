@@ -19,9 +19,7 @@ import psycopg
 import pytest
 
 from anarchic.errors import StoreUnavailable
-from anarchic.server.sql import open_store
-from anarchic.server.sql_store import SqlStore
-from anarchic.server.store import Store
+from anarchic.server.store import Store, open_store
 from tests.server.postgres import PostgresServer
 from tests.server.pusher import EMPTY, check
 from tests.server.stored import new, next_version, queued
@@ -129,8 +127,8 @@ def test_a_token_is_added_by_another_process_while_the_server_writes(
     writer.start()
     try:
         run_python(
-            "import sys; from anarchic.server.sql import open_store\n"
-            "from anarchic.server.store import Account\n"
+            "import sys; from anarchic.server.store import open_store\n"
+            "from anarchic.server.records import Account\n"
             "store = open_store(sys.argv[1])\n"
             "for number in range(5): store.put_account(Account(f'w{number}', b'hash', False))",
             place,
@@ -142,12 +140,10 @@ def test_a_token_is_added_by_another_process_while_the_server_writes(
 
 
 @pytest.fixture
-def twins(postgres: PostgresServer) -> Iterator[tuple[SqlStore, SqlStore]]:
+def twins(postgres: PostgresServer) -> Iterator[tuple[Store, Store]]:
     """Two replicas of one run in PostgreSQL."""
     place = postgres.new_place()
     stores = open_store(place), open_store(place)
-    assert isinstance(stores[0], SqlStore)
-    assert isinstance(stores[1], SqlStore)
     stores[0].create({}, b"m", b"s")
     yield stores
     for store in stores:
@@ -155,7 +151,7 @@ def twins(postgres: PostgresServer) -> Iterator[tuple[SqlStore, SqlStore]]:
 
 
 def test_an_update_committed_late_with_a_lower_seq_is_found(
-    twins: tuple[SqlStore, SqlStore], monkeypatch: pytest.MonkeyPatch
+    twins: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow, quick = twins
     inserted, go = threading.Event(), threading.Event()
@@ -183,7 +179,7 @@ def test_an_update_committed_late_with_a_lower_seq_is_found(
 
 @pytest.mark.parametrize("commits", [True, False])
 def test_an_id_that_another_replica_is_inserting_now_is_waited_for(
-    twins: tuple[SqlStore, SqlStore], monkeypatch: pytest.MonkeyPatch, commits: bool
+    twins: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch, commits: bool
 ) -> None:
     slow, quick = twins
     inserted, go = threading.Event(), threading.Event()
@@ -212,7 +208,7 @@ def test_an_id_that_another_replica_is_inserting_now_is_waited_for(
 
 
 def test_a_leader_that_lost_its_connection_knows_and_another_takes_over(
-    twins: tuple[SqlStore, SqlStore], postgres: PostgresServer
+    twins: tuple[Store, Store], postgres: PostgresServer
 ) -> None:
     old, other = twins
     assert old.lead() == 1

@@ -14,9 +14,7 @@ from pathlib import Path
 import pytest
 
 from anarchic.errors import StoreCorrupt, StoreError, StoreFull, StoreUnavailable
-from anarchic.server.sql import open_store
-from anarchic.server.sql_store import SqlStore
-from anarchic.server.store import Store
+from anarchic.server.store import Store, open_store
 from tests.server.postgres import PostgresServer
 from tests.server.stored import new, next_version, queued
 
@@ -60,7 +58,6 @@ def test_a_full_sqlite_file_refuses_and_goes_on_when_there_is_room(tmp_path: Pat
     """The limit is SQLite's own (max_page_count), so that this runs everywhere."""
     store = open_store(tmp_path / "run.db")
     store.create({}, b"model 0", b"state 0")
-    assert isinstance(store, SqlStore)
     with store._database.reading() as connection:
         connection.exec_driver_sql("PRAGMA max_page_count = 60")
     accepted = fill(store)

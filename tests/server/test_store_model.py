@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from anarchic.server.sql import open_store
+from anarchic.server.store import open_store
 from tests.server.stored import new, next_version, queued
 
 Pushes = list[tuple[str, str, bytes]]

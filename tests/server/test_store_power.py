@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from anarchic.server.sql import open_store
+from anarchic.server.store import open_store
 from tests.server.pusher import EMPTY, check
 from tests.server.test_store_crash import ENVIRONMENT, ROOT
 

@@ -20,7 +20,7 @@ from anarchic.errors import StoreFull
 from anarchic.server.app import make_app
 from anarchic.server.service import Service
 from anarchic.server.settings import ServerSettings
-from anarchic.server.sql import open_store
+from anarchic.server.store import open_store
 from tests.chaos.servers import LAYOUT, ServerProcess, write_model
 from tests.chaos.talk import Line
 from tests.chaos.updates import encoded

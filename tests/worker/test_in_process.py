@@ -17,7 +17,7 @@ from anarchic import Scaffold
 from anarchic.errors import WorkerError
 from anarchic.server.app import make_app
 from anarchic.server.replay import replay
-from anarchic.server.sql import open_store
+from anarchic.server.store import open_store
 from anarchic.worker import Connection, ConstantSteps, FunctionTask, Retry, Worker, WorkPlan
 from anarchic.worker.answers import FINAL_REFUSALS
 from tests.server.live import newest_snapshot, serving

@@ -27,7 +27,7 @@ def replay(
     """
     from anarchic.cli.progress import counting
     from anarchic.server.replay import replay as fold_again
-    from anarchic.server.sql import open_store
+    from anarchic.server.store import open_store
 
     with closing(open_store(run, create=False)) as store:
         begun = store.run()

@@ -9,8 +9,8 @@ from anarchic.cli.help import examples
 from anarchic.cli.records import Given, Option, chosen, takes
 from anarchic.cli.values import parse_options
 from anarchic.core import registry
-from anarchic.server.address import Address
 from anarchic.server.settings import (
+    Address,
     Limits,
     RuleSettings,
     RunSettings,

@@ -28,7 +28,7 @@ Name = Annotated[str, typer.Argument(help="The worker's name.")]
 @app.command(epilog=examples("anarchic token add ann --store run.db > ann.token"))
 def add(worker: Name, store: Where) -> None:
     """Give a worker a token, printed once; only its hash is stored. It replaces a former token."""
-    from anarchic.server.tokens import add_token
+    from anarchic.server.access import add_token
 
     typer.echo(add_token(store, worker))
 
@@ -36,7 +36,7 @@ def add(worker: Name, store: Where) -> None:
 @app.command(name="list", epilog=examples("anarchic token list --store run.db"))
 def list_(store: Where) -> None:
     """Show the workers that have tokens."""
-    from anarchic.server.tokens import list_tokens
+    from anarchic.server.access import list_tokens
 
     rows = [(name, "valid" if valid else "revoked") for name, valid in list_tokens(store).items()]
     print_table(("worker", "token"), rows, names=2)
@@ -45,7 +45,7 @@ def list_(store: Where) -> None:
 @app.command(epilog=examples("anarchic token revoke ann --store run.db"))
 def revoke(worker: Name, store: Where) -> None:
     """Revoke a worker's token; a running server notices within a second."""
-    from anarchic.server.tokens import revoke_token
+    from anarchic.server.access import revoke_token
 
     revoke_token(store, worker)
     typer.echo(f"The token of {worker} is revoked.")

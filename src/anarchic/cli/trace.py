@@ -17,7 +17,7 @@ def read_trace(where: str) -> Timetable:
     if path.suffix == ".safetensors":
         return Timetable.from_arrays(*wire.read(path))
     from anarchic.server.replay import timetable_of
-    from anarchic.server.sql import open_store
+    from anarchic.server.store import open_store
 
     if "://" not in where and not path.is_file():
         raise RunError(f"There is no trace {where}: give a server's store or a run directory.")

@@ -24,9 +24,9 @@ from anarchic.core.types import Snapshot
 from anarchic.data.digits import load_digits
 from anarchic.demo.folder import demo_directory
 from anarchic.errors import RunError
-from anarchic.server.auth import new_token
+from anarchic.server.access import new_token
 from anarchic.server.replay import Replay, replay
-from anarchic.server.sql import open_store
+from anarchic.server.store import open_store
 from anarchic.worker.digits import digits_task
 
 WORKERS, M, SERVER_LR = 8, 4, 3.0

@@ -4,10 +4,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from anarchic.server.address import Address
     from anarchic.server.serve import run
-    from anarchic.server.settings import Limits, RuleSettings, RunSettings, ServerSettings
-    from anarchic.server.sql import open_store
+    from anarchic.server.settings import Address, Limits, RuleSettings, RunSettings, ServerSettings
+    from anarchic.server.store import open_store
 
 __all__ = [
     "Address",
@@ -18,7 +17,7 @@ __all__ = [
     "open_store",
     "run",
 ]
-_HOME = {"Address": "address", "open_store": "sql", "run": "serve"}
+_HOME = {"open_store": "store", "run": "serve"}
 
 
 def __getattr__(name: str) -> Any:

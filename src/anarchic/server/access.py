@@ -1,17 +1,26 @@
-"""Who may pull and push: tokens of the store, open enrolment, and the pace of each worker."""
+"""Who may pull and push: workers' tokens (NAME.SECRET), open enrolment, and each worker's pace."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
+import secrets
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 
-from anarchic.server.auth import bearer
+from anarchic.core.names import may_own_token
+from anarchic.errors import ConfigError
 from anarchic.server.limits import Pace
-from anarchic.server.log import Log
-from anarchic.server.refusals import name_taken
+from anarchic.server.monitoring import Log
+from anarchic.server.records import Account
+from anarchic.server.refusals import Refusal
 from anarchic.server.settings import ServerSettings
-from anarchic.server.store import Account, Store
+from anarchic.server.store import Store, open_store
 
 ACCOUNTS_S = 1.0  # how soon a new or revoked token is noticed
+_NOBODY = Account("", hashlib.sha256(secrets.token_bytes(32)).digest(), revoked=False)
 
 
 class Access:
@@ -22,31 +31,25 @@ class Access:
         self._pace = Pace(settings.limits.updates_per_minute, settings.limits.burst)
         self._accounts: dict[str, Account] = {}
         self._mark: bytes | None = None  # of the store's accounts when they were read
-        self._revoked: frozenset[str] = frozenset()
-
-    def revoked(self) -> frozenset[str]:
-        """Workers whose tokens were revoked: the same object until accounts change."""
-        return self._revoked
+        self.revoked: frozenset[str] = frozenset()  # the same object until accounts change
 
     def may_pull(self, authorization: str | None, address: str) -> str:
         """Who pulls: a worker or, where anybody may, an address."""
         return address if self._settings.open_pull else bearer(authorization, self._accounts)
 
     def may_push(self, authorization: str | None) -> str | None:
-        """The worker that pushes, or None where the update may name it.
-
-        A worker's pace is checked before its update is read: refusing a flood must cost little.
-        """
+        """The worker that pushes, or None where the update may name it."""
         if self._settings.open_enrolment and authorization is None:
             return None
         worker = bearer(authorization, self._accounts)
-        self._pace.take(worker)
+        self._pace.take(worker)  # before its update is read: refusing a flood must cost little
         return worker
 
     def admit(self, name: str) -> None:
         """Let a worker without a token push under this name, which must not be a token's."""
         if name in self._accounts:
-            raise name_taken(name)
+            told = f"Worker {name!r} has a token, and this update came without."
+            raise Refusal(403, "name_taken", told, "Send the token, or choose another name.")
         self._pace.take(name)
 
     async def watch(self) -> None:
@@ -64,6 +67,59 @@ class Access:
         if mark != self._mark:
             accounts = self._store.accounts()
             # First: a worker that is refused has no influence on any later round.
-            self._revoked = frozenset(a.worker for a in accounts.values() if a.revoked)
+            self.revoked = frozenset(a.worker for a in accounts.values() if a.revoked)
             self._accounts = accounts
             self._mark = mark
+
+
+def new_token(worker: str) -> tuple[str, Account]:
+    """A token, to be given to the worker once, and the account to be stored."""
+    if not may_own_token(worker):
+        raise ConfigError(
+            f"A worker's name has 1 to 64 letters, digits, '_', '@' or '-', got {worker!r}."
+        )
+    token = f"{worker}.{secrets.token_urlsafe(32)}"
+    return token, Account(worker, hash_of(token), revoked=False)
+
+
+def hash_of(token: str) -> bytes:
+    """A token's secret has 256 random bits, so a plain hash cannot be searched."""
+    return hashlib.sha256(token.encode()).digest()
+
+
+def bearer(header: str | None, accounts: dict[str, Account]) -> str:
+    """The worker that an Authorization header proves; takes the same time for every worker."""
+    scheme, _, token = (header or "").partition(" ")
+    account = accounts.get(token.partition(".")[0], _NOBODY)
+    same = hmac.compare_digest(hash_of(token), account.token_hash)
+    if scheme.lower() != "bearer" or not same or account is _NOBODY:
+        told = "The request carries no valid token."
+        remedy = "Send 'Authorization: Bearer TOKEN' with the token that the operator gave you."
+        raise Refusal(401, "unauthorized", told, remedy)
+    if account.revoked:
+        told = f"The token of worker {account.worker!r} was revoked."
+        raise Refusal(403, "revoked", told, "Ask the operator for one.")
+    return account.worker
+
+
+def add_token(where: str | Path, worker: str) -> str:
+    """A new token of a worker, of which the store keeps the hash. It replaces a former one."""
+    token, account = new_token(worker)
+    with closing(open_store(where)) as store:
+        store.put_account(account)
+    return token
+
+
+def list_tokens(where: str | Path) -> dict[str, bool]:
+    """Whether the token of each worker is valid, by name."""
+    with closing(open_store(where, create=False)) as store:
+        return {name: not account.revoked for name, account in sorted(store.accounts().items())}
+
+
+def revoke_token(where: str | Path, worker: str) -> None:
+    """Let a worker push no more; running servers notice within a second."""
+    with closing(open_store(where, create=False)) as store:
+        account = store.accounts().get(worker)
+        if account is None:
+            raise ConfigError(f"Worker {worker!r} has no token: see 'anarchic token list'.")
+        store.put_account(replace(account, revoked=True))

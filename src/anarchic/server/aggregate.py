@@ -14,11 +14,11 @@ from contextlib import suppress
 
 from anarchic.errors import Deposed, StoreCorrupt, StoreError
 from anarchic.server.fold import Folding
-from anarchic.server.log import Log
-from anarchic.server.metrics import ServerMetrics
+from anarchic.server.monitoring import Log, ServerMetrics
 from anarchic.server.pending import Pending
-from anarchic.server.published import PublishedModel, PublishedModels
-from anarchic.server.store import Publication, Store
+from anarchic.server.published import PublishedModels
+from anarchic.server.records import Publication
+from anarchic.server.store import Store
 
 MOST_UNPUBLISHED_S = 0.25  # steps may pass unpublished for this long while updates are waiting
 FOLLOW_S = 0.5  # how long a follower waits before it asks again whether it may lead
@@ -74,22 +74,18 @@ class Aggregator:
                 else:
                     self._lead(self._epoch)
             except Deposed as error:
-                self._log("deposed", reason=str(error))
-                self._step_down()
+                self._step_down("deposed", str(error))
             except StoreCorrupt as error:
                 self.failure = error
-                self._log("store_corrupt", reason=str(error))
-                self._step_down()
+                self._step_down("store_corrupt", str(error))
                 return
             except StoreError as error:
                 self.failure = error
-                self._log("store_error", reason=str(error))
-                self._step_down()
+                self._step_down("store_error", str(error))
                 time.sleep(RETRY_S)
-            except Exception as error:  # a bug: updates stay durable, the server says it is unwell
+            except Exception as error:  # a bug: updates stay durable, another server may succeed
                 self.failure = error
-                self._log("aggregator_failed", reason=repr(error), trace=traceback.format_exc())
-                self._step_down()  # another server may succeed
+                self._step_down("aggregator_failed", repr(error), trace=traceback.format_exc())
                 return
         if self._epoch is not None:
             self._finish(self._epoch)
@@ -97,7 +93,10 @@ class Aggregator:
     def _follow(self) -> None:
         """Show what the leader publishes, and take its place when it is gone."""
         self.catch_up()
-        epoch = self._ask_to_lead()
+        epoch = None
+        if time.monotonic() - self._asked_s >= FOLLOW_S:  # not after every push: it takes a session
+            self._asked_s = time.monotonic()
+            epoch = self._store.lead()
         if epoch is None:
             self._store.wait(FOLLOW_S)
             return
@@ -113,26 +112,19 @@ class Aggregator:
         if run is None:
             return
         if not self._published.has_one or run.version > self._published.newest.version:
-            body = self._store.model(run.version)
-            if body is not None:
-                self._published.post(PublishedModel.read(self._published.run, run.version, body))
-
-    def _ask_to_lead(self) -> int | None:
-        """Not after every push: asking takes a connection."""
-        if time.monotonic() - self._asked_s < FOLLOW_S:
-            return None
-        self._asked_s = time.monotonic()
-        return self._store.lead()
+            model = self._published.read(run.version)
+            if model is not None:
+                self._published.post(model)
 
     def _recover(self) -> None:
         """Go back to the newest published version; what was folded since then is folded again."""
         run = self._store.run()
-        body = None if run is None else self._store.model(run.version)
-        if run is None or body is None:
+        model = None if run is None else self._published.read(run.version)
+        if model is None:
             raise StoreCorrupt("The store has no model of its newest version: restore it.")
-        self._folding.load(body, *self._store.state())
+        self._folding.load(model.body, *self._store.state())
         self._pending.begin(self._folding.extras)
-        self._published.post(PublishedModel.read(self._published.run, run.version, body))
+        self._published.post(model)
 
     def _lead(self, epoch: int) -> None:
         queued = self._pending.next(self._wait_s())
@@ -186,7 +178,8 @@ class Aggregator:
                 self.failure = None
                 return
 
-    def _step_down(self) -> None:
+    def _step_down(self, event: str, reason: str, **facts: str) -> None:
+        self._log(event, reason=reason, **facts)
         self._epoch = None
         self._pending.pause()
         with suppress(StoreError):

@@ -4,35 +4,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from anarchic.errors import AnarchicError
 from anarchic.server.limits import Body, Disconnected, Pulls
 from anarchic.server.openapi import MOST_EVALUATIONS, OPENAPI
 from anarchic.server.published import PublishedModel
-from anarchic.server.refusals import (
-    Refusal,
-    busy,
-    length_required,
-    not_found,
-    refusal_of,
-    too_large,
-)
+from anarchic.server.refusals import Refusal, busy, length_required, refusal_of
 from anarchic.server.service import Service
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Any]]
-Send = Callable[[Any], Awaitable[None]]
-
-SAFETENSORS = "application/octet-stream"
 HEARTBEAT_S = 15.0
 EVALUATIONS = 100  # shown by default
 MOST_STREAMS = 256  # streams of events at a time
@@ -73,9 +61,7 @@ class _Answering:
     """An endpoint whose refusals become JSON; the endpoint itself reads the request's body."""
 
     def __init__(
-        self,
-        service: Service,
-        answer: Callable[[Service, Request], Awaitable[Response]],
+        self, service: Service, answer: Callable[[Service, Request], Awaitable[Response]]
     ) -> None:
         self._service, self._answer = service, answer
 
@@ -113,7 +99,7 @@ class _ModelResponse(Response):
     def __init__(
         self, model: PublishedModel, headers: Mapping[str, str], pulls: Pulls, puller: str
     ) -> None:
-        super().__init__(memoryview(model.body), 200, headers, SAFETENSORS)
+        super().__init__(memoryview(model.body), 200, headers, "application/octet-stream")
         pulls.take(puller)
         self._end = partial(pulls.end, puller)
         self._model = model  # keeps it in the cache of old versions until it is sent
@@ -131,25 +117,26 @@ class _ModelResponse(Response):
 
 
 async def newest_model(service: Service, request: Request) -> Response:
-    puller = service.access.may_pull(request.headers.get("authorization"), _address(request))
+    puller = _puller(service, request)
     return _pulled(service, request, puller, service.published.newest, "no-cache")
 
 
 async def model(service: Service, request: Request) -> Response:
-    puller = service.access.may_pull(request.headers.get("authorization"), _address(request))
+    puller = _puller(service, request)
     run, version = request.path_params["run"], request.path_params["version"]
     if run != service.run or not re.fullmatch(r"0|[1-9][0-9]{0,18}", version):
-        raise not_found("There is no such run or version here.", "See /v1/status.")
+        told = "There is no such run or version here."
+        raise Refusal(404, "not_found", told, "See /v1/status.")
     found = await service.published.version(int(version))
     if found is None:
-        raise not_found(
-            f"Version {version} does not exist or is no longer kept.", "Pull /v1/model instead."
-        )
+        told = f"Version {version} does not exist or is no longer kept."
+        raise Refusal(404, "not_found", told, "Pull /v1/model instead.")
     return _pulled(service, request, puller, found, "max-age=31536000, immutable")
 
 
-def _address(request: Request) -> str:
-    return request.client.host if request.client is not None else ""
+def _puller(service: Service, request: Request) -> str:
+    address = request.client.host if request.client is not None else ""
+    return service.access.may_pull(request.headers.get("authorization"), address)
 
 
 def _pulled(
@@ -192,7 +179,9 @@ def _length(headers: Mapping[str, str], most: int) -> int:
     if "transfer-encoding" in headers or not re.fullmatch(r"[0-9]{1,18}", given):
         raise length_required()
     if int(given) > most:
-        raise too_large(int(given), most)
+        told = f"The body has {given} bytes, this model's updates have at most {most}."
+        remedy = "Send the direction once, as float32 or narrower."
+        raise Refusal(413, "too_large", told, remedy)
     return int(given)
 
 
@@ -202,7 +191,7 @@ async def status(service: Service, request: Request) -> Response:
 
 async def evaluations(service: Service, request: Request) -> Response:
     # As for a pull: the answer is read from the store, which costs something.
-    service.access.may_pull(request.headers.get("authorization"), _address(request))
+    _puller(service, request)
     asked = request.query_params.get("limit", str(EVALUATIONS))
     if not (re.fullmatch(r"[1-9][0-9]{0,5}", asked) and int(asked) <= MOST_EVALUATIONS):
         message = f"The limit must be a whole number, 1 to {MOST_EVALUATIONS}."
@@ -251,7 +240,8 @@ async def events(service: Service, request: Request) -> Response:
 
 
 async def _no_such_page(request: Request, error: Exception) -> Response:
-    refusal = not_found(f"There is no {request.scope['path']} here.", "See docs/protocol.md.")
+    told = f"There is no {request.scope['path']} here."
+    refusal = Refusal(404, "not_found", told, "See docs/protocol.md.")
     return Response(refusal.body(), 404, media_type="application/json")
 
 

@@ -7,28 +7,105 @@ in while it was busy becomes its next transaction, so that all who wait share th
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any, NamedTuple
 
-from anarchic.errors import StaleUpdate, StoreError
+import numpy as np
+
+from anarchic import wire
+from anarchic.core.checking import CheckedUpdate, check
+from anarchic.core.rule import Rule
+from anarchic.core.types import Layout, Vector
+from anarchic.errors import NotFinite, StaleUpdate, StoreError
 from anarchic.server.access import Access
-from anarchic.server.check import SubmittedUpdate, UpdateCheck
 from anarchic.server.pending import Pending
 from anarchic.server.published import PublishedModels
+from anarchic.server.records import NewUpdate, Receipt
 from anarchic.server.refusals import Refusal
-from anarchic.server.store import Receipt, Store
+from anarchic.server.settings import Limits
+from anarchic.server.store import Store
+from anarchic.wire import Decoded
 
 GROUP_UPDATES, GROUP_BYTES = 64, 64 << 20
+PULL_AGAIN = "Pull the model and train from what you get."
 INLINE_BYTES = 1 << 18  # larger bodies are checked outside the event loop
 
 
-@dataclass(frozen=True, slots=True)
-class _Writing:
-    """An update that waits to be written, and whom to tell."""
+class _Writing(NamedTuple):
+    """An update that waits to be written, and the receipt that its sender waits for."""
 
-    checked: SubmittedUpdate
-    done: Callable[[Receipt | StoreError], None]
+    new: NewUpdate
+    decoded: Decoded
+    receipt: Future[Receipt]
+
+
+class UpdateCheck:
+    """Reads updates and refuses those that the rule could not fold or the limits forbid."""
+
+    def __init__(
+        self, layout: Layout, rule: Rule[Any], published: PublishedModels, limits: Limits
+    ) -> None:
+        self._layout, self._rule = layout, rule
+        self._published, self._limits = published, limits
+        zero = np.float64(0) if "F64" in layout.dtypes else np.float32(0)
+        self._like: Vector = np.broadcast_to(zero, (layout.dim,))  # takes no memory
+
+    @property
+    def most_bytes(self) -> int:
+        """The size of the largest body that can be an update of this run."""
+        return wire.most_body_bytes(self._layout, self._published.newest.extras)
+
+    def check(self, body: bytearray, worker: str | None) -> tuple[NewUpdate, Decoded]:
+        """The update in a body, or a refusal. Without ``worker`` the update names its sender."""
+        newest = self._published.newest
+        decoded = wire.decode_update(body, self._layout, extras=newest.extras, worker=worker)
+        update = decoded.update
+        if decoded.run not in (None, newest.run):
+            told = "The update starts from a version of another run."
+            raise Refusal(409, "unknown_version", told, PULL_AGAIN)
+        seen = check(
+            update,
+            params=self._like,
+            version=max(newest.version, update.base_version),
+            oldest=max(0, newest.version - self._limits.max_staleness),
+            extras=newest.extras,
+            measured=True,
+        )
+        self._check_length(seen)
+        new = NewUpdate(
+            worker=update.worker,
+            id=update.id,
+            digest=hashlib.sha256(body).digest(),
+            base_version=update.base_version,
+            local_steps=update.local_steps,
+            local_lr=update.local_lr,
+            samples=update.samples,
+            norm=update.local_lr * (seen.norm or 0.0),
+            received_s=time.time(),
+            body=body,
+        )
+        return new, replace(decoded, update=seen)
+
+    def _check_length(self, seen: CheckedUpdate) -> None:
+        most, longest = self._limits.max_norm, seen.norm or 0.0
+        if seen.extras:  # what a local rule shares is as long as a direction, and stays
+            longest = max(longest, seen.longest)
+        length = self._rule.scale(seen.local_lr, seen.local_steps) * longest
+        if most is not None and length > most:
+            raise NotFinite(
+                f"The update of worker {seen.worker!r} has norm {length:g}; this server takes "
+                f"norms up to {most:g}."
+            )
+
+    def identity(self, body: bytearray, worker: str | None) -> tuple[str, str, bytes]:
+        """Worker, id and SHA-256 of an update, which name it in the store."""
+        extras = self._published.newest.extras
+        update = wire.decode_update(body, self._layout, extras=extras, worker=worker).update
+        return update.worker, update.id, hashlib.sha256(body).digest()
 
 
 class Collector:
@@ -76,21 +153,16 @@ class Collector:
 
     async def _accept(self, body: bytearray, worker: str | None) -> Receipt:
         if len(body) <= INLINE_BYTES:
-            checked = self._check.check(body, worker)
+            new, decoded = self._check.check(body, worker)
         else:
-            checked = await asyncio.to_thread(self._check.check, body, worker)
-        new = checked.new
+            new, decoded = await asyncio.to_thread(self._check.check, body, worker)
         if worker is None:
             self._access.admit(new.worker)
         await self._check_base(new.base_version)
-        receipt = await self._durable(checked)
+        receipt = await self._durable(new, decoded)
         if receipt.outcome == "conflict":
-            raise Refusal(
-                409,
-                "conflict",
-                f"Worker {new.worker!r} has sent another update with the id {new.id!r}.",
-                "Give every update an id of its own.",
-            )
+            told = f"Worker {new.worker!r} has sent another update with the id {new.id!r}."
+            raise Refusal(409, "conflict", told, "Give every update an id of its own.")
         return receipt
 
     async def _known(
@@ -112,48 +184,31 @@ class Collector:
             return
         run = await asyncio.to_thread(self._store.run) if self._store.shared else None
         if run is None or base_version > run.version:
-            raise Refusal(
-                409,
-                "unknown_version",
-                f"Base version {base_version} does not exist; the newest is {newest}.",
-                "Pull the model and train from what you get.",
-            )
+            told = f"Base version {base_version} does not exist; the newest is {newest}."
+            raise Refusal(409, "unknown_version", told, PULL_AGAIN)
 
-    async def _durable(self, checked: SubmittedUpdate) -> Receipt:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Receipt] = loop.create_future()
-
-        def done(result: Receipt | StoreError) -> None:
-            if future.done():  # the sender is gone; the update counts all the same
-                return
-            if isinstance(result, StoreError):
-                future.set_exception(result)
-            else:
-                future.set_result(result)
-
-        def tell(result: Receipt | StoreError) -> None:
-            loop.call_soon_threadsafe(done, result)
-
+    async def _durable(self, new: NewUpdate, decoded: Decoded) -> Receipt:
+        receipt: Future[Receipt] = Future()
+        receipt.set_running_or_notify_cancel()  # the update counts though its sender may leave
         with self._wake:
             if self._stopping:
                 raise Refusal(503, "busy", "The server is stopping.", "Send it again later.", 5.0)
-            self._pending.reserve(checked.new.worker)
-            self._queue.append(_Writing(checked, tell))
+            self._pending.reserve(new.worker)
+            self._queue.append(_Writing(new, decoded, receipt))
             self._wake.notify()
-        return await future
+        return await asyncio.wrap_future(receipt)
 
     def _write(self) -> None:
         while (group := self._next_group()) is not None:
-            updates = [(writing.checked.new, writing.checked.decoded) for writing in group]
             try:
-                receipts = self._pending.accept(updates)
+                receipts = self._pending.accept([(w.new, w.decoded) for w in group])
             except Exception as error:  # whatever it was: the next group may succeed
                 told = error if isinstance(error, StoreError) else StoreError(repr(error))
                 for writing in group:
-                    writing.done(told)
+                    writing.receipt.set_exception(told)
                 continue
             for receipt, writing in zip(receipts, group, strict=True):
-                writing.done(receipt)
+                writing.receipt.set_result(receipt)
 
     def _next_group(self) -> list[_Writing] | None:
         with self._wake:
@@ -163,7 +218,7 @@ class Collector:
                 self._wake.wait()
             size = count = 0
             for writing in self._queue[:GROUP_UPDATES]:
-                size += len(writing.checked.new.body)
+                size += len(writing.new.body)
                 if count and size > GROUP_BYTES:
                     break
                 count += 1

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol, final
 
 from sqlalchemy import Connection
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from anarchic.errors import ConfigError
 
 
 class Database(Protocol):
@@ -22,17 +29,80 @@ class Database(Protocol):
     def writing(self) -> AbstractContextManager[Connection]:
         """A transaction that is durable once left, or has not happened."""
 
-    def next_seqs(self, connection: Connection, count: int) -> Sequence[int]: ...
-
     def announce(self, connection: Connection) -> None:
         """Wake all who wait, once this transaction is committed."""
 
+    def next_seqs(self, connection: Connection, count: int) -> Sequence[int]: ...
     def wait(self, timeout_s: float) -> None: ...
-
     def take_lead(self) -> bool: ...
-
     def holds_lead(self) -> bool: ...
-
     def drop_lead(self) -> None: ...
-
     def close(self) -> None: ...
+
+
+@final
+class ChangeSignal:
+    """Wakes threads after a write. A waiting thread notices every write since it last returned.
+
+    ``look`` returns something that differs after a write by another process. It is compared with
+    what the same thread saw before, every ``look_every_s`` while the thread waits.
+    """
+
+    def __init__(self, look: Callable[[], object] = lambda: None, look_every_s: float = 60) -> None:
+        self._look, self._look_every_s = look, look_every_s
+        self._written = threading.Condition()
+        self._writes = 0
+        self._seen = threading.local()
+
+    def notify(self) -> None:
+        with self._written:
+            self._writes += 1
+            self._written.notify_all()
+
+    def wait(self, timeout_s: float) -> None:
+        end = time.monotonic() + timeout_s
+        with self._written:
+            while True:
+                now = (self._writes, self._look())
+                left = end - time.monotonic()
+                if now != getattr(self._seen, "last", None) or left <= 0:
+                    self._seen.last = now
+                    return
+                self._written.wait(min(left, self._look_every_s))
+
+
+def database_at(where: str | Path, *, create: bool) -> Database:
+    """The database that a path or an address means."""
+    if isinstance(where, Path) or "://" not in where:
+        return _file(Path(where), create=create)
+    scheme, _, rest = where.partition("://")
+    if scheme == "postgres":  # as libpq and many hosts spell it
+        where = f"postgresql://{rest}"
+    try:
+        url = make_url(where)
+    except ArgumentError as error:
+        raise ConfigError(f"Not an address of a store: it begins with {scheme}://.") from error
+    kind = url.get_backend_name()
+    if kind not in ("sqlite", "postgresql"):
+        raise ConfigError(
+            f"A store is a path, sqlite:///path or postgresql://..., not {scheme}://..."
+        )
+    if kind == "sqlite":
+        if url.database in (None, "", ":memory:"):
+            raise ConfigError("A store must outlive its server: give sqlite:/// a file.")
+        return _file(Path(str(url.database)), create=create)
+    try:
+        from anarchic.server.postgres import Postgres
+    except ImportError as error:
+        raise ConfigError(
+            "A store in PostgreSQL needs psycopg: pip install 'anarchic[postgres]'."
+        ) from error
+    return Postgres(url)
+
+
+def _file(path: Path, *, create: bool) -> Database:
+    from anarchic.server.sqlite import Sqlite
+
+    if not (create or path.exists()):
+        raise ConfigError(f"There is no store {path}: give the path that the server was given.")
+    return Sqlite(path)

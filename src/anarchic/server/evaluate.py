@@ -8,20 +8,17 @@ from __future__ import annotations
 import json
 import multiprocessing
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import isfinite
 from multiprocessing.connection import Connection
 from typing import Any
 
 from anarchic import wire
 from anarchic.core.registry import load
-from anarchic.core.types import Snapshot
 from anarchic.errors import StoreError
-from anarchic.server.log import Log
+from anarchic.server.monitoring import Log
 from anarchic.server.published import PublishedModel
 from anarchic.server.store import Store
-
-Evaluate = Callable[[Snapshot], Mapping[str, float]]
 
 
 def shown(version: int, metrics: Mapping[str, float]) -> dict[str, Any]:
@@ -56,11 +53,10 @@ class Evaluator:
         self._thread.join(5)
 
     def _run(self) -> None:
+        spawn = multiprocessing.get_context("spawn")
         while not self._stopping:
-            ours, theirs = multiprocessing.get_context("spawn").Pipe()
-            process = multiprocessing.get_context("spawn").Process(
-                target=_serve, args=(self._name, theirs), daemon=True
-            )
+            ours, theirs = spawn.Pipe()
+            process = spawn.Process(target=_serve, args=(self._name, theirs), daemon=True)
             process.start()
             theirs.close()
             try:
@@ -99,7 +95,7 @@ class Evaluator:
 
 
 def _serve(name: str, pipe: Connection) -> None:
-    evaluate: Evaluate = load(name)
+    evaluate = load(name)  # of a snapshot: numbers by their names
     while True:
         try:
             _, snapshot, _ = wire.decode_snapshot(pipe.recv_bytes())

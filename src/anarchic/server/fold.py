@@ -1,50 +1,41 @@
 """Folding: accepted updates become the rule's state, and the state becomes versions.
 
-Updates are folded as they come, so the memory needed is the rule's.
+Updates are folded as they come, so the memory needed is the rule's. A publication holds the model,
+so the stored state has no parameters; nor has it arrays of zeros, which is what a buffer is right
+after a step; nor rows that did not change.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from math import isfinite
+from collections.abc import Mapping
+from math import isfinite, nan
 from typing import Any
+
+import numpy as np
 
 from anarchic import wire
 from anarchic.core.rule import Rule
-from anarchic.core.types import Layout
-from anarchic.errors import UpdateRefused
-from anarchic.server.log import Log
+from anarchic.core.saving import pack, unpack
+from anarchic.core.types import Layout, Snapshot
+from anarchic.errors import AnarchicError, StoreCorrupt, UpdateRefused
+from anarchic.server.access import Access
+from anarchic.server.monitoring import Log
 from anarchic.server.published import PublishedModel
-from anarchic.server.state import (
-    changed_rows,
-    decode_state,
-    encode_model,
-    encode_state,
-    mark_stored,
-)
-from anarchic.server.store import Publication
+from anarchic.server.records import Publication
 from anarchic.wire import Decoded
 
 
 class Folding:
     """Holds the rule's state: folds updates into it, and says what to publish of it.
 
-    Used by one thread. ``revoked`` says whose tokens were revoked, with the same object until it
-    changes; rows that the rule keeps of these workers are dropped where the next round begins.
+    Used by one thread. Rows that the rule keeps of workers whose tokens were revoked are dropped
+    where the next round begins.
     """
 
-    def __init__(
-        self,
-        rule: Rule[Any],
-        layout: Layout,
-        run: str,
-        *,
-        revoked: Callable[[], frozenset[str]],
-        log: Log,
-    ) -> None:
+    def __init__(self, rule: Rule[Any], layout: Layout, run: str, access: Access, log: Log) -> None:
         self._rule, self._layout, self._run = rule, layout, run
-        self._revoked, self._log = revoked, log
+        self._access, self._log = access, log
         self._state: Any = None
         self._oldest_s: float | None = None  # when the oldest update of the buffer was folded
         self._folded: list[tuple[int, int, str]] = []  # (seq, version, worker) since publishing
@@ -86,7 +77,9 @@ class Folding:
         else:
             if decoded.loss is not None:
                 self._losses.append(decoded.loss)
-        if update.worker in self._revoked():  # what it sent before counts in one step and no more
+        if (
+            update.worker in self._access.revoked
+        ):  # what it sent before counts in one step and no more
             self._suspects.add(update.worker)
         self._folded.append((seq, before + 1, update.worker))
         self._oldest_s = self._oldest_s or time.monotonic()
@@ -94,7 +87,7 @@ class Folding:
 
     def _drop_revoked(self) -> None:
         """Only where a round begins, which is a place that a replay finds again."""
-        revoked = self._revoked()
+        revoked = self._access.revoked
         if revoked is not self._known_revoked:
             self._known_revoked, self._suspects = revoked, set(revoked)
         if not self._suspects or self.remaining < self._rule.m:
@@ -116,8 +109,10 @@ class Folding:
 
     def publication(self, epoch: int, previous: int) -> tuple[Publication, PublishedModel]:
         """What to make durable of the current state, and the version that workers then pull."""
-        loss = _mean(self._losses)
-        body = encode_model(self._layout, self._state, self._run, loss)
+        mean = sum(self._losses) / len(self._losses) if self._losses else nan
+        loss = mean if isfinite(mean) else None  # ``fmean`` would raise what any worker can cause
+        snapshot = Snapshot(self.version, self._state.params, self._state.extras)
+        body = wire.encode_snapshot(self._layout, snapshot, self._run, loss=loss)
         changed, removed = changed_rows(self._rule, self._state)
         publication = Publication(
             epoch=epoch,
@@ -146,7 +141,77 @@ class Folding:
         self._oldest_s = None
 
 
-def _mean(losses: Sequence[float]) -> float | None:
-    """The mean, or None where it is not finite: ``fmean`` would raise what any worker can cause."""
-    mean = sum(losses) / len(losses) if losses else None
-    return mean if mean is not None and isfinite(mean) else None
+def encode_state(rule: Rule[Any], state: Any) -> bytes:
+    """What is not in the model, nor zero, nor a row."""
+    parts = rule.rows(state)
+    arrays, numbers = pack(state, apart=list(parts.values()))
+    for name, rows in parts.items():
+        numbers |= {f"{name}.workers": len(rows), f"{name}.place": rows.place}
+    same = [name for name, array in arrays.items() if array is state.params]
+    zero = [name for name, array in arrays.items() if name not in same and not array.any()]
+    kept = {name: array for name, array in arrays.items() if name not in (*same, *zero)}
+    return wire.encode_state(kept, {"numbers": numbers, "params": same, "zero": zero})
+
+
+def decode_state(
+    rule: Rule[Any], snapshot: Snapshot, state: bytes, rows: Mapping[str, bytes]
+) -> Any:
+    """The state that ``encode_state`` was given, at the version of ``snapshot``."""
+    try:
+        arrays, record = wire.decode_state(state)
+        numbers = record["numbers"]
+        template = rule.init(snapshot.params)
+        parts = list(rule.rows(template).values())
+        blank, _ = pack(template, apart=parts)
+        arrays |= dict.fromkeys(record["params"], snapshot.params)
+        arrays |= {name: np.zeros_like(blank[name]) for name in record["zero"]}
+        found = unpack(template, arrays, numbers, apart=parts)
+        _restore_rows(rule, found, numbers, rows)
+    except (AnarchicError, KeyError, ValueError) as error:
+        raise StoreCorrupt(
+            f"The state in the store cannot be read ({error}): restore the store from a copy."
+        ) from error
+    if found.version != snapshot.version:
+        raise StoreCorrupt(
+            f"The store has a state of version {found.version} but a model of version "
+            f"{snapshot.version}: restore the store from a copy."
+        )
+    return found
+
+
+def _restore_rows(
+    rule: Rule[Any], state: Any, numbers: Mapping[str, Any], stored: Mapping[str, bytes]
+) -> None:
+    parts = rule.rows(state)
+    for name, rows in parts.items():
+        start = _key(parts, name, "")
+        own = {key[len(start) :]: row for key, row in stored.items() if key.startswith(start)}
+        if len(own) != numbers[f"{name}.workers"]:
+            raise StoreCorrupt(
+                f"The state counts on {numbers[f'{name}.workers']} rows of {name}, and the store "
+                f"has {len(own)}"
+            )
+        rows.restore(own, numbers[f"{name}.place"])
+
+
+def changed_rows(rule: Rule[Any], state: Any) -> tuple[dict[str, bytes], list[str]]:
+    """The rows that the store has not seen, and those that it should drop, by their keys there."""
+    parts = rule.rows(state)
+    changed: dict[str, bytes] = {}
+    removed: list[str] = []
+    for name, rows in parts.items():
+        put, gone = rows.changes()
+        changed |= {_key(parts, name, worker): row for worker, row in put.items()}
+        removed += [_key(parts, name, worker) for worker in gone]
+    return changed, removed
+
+
+def mark_stored(rule: Rule[Any], state: Any) -> None:
+    """The store holds what ``changed_rows`` named."""
+    for rows in rule.rows(state).values():
+        rows.mark_stored()
+
+
+def _key(parts: Mapping[str, Any], name: str, worker: str) -> str:
+    """Of a row in the store: the worker, after the name of the part where there are several."""
+    return worker if len(parts) == 1 else f"{name}:{worker}"

@@ -6,19 +6,17 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 
-from anarchic.server.refusals import Refusal, busy, slow_down, too_many_updates, too_slow
+from starlette.types import Receive
+
+from anarchic.server.refusals import Refusal, busy
 from anarchic.server.settings import Limits
 
 LOOK_S = 0.5  # how often the rate of a body is measured
 SLOW_S = 2.0  # how long a body may be too slow while nobody else waits for its slot
 CONTENDED_FACTOR = 4  # how many times the least rate a body must keep while somebody waits
-
-Receive = Callable[[], Awaitable[Any]]  # an ASGI receive
-
 ALONE_S = 10.0  # without updates of others for this long, a worker counts as alone
 FEW = 10_000  # buckets below which none are removed
 
@@ -36,19 +34,17 @@ class Pace:
         tokens, since = self._buckets.get(worker, (float(self._burst), now))
         tokens = min(self._burst, tokens + (now - since) * self._rate)
         if tokens < 1:
-            raise slow_down((1 - tokens) / self._rate)
+            told, wait_s = "The worker sends more updates than it may.", (1 - tokens) / self._rate
+            raise Refusal(429, "slow_down", told, "Wait as long as Retry-After says.", wait_s)
         self._buckets[worker] = (tokens - 1, now)
         if len(self._buckets) > self._most:
             self._remove_full(now)
 
     def _remove_full(self, now: float) -> None:
-        """Remove buckets that are full again: they are like new ones.
-
-        Done next when there are twice as many as remain, so that the cost per update stays small.
-        """
+        """Remove buckets that are full again: they are like new ones."""
         full = self._burst / self._rate
         self._buckets = {w: b for w, b in self._buckets.items() if now - b[1] < full}
-        self._most = max(FEW, 2 * len(self._buckets))
+        self._most = max(FEW, 2 * len(self._buckets))  # so that the cost per update stays small
 
 
 class Shares:
@@ -65,19 +61,19 @@ class Shares:
         self._last: list[tuple[str, float]] = [("", clock())]
         self._sending: Counter[str] = Counter()  # being made durable
         self._waiting: Counter[str] = Counter()  # durable, in no version yet
-        self._total = 0  # of those
+        self.total = 0  # of those that wait
         self._lock = threading.Lock()  # collecting and aggregating both write
 
     def take(self, worker: str) -> None:
         with self._lock:
             held = self._sending[worker] + self._waiting[worker]
-            if held >= (self._most if self._has_company(worker) else self._alone):
-                raise too_many_updates(held, retry_after_s=1.0)
+            since = self._clock() - ALONE_S
+            company = any(name != worker and when > since for name, when in self._last)
+            if held >= (self._most if company else self._alone):
+                told = f"Updates of this worker that wait for the next step already: {held}."
+                remedy = "Wait until the version has changed."
+                raise Refusal(429, "too_many_updates", told, remedy, retry_after_s=1.0)
             self._sending[worker] += 1
-
-    def _has_company(self, worker: str) -> bool:
-        since = self._clock() - ALONE_S
-        return any(name != worker and when > since for name, when in self._last)
 
     def sent(self, worker: str, *, accepted: bool) -> None:
         """The end of what ``take`` began; before anybody can fold the update."""
@@ -85,7 +81,7 @@ class Shares:
             _take_off(self._sending, worker, 1)
             if accepted:
                 self._waiting[worker] += 1
-                self._total += 1
+                self.total += 1
                 others = [last for last in self._last if last[0] != worker]
                 self._last = [*others[-1:], (worker, self._clock())]
 
@@ -93,15 +89,12 @@ class Shares:
         """A version holds these now."""
         with self._lock:
             for worker, count in workers.items():
-                self._total -= _take_off(self._waiting, worker, count)
+                self.total -= _take_off(self._waiting, worker, count)
 
     def reset(self, waiting: Counter[str]) -> None:
         """What the store says is waiting."""
         with self._lock:
-            self._waiting, self._total = waiting, waiting.total()
-
-    def total(self) -> int:
-        return self._total
+            self._waiting, self.total = waiting, waiting.total()
 
 
 def _take_off(counts: Counter[str], worker: str, count: int) -> int:
@@ -155,9 +148,7 @@ class Pulls:
         self._now[puller] += 1
 
     def end(self, puller: str) -> None:
-        self._now[puller] -= 1
-        if not self._now[puller]:
-            del self._now[puller]
+        _take_off(self._now, puller, 1)
 
 
 class Body:
@@ -177,9 +168,8 @@ class Body:
                 while self._got < size:
                     await self._take()
         except TimeoutError:
-            raise too_slow(
-                f"Only {self._got} of {self._length} bytes came within {limit_s:g} s."
-            ) from None
+            told = f"Only {self._got} of {self._length} bytes came within {limit_s:g} s."
+            raise Refusal(408, "too_slow", told, "Send the same update again.") from None
 
     @property
     def complete(self) -> bool:
@@ -194,12 +184,10 @@ class Body:
         slow = 0
         while not self.complete:
             before, until = self._got, time.monotonic() + LOOK_S
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
                     while not self.complete and time.monotonic() < until:
                         await self._take()
-            except TimeoutError:
-                pass
             if self.complete:
                 break
             if time.monotonic() - until > LOOK_S / 2:
@@ -208,7 +196,8 @@ class Body:
             least = self._limits.least_rate * LOOK_S * (CONTENDED_FACTOR if wanted else 1)
             slow = slow + 1 if self._got - before < least else 0
             if slow and (wanted or slow * LOOK_S >= SLOW_S):
-                raise too_slow(f"{self._got} of {self._length} bytes came, too slowly.")
+                told = f"{self._got} of {self._length} bytes came, too slowly."
+                raise Refusal(408, "too_slow", told, "Send the same update again.")
         return self._held
 
     async def _take(self) -> None:

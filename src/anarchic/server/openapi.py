@@ -11,72 +11,65 @@ def _answer(description: str, schema: dict[str, Any]) -> dict[str, Any]:
     return {"description": description, "content": {"application/json": {"schema": schema}}}
 
 
-_REFUSAL = {
-    "type": "object",
-    "required": ["error", "message", "remedy"],
-    "properties": {name: {"type": "string"} for name in ("error", "message", "remedy")},
-}
-_RECEIPT = {
-    "type": "object",
-    "required": ["status", "version", "buffered"],
-    "properties": {
-        "status": {"type": "string", "enum": ["accepted", "duplicate"]},
-        "version": {"type": "integer", "minimum": 0},
-        "buffered": {"type": "integer", "minimum": 0},
-    },
-}
+def _object(**properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "required": list(properties), "properties": properties}
+
+
+_TEXT, _COUNT = {"type": "string"}, {"type": "integer", "minimum": 0}
+_REFUSAL = _object(error=_TEXT, message=_TEXT, remedy=_TEXT)
+_OUTCOME = {"type": "string", "enum": ["accepted", "duplicate"]}
+_RECEIPT = _object(status=_OUTCOME, version=_COUNT, buffered=_COUNT)
+_LIMIT = {"type": "integer", "minimum": 1, "maximum": MOST_EVALUATIONS}
+_TOKEN: list[dict[str, Any]] = [{}, {"token": []}]  # none where anybody may
 _BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 
 
 def _refusals(*statuses: int) -> dict[str, Any]:
-    return {
-        str(status): _answer("Refused, with a code and a remedy", _REFUSAL) for status in statuses
-    }
+    refused = _answer("Refused, with a code and a remedy", _REFUSAL)
+    return {str(status): refused for status in statuses}
 
 
-def _pull(summary: str, parameters: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "get": {
-            "summary": summary,
-            "parameters": parameters,
-            "security": [{}, {"token": []}],
-            "responses": {
-                "200": {"description": "A safetensors file", "content": _BYTES},
-                "304": {"description": "The version that was named is still the newest"},
-                **_refusals(401, 403, 404, 503),
-            },
-        }
-    }
+def _parameter(name: str, where: str, schema: dict[str, Any], **facts: bool) -> dict[str, Any]:
+    return {"name": name, "in": where, **facts, "schema": schema}
 
 
-def _path(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "schema": schema}
+def _get(
+    summary: str, parameters: list[dict[str, Any]], responses: dict[str, Any]
+) -> dict[str, Any]:
+    known = {"summary": summary, "parameters": parameters, "security": _TOKEN}
+    return {"get": {**known, "responses": responses}}
 
 
 def _shown(summary: str, content: str) -> dict[str, Any]:
     body = {content: {"schema": {"type": "object" if "json" in content else "string"}}}
-    return {
-        "get": {
-            "summary": summary,
-            "responses": {"200": {"description": summary, "content": body}, **_refusals(503)},
-        }
-    }
+    responses = {"200": {"description": summary, "content": body}, **_refusals(503)}
+    return {"get": {"summary": summary, "responses": responses}}
 
+
+_MODEL = {
+    "200": {"description": "A safetensors file", "content": _BYTES},
+    "304": {"description": "The version that was named is still the newest"},
+    **_refusals(401, 403, 404, 503),
+}
 
 OPENAPI: dict[str, Any] = {
     "openapi": "3.1.0",
     "info": {"title": "anarchic", "version": "1"},
     "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
     "paths": {
-        "/v1/model": _pull("The newest model", []),
-        "/v1/runs/{run}/models/{version}": _pull(
+        "/v1/model": _get("The newest model", [], _MODEL),
+        "/v1/runs/{run}/models/{version}": _get(
             "One version, which never changes",
-            [_path("run", {"type": "string"}), _path("version", {"type": "integer", "minimum": 0})],
+            [
+                _parameter("run", "path", _TEXT, required=True),
+                _parameter("version", "path", _COUNT, required=True),
+            ],
+            _MODEL,
         ),
         "/v1/updates": {
             "post": {
                 "summary": "Hand an update back",
-                "security": [{}, {"token": []}],
+                "security": _TOKEN,
                 "requestBody": {"required": True, "content": _BYTES},
                 "responses": {
                     "202": _answer("Accepted: it is on disk and will count once", _RECEIPT),
@@ -86,23 +79,11 @@ OPENAPI: dict[str, Any] = {
             }
         },
         "/v1/status": _shown("Where the run stands", "application/json"),
-        "/v1/evaluations": {
-            "get": {
-                "summary": "What the newest evaluated versions came to, the oldest first",
-                "parameters": [
-                    {
-                        "name": "limit",
-                        "in": "query",
-                        "schema": {"type": "integer", "minimum": 1, "maximum": MOST_EVALUATIONS},
-                    }
-                ],
-                "security": [{}, {"token": []}],
-                "responses": {
-                    "200": _answer("Evaluations", {"type": "object"}),
-                    **_refusals(400, 401, 403, 503),
-                },
-            }
-        },
+        "/v1/evaluations": _get(
+            "What the newest evaluated versions came to, the oldest first",
+            [_parameter("limit", "query", _LIMIT)],
+            {"200": _answer("Evaluations", {"type": "object"}), **_refusals(400, 401, 403, 503)},
+        ),
         "/metrics": _shown("Counters for Prometheus", "text/plain"),
         "/healthz": _shown("Whether the server is well", "application/json"),
     },

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from anarchic import wire
 from anarchic.core.types import Layout
 from anarchic.errors import StoreCorrupt
 from anarchic.server.limits import Shares
-from anarchic.server.store import NewUpdate, Receipt, Store
+from anarchic.server.records import NewUpdate, Receipt
+from anarchic.server.store import Store
 from anarchic.wire import Decoded
 
 MOST_QUEUED = 32  # updates held in memory; more are read back from the store when their turn comes
@@ -42,7 +43,7 @@ class Pending:
     @property
     def count(self) -> int:
         """Updates that wait, wherever they were accepted."""
-        return self._shares.total()
+        return self._shares.total
 
     def reserve(self, worker: str) -> None:
         """Count an update of this worker against its share; ``accept`` must follow."""
@@ -58,25 +59,21 @@ class Pending:
                     self._shares.sent(new.worker, accepted=False)
                 self.search()  # the store may hold them all the same
                 raise
-            accepted = []
-            for receipt, (new, decoded) in zip(receipts, updates, strict=True):
-                is_new = receipt.outcome == "accepted"
-                self._shares.sent(new.worker, accepted=is_new)
-                if is_new:
-                    accepted.append((receipt.seq, decoded))
-            self._queue_new(accepted)
+            with self._wake:
+                for receipt, (new, decoded) in zip(receipts, updates, strict=True):
+                    is_new = receipt.outcome == "accepted"
+                    self._shares.sent(new.worker, accepted=is_new)
+                    if is_new:
+                        self._queue_new(receipt.seq, decoded)
+                self._wake.notify()
         return receipts
 
-    def _queue_new(self, updates: Iterable[tuple[int, Decoded]]) -> None:
-        with self._wake:
-            for seq, decoded in updates:
-                if self._queueing and len(self._queue) < self._most_queued:
-                    if seq not in self._taken:
-                        self._taken.add(seq)
-                        self._queue.append((seq, decoded))
-                else:
-                    self._read_later(seq)
-            self._wake.notify()
+    def _queue_new(self, seq: int, decoded: Decoded) -> None:
+        if not self._queueing or len(self._queue) >= self._most_queued:
+            self._read_later(seq)
+        elif seq not in self._taken:
+            self._taken.add(seq)
+            self._queue.append((seq, decoded))
 
     def search(self) -> None:
         """Search the store before waiting again: it may hold updates that were not queued."""

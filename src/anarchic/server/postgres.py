@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from itertools import product
 from typing import Any, final
 
 import psycopg
@@ -21,9 +22,9 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from anarchic.errors import StoreCorrupt, StoreError, StoreFull, StoreUnavailable
-from anarchic.server import sql_tables as t
-from anarchic.server.changes import ChangeSignal
-from anarchic.server.migrate import migrate
+from anarchic.server import tables as t
+from anarchic.server.database import ChangeSignal
+from anarchic.server.tables import migrate
 
 BUSY_S = 30  # how long to wait for a connection from the pool, or for a lock
 LEASE_S = 10  # after which the database ends the session of a leader that hangs
@@ -49,14 +50,10 @@ SESSION = (
 )
 # Bodies hardly shrink: do not try. And reuse the room of dropped bodies soon, not when a fifth
 # of the table is dead.
-STORAGE = tuple(
-    f"ALTER TABLE {name} ALTER COLUMN body SET STORAGE EXTERNAL"
-    for name in ("payloads", "models", "state", "rows")
-) + tuple(
-    f"ALTER TABLE {name} SET (autovacuum_vacuum_scale_factor = 0,"
-    " autovacuum_vacuum_threshold = 200, toast.autovacuum_vacuum_scale_factor = 0,"
-    " toast.autovacuum_vacuum_threshold = 10000)"
-    for name in ("payloads", "models", "state", "rows")
+STORAGE = (
+    "ALTER TABLE {} ALTER COLUMN body SET STORAGE EXTERNAL",
+    "ALTER TABLE {} SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200,"
+    " toast.autovacuum_vacuum_scale_factor = 0, toast.autovacuum_vacuum_threshold = 10000)",
 )
 
 
@@ -126,7 +123,7 @@ class Postgres:
 
     def _listen(self) -> None:
         while not self._closing.is_set():
-            with suppress(StoreError, psycopg.Error), self._session() as connection:
+            with suppress(StoreError, psycopg.Error), closing(self._open()) as connection:
                 connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
                 self._changes.notify()  # for what was missed before we listened
                 while not self._closing.is_set():
@@ -134,14 +131,6 @@ class Postgres:
                         self._changes.notify()
             self._changes.notify()  # a notice may be lost with the connection
             self._closing.wait(1.0)
-
-    @contextmanager
-    def _session(self) -> Iterator[psycopg.Connection[Any]]:
-        connection = self._open()
-        try:
-            yield connection
-        finally:
-            connection.close()
 
     def _open(self) -> psycopg.Connection[Any]:
         """A connection outside the pool, which belongs to one purpose."""
@@ -268,7 +257,7 @@ def _make(connection: Connection, key: int) -> None:
     there = connection.execute(select(func.to_regclass("store_schema"))).scalar()
     if there is None:
         t.tables.create_all(connection)
-        for statement in STORAGE:
-            connection.execute(text(statement))
+        for table, statement in product(("payloads", "models", "state", "rows"), STORAGE):
+            connection.execute(text(statement.format(table)))
         connection.execute(insert(t.schema), {"number": t.SCHEMA})
     migrate(connection)

@@ -53,14 +53,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _make_room(self) -> None:
         """Close the connection that has kept the server waiting longest."""
-        waited_for = [
-            other
-            for other in self.connections
-            if isinstance(other, BoundedProtocol)
-            and other is not self
-            and not other._aborted
-            and other._is_waited_for()
-        ]
+        others = (other for other in self.connections if isinstance(other, BoundedProtocol))
+        waited_for = [other for other in others if other is not self and other._is_waited_for()]
         if waited_for:
             longest = min(waited_for, key=lambda other: other._quiet_since)
             longest._aborted = True
@@ -68,6 +62,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _is_waited_for(self) -> bool:
         """Whether the server waits for a request, the rest of one, or the reading of an answer."""
+        if self._aborted:
+            return False
         if self.flow.write_paused or self.transport.is_closing():
             return True
         return self.cycle is None or self.cycle.response_complete or self.cycle.more_body

@@ -1,7 +1,4 @@
-"""The published versions: the newest in memory, older ones read from the store on request.
-
-Keeping older ones in memory would cost one model per version of the history.
-"""
+"""The published versions: the newest in memory, older ones read from the store on request."""
 
 from __future__ import annotations
 
@@ -24,12 +21,6 @@ class PublishedModel:
     loss: float | None  # mean of the losses that workers reported with its updates
     extras: frozenset[str]  # names of the vectors that travel beside the model
 
-    @classmethod
-    def read(cls, run: str, version: int, body: bytes) -> PublishedModel:
-        """A version that was read from the store; only the header of its body is parsed."""
-        loss, extras = wire.snapshot_facts(body)
-        return cls(run, version, body, loss, extras)
-
     @property
     def etag(self) -> str:
         return f'"{self.run}-{self.version}"'
@@ -51,6 +42,7 @@ class PublishedModels:
         self._newest: PublishedModel | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed = asyncio.Event()
+        # An old version is in memory once, however many pull it. The one read last stays.
         self._older: WeakValueDictionary[int, PublishedModel] = WeakValueDictionary()
         self._last_read: PublishedModel | None = None
         self._reading = asyncio.Lock()
@@ -63,6 +55,13 @@ class PublishedModels:
     @property
     def has_one(self) -> bool:
         return self._newest is not None
+
+    def read(self, number: int) -> PublishedModel | None:
+        """A version of the store, if it is still kept; only the header of its body is parsed."""
+        body = self._store.model(number)
+        if body is None:
+            return None
+        return PublishedModel(self.run, number, body, *wire.snapshot_facts(body))
 
     def post(self, model: PublishedModel) -> None:
         """Show a version, which must be durable already."""
@@ -78,20 +77,17 @@ class PublishedModels:
         self._wake()
 
     async def version(self, number: int) -> PublishedModel | None:
-        """The version with this number, or None where it does not exist or is no longer kept.
-
-        An old version is in memory once, however many pull it. The one that was read last stays.
-        """
+        """The version with this number, or None where it does not exist or is no longer kept."""
         newest = self.newest
         if number >= newest.version:
             return newest if number == newest.version else None
         async with self._reading:
             model = self._older.get(number)
             if model is None:
-                body = await asyncio.to_thread(self._store.model, number)
-                if body is None:
+                model = await asyncio.to_thread(self.read, number)
+                if model is None:
                     return None
-                model = self._older[number] = PublishedModel.read(self.run, number, body)
+                self._older[number] = model
             self._last_read = model
             return model
 

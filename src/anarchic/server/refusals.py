@@ -27,9 +27,8 @@ class Refusal(Exception):
     retry_after_s: float | None = None
 
     def body(self) -> bytes:
-        return json.dumps(
-            {"error": self.code, "message": self.message, "remedy": self.remedy}
-        ).encode()
+        told = {"error": self.code, "message": self.message, "remedy": self.remedy}
+        return json.dumps(told).encode()
 
 
 # The first match counts, so narrow types stand before wide ones.
@@ -52,72 +51,11 @@ def refusal_of(error: AnarchicError) -> Refusal:
     return Refusal(422, "malformed", str(error), "Send what docs/protocol.md describes.")
 
 
-def unauthorized() -> Refusal:
-    return Refusal(
-        401,
-        "unauthorized",
-        "The request carries no valid token.",
-        "Send 'Authorization: Bearer TOKEN' with the token that the operator gave you.",
-    )
-
-
-def revoked(worker: str) -> Refusal:
-    return Refusal(
-        403, "revoked", f"The token of worker {worker!r} was revoked.", "Ask the operator for one."
-    )
-
-
-def name_taken(worker: str) -> Refusal:
-    return Refusal(
-        403,
-        "name_taken",
-        f"Worker {worker!r} has a token, and this update came without.",
-        "Send the token, or choose another name.",
-    )
-
-
-def too_large(length: int, most: int) -> Refusal:
-    return Refusal(
-        413,
-        "too_large",
-        f"The body has {length} bytes, this model's updates have at most {most}.",
-        "Send the direction once, as float32 or narrower.",
-    )
-
-
 def length_required() -> Refusal:
     return Refusal(
         411, "length_required", "The request has no Content-Length.", "Send the body's length."
     )
 
 
-def too_slow(message: str) -> Refusal:
-    return Refusal(408, "too_slow", message, "Send the same update again.")
-
-
 def busy(retry_after_s: float, message: str = "Too many bodies are being sent.") -> Refusal:
     return Refusal(503, "busy", message, "Try again later.", retry_after_s)
-
-
-def slow_down(retry_after_s: float) -> Refusal:
-    return Refusal(
-        429,
-        "slow_down",
-        "The worker sends more updates than it may.",
-        "Wait as long as Retry-After says.",
-        retry_after_s,
-    )
-
-
-def too_many_updates(waiting: int, retry_after_s: float) -> Refusal:
-    return Refusal(
-        429,
-        "too_many_updates",
-        f"Updates of this worker that wait for the next step already: {waiting}.",
-        "Wait until the version has changed.",
-        retry_after_s,
-    )
-
-
-def not_found(message: str, remedy: str) -> Refusal:
-    return Refusal(404, "not_found", message, remedy)

@@ -15,7 +15,7 @@ from anarchic.errors import RunError, UpdateRefused
 from anarchic.participation.timetable import Timetable, running_numbers
 from anarchic.server.runs import stored_layout, stored_rules
 from anarchic.server.settings import served_rule
-from anarchic.server.store import Folded, Store
+from anarchic.server.store import Store
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,7 @@ class Replay:
 def replay(store: Store, progress: Callable[[int], None] = lambda count: None) -> Replay:
     """Fold the recorded updates in their order, from the first model, and compare the end."""
     run = store.run()
-    first = store.model(0) if run is not None else None
-    newest = store.model(run.version) if run is not None else None
+    first, newest = (store.model(0), store.model(run.version)) if run else (None, None)
     if run is not None and run.version and first is None:
         raise RunError(
             "The store has dropped its first model and updates: only a run whose server had "
@@ -84,10 +83,14 @@ def timetable_of(store: Store) -> Timetable:
     if run is None or not rows:
         raise RunError("The store has no folded update, so there is no timetable in it.")
     m = served_rule(stored_rules(run)).m
-    _check_rounds(rows, m)
-    names = sorted({row.worker for row in rows})
-    number = {name: index for index, name in enumerate(names)}
-    worker = np.array([number[row.worker] for row in rows], np.int32)
+    for index, row in enumerate(rows):
+        if row.version != index // m + 1:
+            raise RunError(
+                f"Version {row.version} was not made of {m} updates (a timer stepped): such a run "
+                "has no timetable."
+            )
+    names, numbers = np.unique([row.worker for row in rows], return_inverse=True)
+    worker = numbers.astype(np.int32)
     table = Timetable(
         workers=len(names),
         m=m,
@@ -98,12 +101,3 @@ def timetable_of(store: Store) -> Timetable:
     )
     table.check()
     return table
-
-
-def _check_rounds(rows: list[Folded], m: int) -> None:
-    for index, row in enumerate(rows):
-        if row.version != index // m + 1:
-            raise RunError(
-                f"Version {row.version} was not made of {m} updates (a timer stepped): such a run "
-                "has no timetable."
-            )

@@ -10,18 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from anarchic import wire
-from anarchic.core.types import Layout, Vector
+from anarchic.core.types import Layout, Snapshot, Vector
 from anarchic.errors import ConfigError
-from anarchic.server.settings import RuleSettings, served_rule
-from anarchic.server.state import first_snapshot
-from anarchic.server.store import Store, StoredRun
+from anarchic.server.fold import encode_state
+from anarchic.server.records import StoredRun
+from anarchic.server.settings import RuleSettings, ServerSettings, check_memory, served_rule
+from anarchic.server.store import Store
 
 
 def open_run(store: Store, rules: Mapping[str, Any], init: Path | None) -> StoredRun:
-    """Go on with the store's run, or begin one with a first model.
-
-    ``rules`` are the settings that were given; a run that goes on must have been begun with them.
-    """
+    """Go on with the store's run, which must have been begun with ``rules``, or begin one."""
     run = store.run()
     if run is None:
         if init is None:
@@ -61,18 +59,25 @@ def check_alone(store: Store, wait_s: float = 3.0) -> None:
     store.resign()
 
 
+def check_enrolment(store: Store, settings: ServerSettings, given: Mapping[str, Any]) -> None:
+    """Before a run is begun: its settings could not be corrected afterwards."""
+    if not (settings.open_enrolment or store.accounts()):
+        raise ConfigError(
+            "Nobody may push: add workers with 'anarchic token add NAME --store ...', or say "
+            "--open-enrolment."
+        )
+    if settings.open_enrolment and store.run() is None:
+        check_memory(RuleSettings(**given), settings)
+
+
 def begin(store: Store, rules: RuleSettings, layout: Layout, params: Vector) -> StoredRun:
     """Start a run in an empty store."""
-    snapshot, state = first_snapshot(served_rule(rules), params)
-    settings = {
-        **asdict(rules),
-        "run": secrets.token_hex(8),
-        "names": layout.names,
-        "shapes": layout.shapes,
-        "dtypes": layout.dtypes,
-    }
-    body = wire.encode_snapshot(layout, snapshot, settings["run"])
-    return store.create(settings, body, state)
+    rule = served_rule(rules)
+    state = rule.init(params)
+    first = Snapshot(0, state.params, state.extras)
+    settings = {**asdict(rules), "run": secrets.token_hex(8), **asdict(layout)}
+    body = wire.encode_snapshot(layout, first, settings["run"])
+    return store.create(settings, body, encode_state(rule, state))
 
 
 def stored_rules(run: StoredRun) -> RuleSettings:
@@ -90,8 +95,5 @@ def stored_rules(run: StoredRun) -> RuleSettings:
 
 def stored_layout(run: StoredRun) -> Layout:
     """The layout of a run's model."""
-    return Layout(
-        tuple(run.settings["names"]),
-        tuple(tuple(shape) for shape in run.settings["shapes"]),
-        tuple(run.settings["dtypes"]),
-    )
+    names, shapes, dtypes = (run.settings[name] for name in ("names", "shapes", "dtypes"))
+    return Layout(tuple(names), tuple(map(tuple, shapes)), tuple(dtypes))

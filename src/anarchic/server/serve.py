@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import signal
+import socket
+import ssl
+import traceback
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
-from anarchic.errors import ConfigError
-from anarchic.server import listen
-from anarchic.server.address import Address
+import uvicorn
+
+from anarchic.errors import ConfigError, RunError
+from anarchic.server.app import make_app
 from anarchic.server.evaluate import Evaluator
-from anarchic.server.log import JsonLog, Log
-from anarchic.server.runs import check_alone, open_run
+from anarchic.server.monitoring import JsonLog, Log
+from anarchic.server.protocol import BoundedProtocol
+from anarchic.server.runs import check_alone, check_enrolment, open_run
 from anarchic.server.service import Service
-from anarchic.server.settings import RuleSettings, RunSettings, ServerSettings, check_memory
-from anarchic.server.sql import open_store
-from anarchic.server.store import Store
+from anarchic.server.settings import Address, RuleSettings, RunSettings, ServerSettings
+from anarchic.server.store import open_store
+
+OTHER_FILES = 128  # that the process has open beside connections: the store, the log
 
 
 def run(
@@ -38,21 +48,109 @@ def run(
     store = open_store(run.store, keep_payloads=run.keep_payloads, history=run.history)
     with closing(store):
         check_alone(store)
-        _check_enrolment(store, settings, given)
+        check_enrolment(store, settings, given)
         address.check_free()
         open_run(store, given, run.init)
         evaluator = None if run.evaluate is None else Evaluator(run.evaluate, store, log)
         service = Service(store, settings, log, evaluator)
         log("listening", host=address.host, port=address.port, tls=address.tls_cert is not None)
-        listen.serve(service, address)
+        listen(service, address)
 
 
-def _check_enrolment(store: Store, settings: ServerSettings, given: Mapping[str, Any]) -> None:
-    """Before a run is begun: its settings could not be corrected afterwards."""
-    if not (settings.open_enrolment or store.accounts()):
+class _Server(uvicorn.Server):
+    """Ends the streams of events before it waits for connections to close."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """uvicorn has no setting for the time that a TLS handshake may take, a minute."""
+        loop: Any = asyncio.get_running_loop()  # of whatever kind: it takes attributes
+        if self.config.is_ssl:
+            limit_s = self._service.settings.limits.header_s
+            loop.create_server = partial(loop.create_server, ssl_handshake_timeout=limit_s)
+        try:
+            await super().startup(sockets)
+        finally:
+            vars(loop).pop("create_server", None)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._service.published.close()
+        await super().shutdown(sockets)
+
+
+class _ToLog(logging.Handler):
+    """Writes uvicorn's messages as lines of our log."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__()
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        facts: dict[str, Any] = {"level": record.levelname, "message": record.getMessage().strip()}
+        if record.exc_info is not None and record.exc_info[1] is not None:
+            facts["trace"] = "".join(traceback.format_exception(record.exc_info[1]))
+        self._log("http", **facts)
+
+
+def connections_within(wanted: int) -> int:
+    """How many connections fit beside other open files into the system's limit on descriptors."""
+    try:
+        import resource
+    except ImportError:  # not everywhere; then there is no such limit
+        return wanted
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    enough = wanted + OTHER_FILES
+    if soft < enough:
+        soft = enough if hard == resource.RLIM_INFINITY else min(enough, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(1, min(wanted, soft - OTHER_FILES))
+
+
+def listen(service: Service, address: Address) -> None:
+    """Serve until told to stop; then finish what was accepted."""
+    limits = service.settings.limits
+    limits = replace(limits, connections=connections_within(limits.connections))
+    config = uvicorn.Config(
+        make_app(service),
+        host=address.host,
+        port=address.port,
+        http=partial(BoundedProtocol, limits=limits),  # type: ignore[arg-type]  # called, no more
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        date_header=False,
+        # Reached only where ``BoundedProtocol`` found no connection that it could close.
+        limit_concurrency=limits.connections + OTHER_FILES // 2,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=20,
+        ssl_certfile=address.tls_cert,
+        ssl_keyfile=str(address.tls_key) if address.tls_key else None,
+        ssl_ca_certs=str(address.client_ca) if address.client_ca else None,
+        ssl_cert_reqs=ssl.CERT_REQUIRED if address.client_ca else ssl.CERT_NONE,
+    )
+    logger, handler = logging.getLogger("uvicorn.error"), _ToLog(service.log)
+    logger.addHandler(handler)
+    # uvicorn handles the signal, and afterwards sends it again to the handler before it. That
+    # would end the process before its store is closed.
+    former = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        _Server(config, service).run()
+    except ssl.SSLError as error:
+        files = ", ".join(map(str, address.tls_files))
         raise ConfigError(
-            "Nobody may push: add workers with 'anarchic token add NAME --store ...', or say "
-            "--open-enrolment."
-        )
-    if settings.open_enrolment and store.run() is None:
-        check_memory(RuleSettings(**given), settings)
+            f"TLS cannot be set up with {files}: {error.reason or error}. Give PEM files, and the "
+            "key that belongs to the certificate."
+        ) from error
+    except SystemExit as error:  # how uvicorn says that it could not start
+        raise RunError("The server did not start: the log above says why.") from error
+    finally:
+        signal.signal(signal.SIGTERM, former)
+        logger.removeHandler(handler)

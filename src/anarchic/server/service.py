@@ -9,13 +9,11 @@ from typing import Any
 from anarchic.errors import ConfigError
 from anarchic.server.access import Access
 from anarchic.server.aggregate import Aggregator
-from anarchic.server.check import UpdateCheck
-from anarchic.server.collect import Collector
+from anarchic.server.collect import Collector, UpdateCheck
 from anarchic.server.evaluate import Evaluator, shown
 from anarchic.server.fold import Folding
 from anarchic.server.limits import BodySlots, Pulls, Shares
-from anarchic.server.log import JsonLog, Log
-from anarchic.server.metrics import ServerMetrics
+from anarchic.server.monitoring import JsonLog, Log, ServerMetrics
 from anarchic.server.pending import Pending
 from anarchic.server.published import PublishedModels
 from anarchic.server.runs import stored_layout, stored_rules
@@ -56,7 +54,7 @@ class Service:
         self.pending = Pending(store, self.layout, shares)
         self._check = UpdateCheck(self.layout, rule, self.published, limits)
         self.collector = Collector(store, self._check, self.access, self.pending, self.published)
-        folding = Folding(rule, self.layout, self.run, revoked=self.access.revoked, log=self.log)
+        folding = Folding(rule, self.layout, self.run, self.access, self.log)
         self.aggregator = Aggregator(
             store, self.pending, folding, self.published,
             metrics=self.metrics, log=self.log, step_after_s=self.settings.step_after_s,
@@ -79,7 +77,7 @@ class Service:
 
     async def stop(self) -> None:
         """Finish what was accepted."""
-        self.announce_stop()
+        self.published.close()
         if self._accounts_task is not None:
             self._accounts_task.cancel()
         await asyncio.to_thread(self.collector.stop)
@@ -87,10 +85,6 @@ class Service:
         if self._evaluator is not None:
             await asyncio.to_thread(self._evaluator.stop)
         self.log("stopped", version=self.published.newest.version)
-
-    def announce_stop(self) -> None:
-        """End the streams of events, for which stopping would have to wait."""
-        self.published.close()
 
     def status(self) -> dict[str, Any]:
         """What anybody may know."""

@@ -14,9 +14,9 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import final
+from typing import Any, final
 from urllib.parse import quote
 
 from sqlalchemy import Connection, create_engine, func, select
@@ -26,13 +26,15 @@ from sqlalchemy.pool import NullPool
 
 from anarchic.core.files import sync
 from anarchic.errors import StoreCorrupt, StoreError, StoreFull, StoreUnavailable
-from anarchic.server import sql_tables as t
-from anarchic.server.changes import ChangeSignal
-from anarchic.server.migrate import migrate
+from anarchic.server import tables as t
+from anarchic.server.database import ChangeSignal
+from anarchic.server.tables import migrate
 
 BUSY_S = 30.0  # how long to wait for another process that writes to the file
 POLL_S = 0.1  # how often a waiting server looks whether another process wrote
+PLAIN: dict[str, Any] = {"timeout": 0.0, "isolation_level": None, "check_same_thread": False}
 APPLICATION = 0x616E6172  # "anar", in the header of every file of ours
+_UNEXPECTED = (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH)
 
 # Chosen by measurement (benchmarks/store.py, variants in turns on the same disk; updates per second
 # with bodies dropped at every publication, 4 MB in groups of 8 and 40 KB in groups of 64):
@@ -95,10 +97,8 @@ class Sqlite:
             with self.writing() as connection:
                 migrate(connection)
 
-    @contextmanager
-    def reading(self) -> Iterator[Connection]:
-        with self._transaction("BEGIN") as connection:
-            yield connection
+    def reading(self) -> AbstractContextManager[Connection]:
+        return self._transaction("BEGIN")
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
@@ -132,13 +132,8 @@ class Sqlite:
             connection.close()
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            f"file:{_quoted(self.path)}?mode=rw",  # never creates the file: see _make
-            uri=True,
-            timeout=0.0,
-            isolation_level=None,
-            check_same_thread=False,
-        )
+        name = f"file:{quote(str(self.path.absolute()))}?mode=rw"  # never creates it: see _make
+        connection: sqlite3.Connection = sqlite3.connect(name, uri=True, **PLAIN)
         try:
             for pragma in PRAGMAS:
                 _when_free(connection.execute, f"PRAGMA {pragma}")
@@ -173,9 +168,7 @@ class Sqlite:
         if self._lead is not None:
             return True
         with _faults(self.path):
-            lock = sqlite3.connect(
-                f"{self.path}.lock", timeout=0.0, isolation_level=None, check_same_thread=False
-            )
+            lock = sqlite3.connect(f"{self.path}.lock", **PLAIN)
             try:
                 lock.execute("BEGIN EXCLUSIVE")
             except sqlite3.Error as error:
@@ -213,25 +206,22 @@ class _Turn:
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._queue: deque[threading.Lock] = deque()
-        self._taken = False
+        self._queue: deque[threading.Lock] = deque()  # the first has its turn, the others wait
 
     def __enter__(self) -> None:
+        mine = threading.Lock()
+        mine.acquire()
         with self._guard:
-            if not self._taken:
-                self._taken = True
-                return
-            mine = threading.Lock()
-            mine.acquire()
             self._queue.append(mine)
+            if len(self._queue) == 1:
+                return
         mine.acquire()
 
     def __exit__(self, *_: object) -> None:
         with self._guard:
+            self._queue.popleft()
             if self._queue:
-                self._queue.popleft().release()
-            else:
-                self._taken = False
+                self._queue[0].release()
 
 
 def _when_free(execute: Callable[[str], object], statement: str) -> None:
@@ -286,10 +276,6 @@ def _check_identity(connection: Connection, path: Path) -> None:
         )
 
 
-def _quoted(path: Path) -> str:
-    return quote(str(path.absolute()))
-
-
 def _code(error: BaseException | None) -> int:
     """The primary error code of SQLite, 0 where there is none."""
     error = error.orig if isinstance(error, DBAPIError) else error
@@ -301,10 +287,8 @@ def _faults(path: Path) -> Iterator[None]:
     """Translate errors of SQLite and of the system into ours."""
     try:
         yield
-    except DBAPIError as error:
-        raise _fault(path, error.orig) from error
-    except sqlite3.Error as error:
-        raise _fault(path, error) from error
+    except (DBAPIError, sqlite3.Error) as error:
+        raise _fault(path, error.orig if isinstance(error, DBAPIError) else error) from error
     except OSError as error:
         raise StoreUnavailable(
             f"The store {path} cannot be used: {error.strerror}. "
@@ -324,24 +308,18 @@ def _fault(path: Path, error: BaseException | None) -> StoreError:
             f"{path} is damaged or not a database: {error}. "
             "Check the disk and restore the file from a backup."
         )
-    if "decode to UTF-8" in str(error) or code in (
-        sqlite3.SQLITE_CONSTRAINT,
-        sqlite3.SQLITE_ERROR,
-        sqlite3.SQLITE_MISMATCH,
-    ):
+    if "decode to UTF-8" in str(error) or code in _UNEXPECTED:
         return StoreCorrupt(
             f"{path} does not hold what a store holds: {error}. Restore the file from a backup."
         )
-    return StoreUnavailable(f"{path} cannot be read or written now: {error}. {_remedy(code)}")
-
-
-def _remedy(code: int) -> str:
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return f"Another process has held it for {BUSY_S:.0f} s; find and stop that one."
-    if code == sqlite3.SQLITE_READONLY:
-        return "Make the file, its directory and its disk writable."
-    if code == sqlite3.SQLITE_IOERR:
-        return "Check the disk, and limits on file sizes or quotas."
-    if code == sqlite3.SQLITE_CANTOPEN:
-        return "Check that its directory exists and that both may be written to."
-    return "Check that the file exists, may be read and written, and that its disk is healthy."
+    held = f"Another process has held it for {BUSY_S:.0f} s; find and stop that one."
+    remedy = {
+        sqlite3.SQLITE_BUSY: held,
+        sqlite3.SQLITE_LOCKED: held,
+        sqlite3.SQLITE_READONLY: "Make the file, its directory and its disk writable.",
+        sqlite3.SQLITE_IOERR: "Check the disk, and limits on file sizes or quotas.",
+        sqlite3.SQLITE_CANTOPEN: "Check that its directory exists and that both may be written to.",
+    }.get(
+        code, "Check that the file exists, may be read and written, and that its disk is healthy."
+    )
+    return StoreUnavailable(f"{path} cannot be read or written now: {error}. {remedy}")

@@ -1,4 +1,4 @@
-"""What the server needs of its database: what is durable, and when.
+"""The store of a run: what is durable, and when. The same tables in SQLite and in PostgreSQL.
 
 The promise rests on three rules. An update counts as accepted once ``append`` has returned, and
 then it is on disk. The aggregator, not the insert, decides in which order updates are folded, and
@@ -9,120 +9,142 @@ which it leads; if either is no longer true, nothing is written.
 
 from __future__ import annotations
 
+import json
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from dataclasses import asdict
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, final
 
-HISTORY = 16  # versions that can be pulled, by default
+from sqlalchemy import Connection, Select, bindparam, delete, select, tuple_, update
 
-Buffer = bytes | bytearray | memoryview
+from anarchic.errors import ConfigError, Deposed, StoreCorrupt, StoreError
+from anarchic.server import records
+from anarchic.server import tables as t
+from anarchic.server.database import Database, database_at
+from anarchic.server.records import NewUpdate, Publication, Receipt, StoredRun, rows_of
+from anarchic.server.settings import HISTORY
+from anarchic.wire.strict import Buffer
 
-
-@dataclass(frozen=True, slots=True)
-class NewUpdate:
-    """An update that was checked and waits to become durable."""
-
-    worker: str
-    id: str
-    digest: bytes  # SHA-256 of the body: the same id with another body is a conflict
-    base_version: int
-    local_steps: int
-    local_lr: float
-    samples: int
-    norm: float  # of local_lr * direction
-    received_s: float  # wall clock
-    body: Buffer  # as it was received
+MARK = ""  # no worker's name: this row of workers holds another number after every change
+_U, _R = t.updates.c, t.run.c
+_Key = tuple[str, str]  # of an update: worker and id
+TRACE_CHUNK = 2000  # rows read at a time, so that a long trace never holds up the writer
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """What became of a new update. ``seq`` is that of the update which counts."""
+def open_store(
+    where: str | Path,
+    *,
+    keep_payloads: bool | None = None,
+    history: int = HISTORY,
+    create: bool = True,
+) -> Store:
+    """The store at a path (or ``sqlite:///path``) or at a ``postgresql://`` address.
 
-    outcome: Literal["accepted", "duplicate", "conflict"]
-    seq: int
-
-
-@dataclass(frozen=True, slots=True)
-class Folded:
-    """A row of the trace: one accepted update, and what became of it.
-
-    ``order`` is its place in the order of folding, counted from 0 over the whole run; ``version``
-    is the version that it helped to make. Both are None until a version holds the update.
+    It is created where there is none, unless a file must be there (``create=False``, for those who
+    only read: a mistyped path creates nothing). ``history`` is how many versions of the model
+    are kept. With ``keep_payloads`` the bodies of updates stay after they were folded, and the
+    first model stays too, for a replay; by default a run goes on as it has done, and a new one
+    does not keep them. The run records what it does.
     """
-
-    seq: int
-    worker: str
-    id: str
-    base_version: int
-    local_steps: int
-    local_lr: float
-    samples: int
-    norm: float
-    received_s: float
-    order: int | None
-    version: int | None
+    if history < 1:
+        raise ConfigError(f"A store keeps at least the newest model, got history={history}.")
+    return Store(database_at(where, create=create), keep_payloads=keep_payloads, history=history)
 
 
-@dataclass(frozen=True, slots=True)
-class Publication:
-    """A new version, and everything that must become true with it."""
-
-    epoch: int
-    previous: int  # the version that it builds on
-    version: int
-    folded: Sequence[tuple[int, int]]  # (seq, version that it helped to make), in order of folding
-    model: bytes  # the snapshot as workers pull it
-    state: bytes  # the rule's state without parameters and rows
-    rows: Mapping[str, bytes] = field(default_factory=dict)  # changed rows of AFA-CS, by worker
-    forgotten: Sequence[str] = ()  # workers whose rows are gone
-    # (version, worker): the row was dropped before any update after that version was folded, since
-    # the worker was revoked. The rule knows nothing of it, so a replay must be told.
-    revoked: Sequence[tuple[int, str]] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRun:
-    """What a store knows of its run: its settings, where it stands, and what it keeps."""
-
-    id: str
-    settings: Mapping[str, Any]  # the rule and its settings, JSON-able, fixed at creation
-    version: int
-    epoch: int  # of the last leader
-    folded: int  # updates folded so far, that is the next order
-    keep_payloads: bool  # bodies of updates and the first model are kept, for a replay
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """A worker that may push. Only the hash of its token is stored."""
-
-    worker: str
-    token_hash: bytes
-    revoked: bool
-
-
-class Store(Protocol):
+@final
+class Store:
     """Keeps one run durably. Methods may be called from any thread.
 
     They raise ``StoreFull`` when the disk is full, ``StoreUnavailable`` when the database cannot be
-    read or written now, and ``StoreCorrupt`` when what it holds cannot be right.
+    read or written now, and ``StoreCorrupt`` when what it holds cannot be right. After
+    ``StoreUnavailable`` from ``append`` or ``publish`` it is not known whether the transaction took
+    place (an answer may be lost after the commit): sending the same updates again, or reading
+    ``run``, settles it.
     """
 
-    @property
-    def shared(self) -> bool:
-        """Whether other processes may append to the same run."""
+    def __init__(self, database: Database, *, keep_payloads: bool | None, history: int) -> None:
+        self._database = database
+        self._keep_payloads, self._history = keep_payloads, history
+        self._insert = database.insert
+        self.shared = database.shared  # whether other processes may append to the same run
 
     def create(self, settings: Mapping[str, Any], model: bytes, state: bytes) -> StoredRun:
         """Start a run at version 0; refused where one exists."""
+        for name, body in {"model": model, "state of the rule": state}.items():
+            if len(body) > self._database.largest:
+                raise ConfigError(
+                    f"The {name} has {len(body)} bytes, but the database holds at most "
+                    f"{self._database.largest} in one value. Train a smaller model."
+                )
+        keep = bool(self._keep_payloads)
+        new = StoredRun(uuid.uuid4().hex, dict(settings), 0, epoch=0, folded=0, keep_payloads=keep)
+        text = json.dumps(new.settings)
+        seal = t.seal(f"run {new.id}", text.encode())
+        once = self._insert(t.run).on_conflict_do_nothing().returning(t.run.c.id)
+        with self._database.writing() as connection:
+            row = {**asdict(new), "one": 1, "settings": text, "seal": seal}
+            if connection.execute(once, row).one_or_none() is None:
+                raise ConfigError(
+                    "This store already holds a run: go on with it, or choose another store."
+                )
+            self._put_model(connection, 0, model)
+            self._put_state(connection, new, state)
+            self._database.announce(connection)
+        return new
 
     def run(self) -> StoredRun | None:
         """Where the run stands, or None where there is none."""
+        with self._database.reading() as connection:
+            return records.find_run(connection)
 
     def append(self, updates: Sequence[NewUpdate]) -> list[Receipt]:
         """Make updates durable, all in one transaction, and say of each what became of it."""
+        if not updates:
+            return []
+        first: dict[_Key, NewUpdate] = {}
+        for new in updates:
+            records.check_storable(new, self._database.largest)
+            first.setdefault((new.worker, new.id), new)
+        with self._database.writing() as connection:
+            seqs = dict(zip(first, self._database.next_seqs(connection, len(first)), strict=True))
+            accepted = self._insert_new(connection, first, seqs)
+            before = _find(connection, [key for key in first if seqs[key] not in accepted])
+            if accepted:
+                self._database.announce(connection)
+        receipts = []
+        for new in updates:
+            key = (new.worker, new.id)
+            seq, digest = before.get(key) or (seqs[key], bytes(first[key].digest))
+            if digest != bytes(new.digest):
+                receipts.append(Receipt("conflict", seq))
+            elif key not in before and first[key] is new:
+                receipts.append(Receipt("accepted", seq))
+            else:
+                receipts.append(Receipt("duplicate", seq))
+        return receipts
+
+    def _insert_new(
+        self, connection: Connection, first: Mapping[_Key, NewUpdate], seqs: Mapping[_Key, int]
+    ) -> set[int]:
+        """Insert what is not there yet; the ``seq`` of each that was inserted."""
+        once = self._insert(t.updates).on_conflict_do_nothing().returning(t.updates.c.seq)
+        # Sorted, so that replicas which insert the same keys wait for each other in one direction.
+        facts = [records.update_row(first[key], seqs[key]) for key in sorted(first)]
+        accepted = set(connection.execute(once, facts).scalars())
+        new = [(seqs[key], new.body) for key, new in first.items() if seqs[key] in accepted]
+        if new:
+            bodies = [{"seq": seq, "body": body} for seq, body in new]
+            connection.execute(self._insert(t.payloads), bodies)
+        return accepted
 
     def seen(self, worker: str, id: str, digest: bytes) -> int | None:
         """The seq of an update that was accepted with these bytes."""
+        query = select(_U.seq).where(_U.worker == worker, _U.id == id, _U.digest == digest)
+        found = self._read(query)
+        return found[0].seq if found else None
 
     def waiting(self, first: int = 0, limit: int | None = None) -> list[tuple[int, str]]:
         """(seq, worker) of every update that no version holds, the oldest first.
@@ -130,57 +152,213 @@ class Store(Protocol):
         With ``first`` only from that seq on, with ``limit`` at most this many. Do not use ``first``
         on a shared store: a slow replica may commit an update below it later.
         """
+        query = select(_U.seq, _U.worker).where(_U.order.is_(None)).order_by(_U.seq).limit(limit)
+        if first > 0:
+            query = query.where(_U.seq >= first)
+        return [(row.seq, row.worker) for row in self._read(query)]
 
     def publish(self, publication: Publication) -> None:
-        """Make a version durable; ``Deposed`` if another leads or the version has moved on.
+        """Make a version durable; ``Deposed`` if another leads or the version has moved on."""
+        p = publication
+        with self._database.writing() as connection:
+            run = self._step(connection, p)
+            _mark(connection, p.folded, first=run.folded - len(p.folded))
+            if not run.keep_payloads:
+                records.delete_each(connection, t.payloads.c.seq, [seq for seq, _ in p.folded])
+            if p.version != p.previous:  # a published version never changes
+                self._put_model(connection, p.version, p.model)
+                old = t.models.c.version <= p.version - self._history
+                if run.keep_payloads:  # a replay begins with the first model
+                    old &= t.models.c.version > 0
+                connection.execute(delete(t.models).where(old))
+            self._put_state(connection, run, p.state)
+            rows = [records.sealed(f"row of {w}", row, worker=w) for w, row in p.rows.items()]
+            records.upsert(connection, self._insert, t.rows, rows)
+            records.delete_each(connection, t.rows.c.worker, p.forgotten)
+            if p.revoked:
+                dropped = [{"version": version, "worker": worker} for version, worker in p.revoked]
+                connection.execute(self._insert(t.revoked), dropped)
+            self._database.announce(connection)
 
-        Bodies of folded updates are dropped unless the run keeps payloads; models older than the
-        history are dropped.
-        """
+    def _step(self, connection: Connection, p: Publication) -> StoredRun:
+        """Move the run on, if it stands where the publication supposes, led by whom it says."""
+        keep = {} if self._keep_payloads is None else {"keep_payloads": self._keep_payloads}
+        step = (
+            update(t.run)
+            .where(_R.version == p.previous, _R.epoch == p.epoch)
+            .values(version=p.version, folded=_R.folded + len(p.folded), **keep)
+            .returning(*t.run.c)
+        )
+        after = connection.execute(step).one_or_none()
+        if after is None:
+            now = records.find_run(connection)
+            stands = f"at version {now.version}, epoch {now.epoch}" if now else "nowhere"
+            raise Deposed(
+                f"Version {p.version} builds on version {p.previous} in epoch {p.epoch}, but the "
+                f"run stands {stands}: another process leads. Nothing was written; lead again "
+                "and go on from the stored state."
+            )
+        return records.read_run(after)
+
+    def _put_model(self, connection: Connection, version: int, model: bytes) -> None:
+        row = records.sealed(f"model {version}", model, version=version)
+        connection.execute(self._insert(t.models), row)
+
+    def _put_state(self, connection: Connection, run: StoredRun, state: bytes) -> None:
+        row = records.sealed(_state_of(run), state, one=1)
+        records.upsert(connection, self._insert, t.state, [row])
 
     def model(self, version: int) -> bytes | None:
         """A version that is still kept."""
+        found = self._read(select(t.models).where(t.models.c.version == version))
+        return t.unseal(f"model {version}", found[0].body, found[0].seal) if found else None
 
     def state(self) -> tuple[bytes, dict[str, bytes]]:
         """The rule's state at the newest version, and its rows by worker."""
+        with self._database.reading() as connection:
+            run = records.find_run(connection)
+            states = rows_of(connection, select(t.state))
+            rows = rows_of(connection, select(t.rows))
+        if run is None:
+            raise StoreError("The store holds no run yet: create one first.")
+        if len(states) != 1:
+            raise StoreCorrupt("The state of the rule is missing. Restore the store from a backup.")
+        return t.unseal(_state_of(run), states[0].body, states[0].seal), {
+            row.worker: t.unseal(f"row of {row.worker}", row.body, row.seal) for row in rows
+        }
 
     def revoked(self) -> dict[int, list[str]]:
         """Whose rows were dropped after which version, as publications said; sorted by name."""
+        found = sorted((row.version, row.worker) for row in self._read(select(t.revoked)))
+        return {v: [w for _, w in rows] for v, rows in groupby(found, key=itemgetter(0))}
 
-    def trace(self) -> Iterator[Folded]:
+    def trace(self) -> Iterator[records.Folded]:
         """Every accepted update: the folded ones in their order, then the others by ``seq``."""
+        with self._database.reading() as connection:
+            run = records.find_run(connection)
+            query = select(t.updates).where(_U.order.is_(None)).order_by(_U.seq)
+            waiting = rows_of(connection, query)
+        total = 0 if run is None else run.folded
+        for start in range(0, total, TRACE_CHUNK):
+            end = min(start + TRACE_CHUNK, total)
+            query = select(t.updates).where(_U.order >= start, _U.order < end).order_by(_U.order)
+            found = self._read(query)
+            if [row.order for row in found] != list(range(start, end)):
+                raise StoreCorrupt(
+                    f"Of the updates folded as {start} to {end - 1} the trace holds {len(found)}. "
+                    "Restore the store from a backup."
+                )
+            yield from map(records.read_folded, found)
+        yield from map(records.read_folded, waiting)
 
     def body(self, seq: int) -> Buffer | None:
         """The body of an update, if it is still kept."""
+        both = t.updates.join(t.payloads, t.payloads.c.seq == t.updates.c.seq)
+        query = select(*records.FIXED, t.payloads.c.body).select_from(both)
+        found = self._read(query.where(t.updates.c.seq == seq))
+        return records.read_body(found[0]) if found else None
 
-    def accounts(self) -> dict[str, Account]:
+    def accounts(self) -> dict[str, records.Account]:
         """All workers with tokens."""
+        found = self._read(select(t.workers).where(t.workers.c.worker != MARK))
+        return {
+            row.worker: records.Account(row.worker, row.token_hash, row.revoked) for row in found
+        }
 
     def accounts_mark(self) -> bytes:
-        """A value that changes whenever any process puts an account: cheaper than ``accounts``.
+        """A value that changes whenever any process puts an account: cheaper than ``accounts``,
+        and never newer than they are if it is read before them."""
+        found = self._read(select(t.workers).where(t.workers.c.worker == MARK))
+        return bytes(found[0].token_hash) if found else b""
 
-        Read before ``accounts``, it is never newer than they are.
-        """
-
-    def put_account(self, account: Account) -> None:
+    def put_account(self, account: records.Account) -> None:
         """Add a worker, or change its token or standing."""
+        mark = records.Account(MARK, uuid.uuid4().bytes, revoked=True)
+        with self._database.writing() as connection:
+            rows = [asdict(account), asdict(mark)]
+            records.upsert(connection, self._insert, t.workers, rows)
+            self._database.announce(connection)
 
-    def add_evaluation(self, version: int, metrics: Mapping[str, float]) -> None: ...
+    def add_evaluation(self, version: int, metrics: Mapping[str, float]) -> None:
+        row = {"version": version, "metrics": json.dumps(dict(metrics))}
+        with self._database.writing() as connection:
+            records.upsert(connection, self._insert, t.evaluations, [row])
 
     def evaluations(self, limit: int) -> list[tuple[int, dict[str, float]]]:
         """Of the newest ``limit`` versions that were evaluated, the oldest first."""
+        query = select(t.evaluations).order_by(t.evaluations.c.version.desc()).limit(limit)
+        found = reversed(self._read(query))
+        return [(row.version, records.read_json(row.metrics, "evaluation")) for row in found]
 
     def lead(self) -> int | None:
         """Try to become the one that aggregates: a new epoch, or None while another leads.
 
         Leadership lasts until ``resign``, ``close``, or the death of the process or connection.
         """
+        if not self._database.take_lead():
+            return None
+        try:
+            with self._database.writing() as connection:
+                query = update(t.run).values(epoch=_R.epoch + 1).returning(_R.epoch)
+                epoch = connection.execute(query).scalar()
+            if epoch is None:
+                raise StoreError("The store holds no run to lead yet: create one first.")
+        except BaseException:
+            self._database.drop_lead()
+            raise
+        return int(epoch)
 
-    def still_leads(self) -> bool: ...
+    def still_leads(self) -> bool:
+        return self._database.holds_lead()
 
-    def resign(self) -> None: ...
+    def resign(self) -> None:
+        self._database.drop_lead()
 
     def wait(self, timeout_s: float) -> None:
         """Return when another process may have appended or published, or after the timeout."""
+        self._database.wait(timeout_s)
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self._database.close()
+
+    def _read(self, query: Select[Any]) -> Sequence[Any]:
+        with self._database.reading() as connection:
+            return rows_of(connection, query)
+
+
+def _find(connection: Connection, keys: Sequence[_Key]) -> dict[_Key, tuple[int, bytes]]:
+    if not keys:
+        return {}
+    query = select(_U.seq, _U.worker, _U.id, _U.digest).where(tuple_(_U.worker, _U.id).in_(keys))
+    found = {(row.worker, row.id): (row.seq, row.digest) for row in rows_of(connection, query)}
+    if len(found) != len(keys):
+        raise StoreCorrupt(
+            "The database refuses updates as known that it cannot find: an index is damaged. "
+            "Restore the store from a backup, or rebuild its indices."
+        )
+    return found
+
+
+def _mark(connection: Connection, folded: Sequence[tuple[int, int]], *, first: int) -> None:
+    if not folded:
+        return
+    mark = (
+        update(t.updates)
+        .where(_U.seq == bindparam("which"), _U.order.is_(None))
+        .values(order=bindparam("place"), version=bindparam("made"))
+    )
+    places = [
+        {"which": seq, "place": place, "made": version}
+        for place, (seq, version) in enumerate(folded, first)
+    ]
+    marked = connection.execute(mark, places).rowcount
+    if marked != len(folded):
+        raise StoreCorrupt(
+            f"Of {len(folded)} updates to fold, {len(folded) - marked} are unknown "
+            "or were folded before. Nothing was written; start again from the stored state."
+        )
+
+
+def _state_of(run: StoredRun) -> str:
+    """The place of a state: sealed with it, so that it is never paired with another version."""
+    return f"state at version {run.version} after {run.folded} updates of run {run.id}"

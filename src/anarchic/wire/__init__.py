@@ -1,19 +1,17 @@
 """Records as bytes: the only room that knows the format, which is safetensors."""
 
-from anarchic.wire.files import (
-    decode_state,
-    encode_state,
-    load_model,
-    read,
-    save_model,
-    write,
+from anarchic.wire.files import decode_state, encode_state, load_model, read, save_model, write
+from anarchic.wire.messages import (
+    Decoded,
+    decode_snapshot,
+    decode_update,
+    encode_snapshot,
+    encode_update,
+    most_body_bytes,
+    snapshot_facts,
 )
-from anarchic.wire.snapshots import decode_snapshot, encode_snapshot, snapshot_facts
-from anarchic.wire.updates import Decoded, decode_update, encode_update, most_body_bytes
-from anarchic.wire.vectors import EXTRA
 
 __all__ = [
-    "EXTRA",
     "Decoded",
     "decode_snapshot",
     "decode_state",

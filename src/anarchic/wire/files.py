@@ -17,8 +17,8 @@ from anarchic.core.files import write_file
 from anarchic.core.saving import Arrays, Numbers
 from anarchic.core.types import Layout, Vector
 from anarchic.errors import RunError
+from anarchic.wire.messages import EXTRA
 from anarchic.wire.strict import floats
-from anarchic.wire.vectors import EXTRA
 
 _NUMBERS = "numbers"  # the metadata entry that holds a state's numbers, as JSON
 
@@ -30,15 +30,13 @@ def save_model(path: Path, layout: Layout, params: Vector, **metadata: str) -> N
 
 
 def load_model(path: Path) -> tuple[Layout, Vector, dict[str, str]]:
-    """A model's layout, its vector and its metadata, from any safetensors file of floats.
-
-    Of a snapshot that was pulled it is the model, without the vectors that travel beside it.
-    """
+    """A model's layout, its vector and its metadata, from any safetensors file of floats."""
     try:
         data = path.read_bytes()  # once: the file may be replaced at any moment
         found = dict(safetensors.deserialize(data))  # type: ignore[no-untyped-call]
     except (OSError, SafetensorError) as error:
         raise _unreadable(path, error) from error
+    # Of a snapshot that was pulled, without the vectors that travel beside the model.
     entries = {name: entry for name, entry in found.items() if not name.startswith(EXTRA)}
     layout = Layout.of({name: (e["shape"], e["dtype"]) for name, e in entries.items()})
     tensors = {
@@ -55,7 +53,11 @@ def write(path: Path, arrays: Mapping[str, NDArray[Any]], numbers: Numbers) -> N
 
 def read(path: Path) -> tuple[Arrays, Numbers]:
     """What ``write`` wrote."""
-    with _opened(path) as file:
+    try:
+        opened = safe_open(path, framework="numpy")
+    except (OSError, SafetensorError) as error:
+        raise _unreadable(path, error) from error
+    with opened as file:
         numbers = (file.metadata() or {}).get(_NUMBERS)
         if numbers is None:
             raise RunError(f"{path} is a safetensors file, but not one that anarchic wrote.")
@@ -80,13 +82,6 @@ def decode_state(data: bytes) -> tuple[Arrays, Numbers]:
     if numbers is None:
         raise RunError("These bytes are a safetensors file, but not one that anarchic wrote.")
     return arrays, json.loads(numbers)
-
-
-def _opened(path: Path) -> Any:  # safetensors has no type for what it opens
-    try:
-        return safe_open(path, framework="numpy")
-    except (OSError, SafetensorError) as error:
-        raise _unreadable(path, error) from error
 
 
 def _unreadable(path: Path, error: Exception) -> RunError:

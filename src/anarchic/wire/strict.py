@@ -8,8 +8,9 @@ are views of the body. What the library rejects is rejected here too.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from math import prod
+from math import isfinite, prod
 from operator import itemgetter
 from reprlib import Repr
 from typing import Any, NamedTuple, NoReturn
@@ -17,12 +18,25 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from anarchic.core.names import WORKER_NAME
 from anarchic.errors import MalformedUpdate
 
+Buffer = bytes | bytearray | memoryview
 WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 METADATA = "__metadata__"
 _NUMPY = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 _PARTS = {"dtype", "shape", "data_offsets"}
+ID = re.compile(r"[!-~]{1,128}")
+_WHOLE = re.compile(r"0|[1-9][0-9]{0,14}")
+_NUMBER = re.compile(  # as in JSON, and 64 characters at most
+    r"(?!.{65})-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+)
+_IN_WORDS = {
+    ID: "1 to 128 printable ASCII characters without spaces, found {}.",
+    WORKER_NAME: "1 to 64 of the characters A-Z a-z 0-9 _ . @ -, found {}.",
+    _WHOLE: "a whole number of at most 15 digits, found {}: write decimal digits and nothing else.",
+    _NUMBER: "a finite number, found {}: write it as in JSON, such as 0.05 or 1e-3.",
+}
 _INT = frozenset({int})
 _MOST_DIGITS = 15
 _SHORT = Repr()
@@ -53,9 +67,7 @@ def shown(value: object) -> str:
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 
-def parse_file(
-    body: bytes | bytearray | memoryview, *, most_header: int, most_brackets: int
-) -> Contents:
+def parse_file(body: Buffer, *, most_header: int, most_brackets: int) -> Contents:
     """Parse a file whose header has at most this many bytes and opening brackets.
 
     The limit on brackets is one on depth, which would otherwise overflow the parser's stack.
@@ -98,7 +110,7 @@ def build_file(
     return b"".join([len(text).to_bytes(8, "little"), text, *parts])
 
 
-def floats(data: memoryview | bytes | bytearray, dtype: str) -> NDArray[Any]:
+def floats(data: Buffer, dtype: str) -> NDArray[Any]:
     """Numbers at their own width, without a copy; BF16, which NumPy lacks, as float32."""
     if not len(data):
         return np.zeros(0, _NUMPY.get(dtype, "<f4"))
@@ -214,3 +226,26 @@ def _in_order(tensors: list[Tensor], length: int) -> list[Tensor]:
             "or has extra bytes at its end; send the file unchanged."
         )
     return tensors
+
+
+def text(metadata: Mapping[str, str], name: str, pattern: re.Pattern[str]) -> str:
+    found = metadata.get(name, "")
+    if not pattern.fullmatch(found):
+        raise _wrong(name, found, pattern)
+    return found
+
+
+def whole_number(metadata: Mapping[str, str], name: str) -> int:
+    return int(text(metadata, name, _WHOLE))
+
+
+def number(metadata: Mapping[str, str], name: str) -> float:
+    value = float(found := text(metadata, name, _NUMBER))
+    if not isfinite(value):
+        raise _wrong(name, found, _NUMBER)
+    return value
+
+
+def _wrong(name: str, found: str, pattern: re.Pattern[str]) -> MalformedUpdate:
+    told = _IN_WORDS[pattern].format(shown(found))
+    return MalformedUpdate(f"{name!r} in the metadata must be {told}")

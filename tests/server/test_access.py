@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from anarchic.errors import ConfigError
-from anarchic.server.auth import bearer, new_token
+from anarchic.server.access import bearer, new_token
 from anarchic.server.refusals import Refusal
 
 

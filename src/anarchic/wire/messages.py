@@ -1,8 +1,8 @@
-"""Updates as bytes: written by workers, read by a server that trusts no sender.
+"""Messages between workers and server as bytes: updates, and the snapshots that workers pull.
 
-An update is a safetensors file: the direction as tensors with the model's names, vectors that
-come with it as ``extra:NAME``, and everything else in the metadata, as strings.
-docs/protocol.md describes it for authors of other workers.
+Both are safetensors files: the model's tensors under their own names, vectors that come with them
+as ``extra:NAME``, and everything else in the metadata, as strings. A server trusts no sender.
+docs/protocol.md describes the messages for authors of other workers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import isfinite
 from typing import Any, Literal
 
@@ -18,14 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anarchic.core.names import WORKER_NAME
-from anarchic.core.types import EMPTY, Layout, Update, Vector
-from anarchic.errors import ConfigError, MalformedUpdate, NotFinite
-from anarchic.wire import metadata
-from anarchic.wire.strict import WIDTHS, Contents, Tensor, floats, parse_file, shown
-from anarchic.wire.vectors import EXTRA, check_names, encoded
+from anarchic.core.types import EMPTY, Layout, Snapshot, Update, Vector
+from anarchic.errors import ConfigError, MalformedUpdate, NotFinite, RunError
+from anarchic.wire import strict
+from anarchic.wire.strict import WIDTHS, Buffer, Contents, Tensor, floats, parse_file, shown
 
+EXTRA = "extra:"  # begins the name of a vector that is not a tensor of the model
 UpdateDtype = Literal["F32", "F16", "BF16"]
 
+_Array = NDArray[Any]
+_NONE: frozenset[str] = frozenset()
 _DTYPES = ("F32", "F16", "BF16")
 _NEEDED = frozenset({"id", "base_version", "local_steps", "local_lr"})
 _OPTIONAL = frozenset({"samples", "loss", "worker", "run"})
@@ -35,16 +37,80 @@ _ROOM_PER_TENSOR = 200  # beside its name
 _BRACKETS_IN_TEXT = 256  # as in an id, and everything else that is not a tensor
 
 
+def encode_snapshot(
+    layout: Layout, snapshot: Snapshot, run: str, *, loss: float | None = None
+) -> bytes:
+    """A model as workers pull it, with the mean training loss that came with its updates."""
+    known = {"version": str(snapshot.version), "run": run} | _told_loss(loss)
+    strict.text(known, "run", strict.ID)
+    wide = snapshot.params.dtype == np.float64
+    numpy_dtype, dtype = ("<f8", "F64") if wide else ("<f4", "F32")
+    whole = partial(np.ascontiguousarray, dtype=numpy_dtype)
+    params, extras = whole(snapshot.params), {k: whole(v) for k, v in snapshot.extras.items()}
+    return encoded(layout, params, extras, known, dtype)
+
+
+def decode_snapshot(data: Buffer) -> tuple[Layout, Snapshot, str]:
+    """Layout, model and run id of a pulled snapshot; the vectors are copies."""
+    try:
+        contents = parse_file(data, most_header=len(data), most_brackets=len(data))
+        version = strict.whole_number(contents.metadata, "version")
+        run = strict.text(contents.metadata, "run", strict.ID)
+        layout, params, extras = _vectors(contents)
+    except MalformedUpdate as error:
+        raise RunError(f"This is not a snapshot of a model. {error}") from error
+    return layout, Snapshot(version, params, extras), run
+
+
+def snapshot_facts(data: Buffer) -> tuple[float | None, frozenset[str]]:
+    """The loss that came with a snapshot, and the names of its extras; reads its header only."""
+    contents = parse_file(data, most_header=len(data), most_brackets=len(data))
+    names = (tensor.name for tensor in contents.tensors)
+    extras = frozenset(name.removeprefix(EXTRA) for name in names if name.startswith(EXTRA))
+    return _loss(contents.metadata), extras
+
+
+def _told_loss(loss: float | None) -> dict[str, str]:
+    """A loss in the metadata, left out if it is not finite."""
+    return {} if loss is None or not isfinite(loss) else {"loss": repr(float(loss))}
+
+
+def _loss(known: Mapping[str, str]) -> float | None:
+    return strict.number(known, "loss") if "loss" in known else None
+
+
+def _vectors(contents: Contents) -> tuple[Layout, Vector, dict[str, Vector]]:
+    model = [tensor for tensor in contents.tensors if not tensor.name.startswith(EXTRA)]
+    layout = Layout(  # in the order of the file, which is that of the server's vectors
+        tuple(tensor.name for tensor in model),
+        tuple(tensor.shape for tensor in model),
+        tuple(tensor.dtype for tensor in model),
+    )
+    vectors = {
+        tensor.name: floats(contents.data[tensor.start : tensor.end], tensor.dtype)
+        for tensor in contents.tensors
+    }
+    wide = "F64" in layout.dtypes
+    params: Vector = np.concatenate(
+        [np.zeros(0, np.float32), *(vectors.pop(name) for name in layout.names)],
+        dtype=np.float64 if wide else np.float32,
+    )
+    for name, vector in vectors.items():
+        if vector.size != layout.dim:
+            raise MalformedUpdate(
+                f"{shown(name)} has {vector.size} numbers, the model {layout.dim}: pull it again."
+            )
+    extras = {name.removeprefix(EXTRA): v.astype(params.dtype) for name, v in vectors.items()}
+    return layout, params, extras
+
+
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """An update as it was received, and what the worker sent with it.
-
-    ``loss`` is its training loss, ``run`` the run from which it pulled its base version.
-    """
+    """An update as it was received, and what the worker sent with it."""
 
     update: Update
-    loss: float | None
-    run: str | None = None
+    loss: float | None  # of training
+    run: str | None = None  # from which it pulled its base version
 
 
 def encode_update(
@@ -68,12 +134,8 @@ def encode_update(
         "local_lr": repr(float(update.local_lr)),
         "samples": str(update.samples),
     }
-    if loss is not None and isfinite(loss):
-        known["loss"] = repr(float(loss))
-    if worker is not None:
-        known["worker"] = worker
-    if run is not None:
-        known["run"] = run
+    named = {"worker": worker, "run": run}
+    known |= _told_loss(loss) | {name: told for name, told in named.items() if told is not None}
     _facts(known, worker or "unnamed")
     extras = {name: _narrowed(name, vector, dtype) for name, vector in update.extras.items()}
     direction = _narrowed("direction", update.direction, dtype)
@@ -81,11 +143,7 @@ def encode_update(
 
 
 def decode_update(
-    body: bytes | bytearray | memoryview,
-    layout: Layout,
-    *,
-    extras: frozenset[str] = frozenset(),
-    worker: str | None = None,
+    body: Buffer, layout: Layout, *, extras: frozenset[str] = _NONE, worker: str | None = None
 ) -> Decoded:
     """An update of a model of this layout, from untrusted bytes.
 
@@ -106,17 +164,14 @@ def decode_update(
     direction = _direction(contents, plan, dtype)
     update = Update(direction=direction, extras=beside or EMPTY, **facts)
     known = contents.metadata
-    return Decoded(
-        update,
-        loss=metadata.number(known, "loss") if "loss" in known else None,
-        run=metadata.text(known, "run", metadata.ID) if "run" in known else None,
-    )
+    run = strict.text(known, "run", strict.ID) if "run" in known else None
+    return Decoded(update, _loss(known), run)
 
 
 def most_body_bytes(layout: Layout, extras: Iterable[str] = ()) -> int:
     """The size of the largest update that ``decode_update`` takes for this model."""
-    plan = _plan(layout, frozenset(extras))
-    return 8 + plan.most_header + WIDTHS["F32"] * layout.dim * (1 + len(plan.extras))
+    names = frozenset(extras)
+    return 8 + _plan(layout, names).most_header + WIDTHS["F32"] * layout.dim * (1 + len(names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +180,6 @@ class _Plan:
 
     shapes: Mapping[str, tuple[int, ...]]  # of all tensors that may come
     starts: Mapping[str, int]  # of the model's tensors in the vector
-    extras: frozenset[str]
     dim: int
     most_header: int
     most_brackets: int
@@ -139,13 +193,13 @@ def _plan(layout: Layout, extras: frozenset[str]) -> _Plan:
     names = sum(len(json.dumps(name)) + _ROOM_PER_TENSOR for name in shapes)
     starts = {name: where.start for name, where in layout.slices.items()}
     brackets = sum(3 + name.count("[") + name.count("{") for name in shapes)
-    return _Plan(shapes, starts, extras, layout.dim, _ROOM + names, _BRACKETS_IN_TEXT + brackets)
+    return _Plan(shapes, starts, layout.dim, _ROOM + names, _BRACKETS_IN_TEXT + brackets)
 
 
-def _narrowed(what: str, vector: Vector, dtype: UpdateDtype) -> NDArray[Any]:
+def _narrowed(what: str, vector: Vector, dtype: UpdateDtype) -> _Array:
     """In the bytes of ``dtype``; refused where a finite number would become infinite."""
     with np.errstate(over="ignore"):
-        wide: NDArray[Any] = np.ascontiguousarray(vector, dtype="<f4")
+        wide: _Array = np.ascontiguousarray(vector, dtype="<f4")
         if dtype == "F32":
             narrow = back = wide
         elif dtype == "BF16":
@@ -162,7 +216,7 @@ def _narrowed(what: str, vector: Vector, dtype: UpdateDtype) -> NDArray[Any]:
     return narrow
 
 
-def _bfloat16(wide: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _bfloat16(wide: _Array) -> tuple[_Array, _Array]:
     """The upper halves, rounded to the nearest, ties to even; and their values as float32."""
     bits = wide.view("<u4")
     narrow = ((bits + (((bits >> 16) & 1) + 0x7FFF)) >> 16).astype("<u2")
@@ -234,7 +288,7 @@ def _facts(known: Mapping[str, str], worker: str | None) -> dict[str, Any]:
             f"{', '.join(sorted(_OPTIONAL))}."
         )
     if "worker" in known:
-        named = metadata.text(known, "worker", WORKER_NAME)
+        named = strict.text(known, "worker", WORKER_NAME)
         worker = named if worker is None else worker
     if worker is None:
         raise MalformedUpdate(
@@ -242,9 +296,33 @@ def _facts(known: Mapping[str, str], worker: str | None) -> dict[str, Any]:
         )
     return {
         "worker": worker,
-        "id": metadata.text(known, "id", metadata.ID),
-        "base_version": metadata.whole_number(known, "base_version"),
-        "local_steps": metadata.whole_number(known, "local_steps"),
-        "local_lr": metadata.number(known, "local_lr"),
-        "samples": metadata.whole_number(known, "samples") if "samples" in known else 0,
+        "id": strict.text(known, "id", strict.ID),
+        "base_version": strict.whole_number(known, "base_version"),
+        "local_steps": strict.whole_number(known, "local_steps"),
+        "local_lr": strict.number(known, "local_lr"),
+        "samples": strict.whole_number(known, "samples") if "samples" in known else 0,
     }
+
+
+def encoded(
+    layout: Layout, vector: _Array, extras: Mapping[str, _Array], known: dict[str, str], dtype: str
+) -> bytes:
+    """The model's tensors first, in the layout's order: their bytes are those of the vector."""
+    check_names(layout)
+    for name, found in (("vector", vector), *extras.items()):
+        if found.shape != (layout.dim,):
+            raise ConfigError(
+                f"The {name} has shape {found.shape}, the model {layout.dim} numbers: give one for "
+                "each."
+            )
+    tensors = layout.split(vector) | {EXTRA + name: beside for name, beside in extras.items()}
+    return strict.build_file(tensors, dtype, known)
+
+
+def check_names(layout: Layout) -> None:
+    for name in layout.names:
+        if name.startswith(EXTRA) or name == strict.METADATA:
+            raise ConfigError(
+                f"A tensor of the model is called {name!r}, which is reserved in messages: "
+                f"rename it, and begin no name with {EXTRA!r}."
+            )

@@ -6,7 +6,7 @@ import pytest
 from anarchic import AdamStep, AfaCd, AfaCs, Clip, SharedVectors, Snapshot
 from anarchic.core.saving import pack
 from anarchic.errors import StoreCorrupt
-from anarchic.server.state import changed_rows, decode_state, encode_state, mark_stored
+from anarchic.server.fold import changed_rows, decode_state, encode_state, mark_stored
 from tests.core.rules.decaying import Decaying
 from tests.server.make import first_params, update
 

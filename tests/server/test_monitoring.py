@@ -1,11 +1,27 @@
-"""Counters, each with numbers to be counted by hand."""
+"""Log lines, and counters with numbers to be counted by hand."""
 
 from __future__ import annotations
 
+import io
+import json
+
 from anarchic import Snapshot, wire
-from anarchic.server.metrics import ServerMetrics
+from anarchic.server.monitoring import JsonLog, ServerMetrics
 from anarchic.server.published import PublishedModel, PublishedModels
 from tests.server.make import LAYOUT, first_params
+
+
+def test_a_line_is_an_object_without_secrets():
+    stream = io.StringIO()
+    log = JsonLog(stream)
+    log("pushed", worker="ann", Token="ann.s3cret", set_cookie="s3cret", version=3)
+    log("stopped", reason=ValueError("a\nb"))
+    first, second = map(json.loads, stream.getvalue().splitlines())
+    assert first.pop("time") > 1e9
+    hidden = {"Token": "***", "set_cookie": "***"}
+    assert first == {"event": "pushed", "worker": "ann", "version": 3, **hidden}
+    assert second["reason"] == "a\nb"  # on one line all the same
+    assert "s3cret" not in stream.getvalue()
 
 
 def told(metrics):
@@ -20,7 +36,7 @@ def test_everything_is_counted():
     assert "anarchic_version -1.0" in told(metrics)
     body = wire.encode_snapshot(LAYOUT, Snapshot(3, first_params()), "run-a", loss=0.25)
     assert "anarchic_loss NaN" in told(metrics)
-    published.post(PublishedModel.read("run-a", 3, body))
+    published.post(PublishedModel("run-a", 3, body, *wire.snapshot_facts(body)))
     metrics.received("accepted", 100)
     metrics.received("accepted", 20)
     metrics.received("duplicate", 100)

@@ -1,0 +1,218 @@
+"""What a store keeps: its records, how they become rows, and whether rows read back are whole."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from operator import attrgetter
+from types import SimpleNamespace
+from typing import Any, Literal
+
+from sqlalchemy import Connection, Select, bindparam, delete, func, select
+
+from anarchic.errors import StoreCorrupt, StoreError
+from anarchic.server import tables as t
+from anarchic.wire.strict import Buffer
+
+LONGEST_NAME = 1000  # bytes; PostgreSQL's index holds two of them
+# What never changes after an update was accepted.
+FIXED = [column for column in t.updates.c if column.name not in ("order", "version")]
+
+
+@dataclass(frozen=True, slots=True)
+class NewUpdate:
+    """An update that was checked and waits to become durable."""
+
+    worker: str
+    id: str
+    digest: bytes  # SHA-256 of the body: the same id with another body is a conflict
+    base_version: int
+    local_steps: int
+    local_lr: float
+    samples: int
+    norm: float  # of local_lr * direction
+    received_s: float  # wall clock
+    body: Buffer  # as it was received
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of a new update. ``seq`` is that of the update which counts."""
+
+    outcome: Literal["accepted", "duplicate", "conflict"]
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A row of the trace: one accepted update, and what became of it."""
+
+    seq: int
+    worker: str
+    id: str
+    base_version: int
+    local_steps: int
+    local_lr: float
+    samples: int
+    norm: float
+    received_s: float
+    order: int | None  # its place in the order of folding, from 0 over the whole run
+    version: int | None  # that it helped to make; both are None until a version holds the update
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A new version, and everything that must become true with it."""
+
+    epoch: int
+    previous: int  # the version that it builds on
+    version: int
+    folded: Sequence[tuple[int, int]]  # (seq, version that it helped to make), in order of folding
+    model: bytes  # the snapshot as workers pull it
+    state: bytes  # the rule's state without parameters and rows
+    rows: Mapping[str, bytes] = field(default_factory=dict)  # changed rows of AFA-CS, by worker
+    forgotten: Sequence[str] = ()  # workers whose rows are gone
+    # (version, worker): the row was dropped before any update after that version was folded, since
+    # the worker was revoked. The rule knows nothing of it, so a replay must be told.
+    revoked: Sequence[tuple[int, str]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """What a store knows of its run: its settings, where it stands, and what it keeps."""
+
+    id: str
+    settings: Mapping[str, Any]  # the rule and its settings, JSON-able, fixed at creation
+    version: int
+    epoch: int  # of the last leader
+    folded: int  # updates folded so far, that is the next order
+    keep_payloads: bool  # bodies of updates and the first model are kept, for a replay
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A worker that may push. Only the hash of its token is stored."""
+
+    worker: str
+    token_hash: bytes
+    revoked: bool
+
+
+def rows_of(connection: Connection, query: Select[Any]) -> Sequence[Any]:
+    """All rows, having looked that each value is of its kind: SQLite would hand out any."""
+    found = connection.execute(query).all()
+    kinds = [
+        (column.type.python_type, getattr(column, "nullable", True) or column is t.payloads.c.body)
+        for column in query.selected_columns
+    ]
+    for row in found:
+        for value, (kind, may_lack) in zip(row, kinds, strict=True):
+            if not (isinstance(value, kind) or (value is None and may_lack)):
+                raise StoreCorrupt(
+                    f"The store holds a {type(value).__name__} where a {kind.__name__} belongs. "
+                    "Check the disk and restore the store from a backup."
+                )
+    return found
+
+
+def find_run(connection: Connection) -> StoredRun | None:
+    """Where the run stands, and whether the trace agrees."""
+    row = next(iter(rows_of(connection, select(t.run))), None)
+    if row is None:
+        return None
+    last = connection.execute(select(func.max(t.updates.c.order))).scalar()
+    if row.folded != (0 if last is None else last + 1):
+        raise StoreCorrupt(
+            f"The run counts {row.folded} folded updates, but the last one in the trace is "
+            f"number {last}. Restore the store from a backup."
+        )
+    return read_run(row)
+
+
+def read_run(row: Any) -> StoredRun:  # a database row
+    """The run, if its settings are those that were sealed."""
+    t.unseal(f"run {row.id}", row.settings.encode(), row.seal)
+    settings = read_json(row.settings, "settings of the run")
+    return StoredRun(row.id, settings, row.version, row.epoch, row.folded, row.keep_payloads)
+
+
+def read_body(row: Any) -> Buffer:  # a database row
+    """The body of an update, if it is the one that was accepted."""
+    t.unseal_update(row)
+    if row.body is None or hashlib.sha256(row.body).digest() != row.digest:
+        what = "missing" if row.body is None else "damaged"
+        raise StoreCorrupt(
+            f"The body of update {row.seq} by {row.worker} is {what}. It was not folded. "
+            "Check the disk and restore the store from a backup."
+        )
+    body: Buffer = row.body
+    return body
+
+
+_facts = attrgetter(*Folded.__dataclass_fields__)
+
+
+def read_folded(row: Any) -> Folded:  # a database row
+    """A row of the trace, if nothing has changed that was fixed when it was accepted."""
+    t.unseal_update(row)
+    return Folded(*_facts(row))
+
+
+def read_json(text: str, what: str) -> dict[str, Any]:
+    """The values that were written as JSON."""
+    try:
+        values: dict[str, Any] = json.loads(text)
+    except ValueError as error:
+        raise StoreCorrupt(f"The stored {what} is damaged: {error}.") from error
+    return values
+
+
+def check_storable(new: NewUpdate, largest: int) -> None:
+    """Refuse what a database cannot hold, or would change: it must not spoil a whole group."""
+    numbers = (new.base_version, new.local_steps, new.samples)
+    floats = (new.local_lr, new.norm, new.received_s)
+    fits = (
+        len(new.body) <= largest
+        and all(-(2**63) <= number < 2**63 for number in numbers)
+        and all(map(isfinite, floats))
+        and all(len(name.encode(errors="replace")) <= LONGEST_NAME for name in (new.worker, new.id))
+        and all(name.isprintable() for name in (new.worker, new.id))
+    )
+    if not fits:
+        raise StoreError(
+            f"Update {new.id[:50]!r} of worker {new.worker[:50]!r} cannot be stored: names may "
+            f"have {LONGEST_NAME} printable bytes, whole numbers 63 bits, other numbers must "
+            f"be finite, bodies may have {largest} bytes."
+        )
+
+
+def update_row(new: NewUpdate, seq: int) -> dict[str, Any]:
+    """The row of an accepted update, sealed."""
+    names = (column.name for column in FIXED if column.name not in ("seq", "seal"))
+    facts = {"seq": seq, **{name: getattr(new, name) for name in names}}
+    return {**facts, "seal": t.seal_update(SimpleNamespace(**facts))}
+
+
+def sealed(place: str, body: bytes, **key: int | str) -> dict[str, Any]:
+    """The row of a body that belongs to this place."""
+    return {**key, "seal": t.seal(place, body), "body": body}
+
+
+def upsert(
+    connection: Connection, insert: Callable[..., Any], table: Any, values: list[dict[str, Any]]
+) -> None:
+    """Insert rows, or replace those with the same key; ``insert`` is the dialect's own."""
+    if values:
+        put, keys = insert(table), table.primary_key.columns.keys()
+        changed = {name: put.excluded[name] for name in values[0] if name not in keys}
+        put = put.on_conflict_do_update(index_elements=keys, set_=changed)
+        connection.execute(put, values)
+
+
+def delete_each(connection: Connection, column: Any, keys: Sequence[Any]) -> None:
+    if keys:
+        query = delete(column.table).where(column == bindparam("which"))
+        connection.execute(query, [{"which": key} for key in keys])

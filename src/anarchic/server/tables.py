@@ -1,0 +1,130 @@
+"""The tables of a store, the same in every database, and the seals on what they hold.
+
+Nothing in ``updates`` is ever deleted: it is the trace of the run, and the memory of which ids were
+seen. Bodies live in their own table, so that dropping them leaves the trace compact.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from operator import attrgetter
+from typing import Any
+
+import sqlalchemy as sa
+
+from anarchic.errors import StoreCorrupt, StoreUnavailable
+from anarchic.wire.strict import Buffer
+
+SCHEMA = 3  # raised when tables, or the bytes in them, change; see ``migrate``
+
+_Big, _Bytes = sa.BigInteger, sa.LargeBinary
+# In SQLite only a primary key declared INTEGER is the row number, which needs no second index.
+_Number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+tables = sa.MetaData()
+seqs = sa.Sequence("updates_seq", metadata=tables)  # where replicas draw numbers at the same time
+
+
+def _key(name: str, kind: Any = _Number) -> sa.Column[Any]:
+    return sa.Column(name, kind, primary_key=True, autoincrement=False)
+
+
+def _columns(**kinds: Any) -> list[sa.Column[Any]]:
+    return [sa.Column(name, kind, nullable=False) for name, kind in kinds.items()]
+
+
+schema = sa.Table("store_schema", tables, *_columns(number=sa.Integer))
+run = sa.Table(
+    "run",
+    tables,
+    _key("one", sa.Integer),  # always 1: a store has one run
+    *_columns(id=sa.Text, settings=sa.Text, seal=_Bytes, version=_Big, epoch=_Big, folded=_Big),
+    *_columns(keep_payloads=sa.Boolean),  # by the last publication
+)
+updates = sa.Table(
+    "updates",
+    tables,
+    _key("seq"),
+    *_columns(worker=sa.Text, id=sa.Text, digest=_Bytes, base_version=_Big, local_steps=_Big),
+    *_columns(local_lr=sa.Double, samples=_Big, norm=sa.Double, received_s=sa.Double),
+    *_columns(seal=_Bytes),  # of all the above
+    sa.Column("order", _Big),
+    sa.Column("version", _Big),
+    sa.UniqueConstraint("worker", "id", name="updates_once"),
+)
+# Unique, so that no place in the fold can be given twice; it also gives the trace in its order.
+sa.Index("updates_order", updates.c.order, unique=True)
+# Only what waits is in this index: finding it costs the same however long the trace has become.
+# SQLite needs no second one: there the first holds those without an order too, by seq.
+sa.Index("updates_pending", updates.c.seq, postgresql_where=updates.c.order.is_(None)).ddl_if(
+    dialect="postgresql"
+)
+payloads = sa.Table("payloads", tables, _key("seq"), *_columns(body=_Bytes))
+models = sa.Table("models", tables, _key("version"), *_columns(seal=_Bytes, body=_Bytes))
+state = sa.Table("state", tables, _key("one", sa.Integer), *_columns(seal=_Bytes, body=_Bytes))
+rows = sa.Table("rows", tables, _key("worker", sa.Text), *_columns(seal=_Bytes, body=_Bytes))
+revoked = sa.Table("revoked", tables, _key("version"), _key("worker", sa.Text))
+workers = sa.Table(
+    "workers", tables, _key("worker", sa.Text), *_columns(token_hash=_Bytes, revoked=sa.Boolean)
+)
+evaluations = sa.Table("evaluations", tables, _key("version"), *_columns(metrics=sa.Text))
+
+
+def seal(place: str, body: Buffer) -> bytes:
+    """A checksum of a body that holds only in its own place (``model 7``), so that neither a
+    flipped bit nor a row that ended up elsewhere goes unnoticed."""
+    checksum = hashlib.sha256(place.encode() + b"\0")
+    checksum.update(body)
+    return checksum.digest()
+
+
+def unseal(place: str, body: bytes, mark: bytes) -> bytes:
+    if seal(place, body) != mark:
+        raise StoreCorrupt(
+            f"The stored {place} is damaged: its checksum does not match its {len(body)} bytes. "
+            "Nothing was served from it. Check the disk and restore the store from a backup."
+        )
+    return body
+
+
+_numbers = attrgetter(
+    "seq", "base_version", "local_steps", "local_lr", "samples", "norm", "received_s"
+)
+
+
+def seal_update(row: Any) -> bytes:  # a NewUpdate with a seq, as attributes or a database row
+    """A short checksum of what is fixed when an update is accepted."""
+    numbers = struct.pack("<qqqdqdd", *_numbers(row))
+    text = f"{len(row.worker)} {row.worker}{row.id}".encode()
+    return hashlib.sha256(numbers + bytes(row.digest) + text).digest()[:16]
+
+
+def unseal_update(row: Any) -> None:
+    if seal_update(row) != row.seal:
+        raise StoreCorrupt(
+            f"Update {row.seq} in the store is damaged: its checksum does not match. "
+            "Check the disk and restore the store from a backup."
+        )
+
+
+def migrate(connection: sa.Connection) -> None:
+    """Bring older tables to the present schema, in the one transaction that writes now."""
+    number = connection.execute(sa.select(schema.c.number)).scalar()
+    if number is None:
+        raise StoreCorrupt("The store does not say which schema it has. Restore it from a backup.")
+    if number == 2:  # it did not say whether a run keeps payloads: one that does has update 0's
+        statements = (
+            "ALTER TABLE run ADD COLUMN keep_payloads BOOLEAN DEFAULT FALSE NOT NULL",
+            "UPDATE run SET keep_payloads = EXISTS (SELECT 1 FROM payloads JOIN updates"
+            ' ON payloads.seq = updates.seq WHERE updates."order" = 0)',
+            "UPDATE store_schema SET number = 3",
+        )
+        for statement in statements:
+            connection.execute(sa.text(statement))
+        number = 3
+    if number != SCHEMA:
+        remedy = "Upgrade anarchic" if number > SCHEMA else "Go on with the version that began it"
+        raise StoreUnavailable(
+            f"The store has schema {number}, this version of anarchic reads {SCHEMA}. {remedy}."
+        )
