@@ -6,7 +6,7 @@ from typing import final
 
 import numpy as np
 
-from anarchic.core.local.visit import take_local_steps
+from anarchic.core.local import take_local_steps
 from anarchic.train.draws import Draws
 from anarchic.train.task import Computed, Lanes, Task, blank, fill, held_at_start
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from anarchic.core.local import Held, LocalRule, Sgd
-from anarchic.core.local.visit import LocalResult, take_local_steps
+from anarchic.core.local import Held, LocalResult, LocalRule, Sgd, take_local_steps
 from anarchic.core.types import Layout, Snapshot, Update, Vector
 from anarchic.errors import ConfigError, Diverged, NotFinite, WorkerError
 from anarchic.participation.moment import Moment
