@@ -65,7 +65,7 @@ KINDS: Mapping[str, Kind] = {
             "sampler": f"{_IDLE}.sampler:Sampler",
             "exponential": f"{_IDLE}.idle:Exponential",
             "lognormal": f"{_IDLE}.idle:LogNormal",
-            "diurnal": f"{_IDLE}.diurnal:Diurnal",
+            "diurnal": f"{_IDLE}.idle:Diurnal",
         },
     ),
     "datasets": Kind(

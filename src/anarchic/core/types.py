@@ -21,6 +21,11 @@ from anarchic.errors import ConfigError, MalformedUpdate
 Vector = NDArray[np.floating[Any]]  # (dim,)
 Matrix = NDArray[np.floating[Any]]  # (updates, dim)
 Integers = NDArray[np.integer[Any]]
+# Columns of a timetable
+Ints = NDArray[np.int32]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Rows = NDArray[np.intp]  # indices into other arrays
 
 
 @final

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from anarchic.core.types import Floats, Ints
 from anarchic.errors import ConfigError, DataError
-from anarchic.participation.arrays import Floats, Ints
 
 _COLUMNS = ("worker", "from_s", "until_s")
 

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from anarchic.core.types import Floats, Ints
 from anarchic.errors import ConfigError
-from anarchic.participation.arrays import Floats, Ints
 from anarchic.participation.distinct import any_workers, distinct_workers, running_sums
-from anarchic.participation.steps import StepPolicy
 from anarchic.participation.timetable import Timetable, check_rounds, running_numbers
+from anarchic.participation.work import StepPolicy
 
 _BLOCK_ROWS = 1 << 20  # rows drawn at a time; another value gives other tables for the same seed
 

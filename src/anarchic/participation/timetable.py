@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anarchic.core.types import Bools, Floats, Ints
 from anarchic.errors import ConfigError
-from anarchic.participation.arrays import Bools, Floats, Ints
 
 _INTS = ("worker", "visit", "base_version", "local_steps")
 _TIMES = ("pull_s", "push_s")

@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 from numpy.random import Generator
 
+from anarchic.core.types import Bools, Floats, Ints
 from anarchic.errors import ConfigError
-from anarchic.participation.arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True, eq=False)

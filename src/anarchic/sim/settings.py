@@ -40,7 +40,7 @@ from anarchic.participation import (
     make_timetable,
     read_availability,
 )
-from anarchic.participation.other import make_process, timetable_of
+from anarchic.participation.make import make_process, timetable_of
 from anarchic.sim.experiment import Experiment, check_schedule
 from anarchic.train.compute import BACKENDS, Compute
 from anarchic.train.task import LocalWork, Task
