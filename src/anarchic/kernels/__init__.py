@@ -53,10 +53,10 @@ FORMS = {
         "picks_cuda:pick_samples", "anarchic.train.draws:Draws", ("torch", "triton")
     ),
     "pick_crops_cuda": Form(
-        "picks_cuda:pick_crops", "anarchic.train.images:pick_crops", ("torch", "triton")
+        "picks_cuda:pick_crops", "anarchic.train.torch_data:pick_crops", ("torch", "triton")
     ),
     "crop_and_flip_cuda": Form(
-        "crops_cuda:crop_and_flip", "anarchic.train.images:crop_and_flip", ("torch", "triton")
+        "crops_cuda:crop_and_flip", "anarchic.train.torch_data:crop_and_flip", ("torch", "triton")
     ),
     # Gradients: a model names its form by ``kernels``; on a GPU "_cuda" is added.
     "cnn_cuda": Form("cnn_cuda:lane_gradients", "anarchic.train.engines:Vmap", ("torch", "triton")),
@@ -66,7 +66,7 @@ FORMS = {
     ),
     # Whole visits of plain SGD, and local steps recorded as CUDA graphs.
     "softmax_visits": Form(
-        "logistic_sparse:sparse", "anarchic.train.batched:Batched", ("numba",)
+        "logistic_sparse:sparse", "anarchic.train.backends:Batched", ("numba",)
     ),
     "recorded_cuda": Form("recorded:Recorded", "anarchic.train.engines:Vmap", ("torch",)),
 }  # fmt: skip

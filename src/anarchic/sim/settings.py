@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal, get_type_hints
 from weakref import WeakValueDictionary
@@ -43,8 +43,7 @@ from anarchic.participation import (
 from anarchic.participation.make import make_process, timetable_of
 from anarchic.sim.experiment import Experiment, check_schedule
 from anarchic.train.compute import BACKENDS, Compute
-from anarchic.train.task import LocalWork, Task
-from anarchic.train.tasks import make_task
+from anarchic.train.task import LocalWork, Task, make_task
 
 PARTICIPATIONS = registry.KINDS["participation"].built_in
 TIME_DISTRIBUTIONS: dict[str, Callable[[], Any]] = {
@@ -345,3 +344,28 @@ def _seed(settings: Settings, role: str) -> int:
     roles = ("partition", "model", "timetable", "training")
     state = np.random.SeedSequence([settings.seed, roles.index(role)]).generate_state(1, np.uint64)
     return int(state[0]) >> 1
+
+
+def build_traced(
+    settings: Settings, timetable: Timetable, *, name: str, compute: Compute | None = None
+) -> Experiment:
+    """The experiment of ``settings`` with a recorded timetable instead of their participation.
+
+    ``name`` says where it was recorded; it is written to the run directory.
+    """
+    recorded: dict[str, Any] = {
+        "workers": timetable.workers,
+        "rounds": timetable.rounds,
+        "m": timetable.m,
+    }
+    if timetable.m == 1 and settings.rule == "fedasync":
+        recorded.pop("m")  # it has no such setting
+    for setting, value in recorded.items():
+        given = getattr(settings, setting)
+        if given not in (value, getattr(Settings, setting)):
+            raise ConfigError(
+                f"The trace has {setting}={value}, not {given}: leave the option out."
+            )
+    experiment = build(replace(settings, **recorded), compute)
+    about = {**experiment.about, "trace": name}
+    return replace(experiment, timetable=timetable.cut(timetable.rounds), about=about)

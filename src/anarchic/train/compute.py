@@ -12,8 +12,7 @@ from typing import Any, Literal, get_type_hints
 from anarchic.core.validation import check_choice, check_kind
 from anarchic.errors import ConfigError, RunError
 from anarchic.kernels.switches import expected_folds, fold_threads, torch_threads
-from anarchic.train.batched import Batched
-from anarchic.train.loop import Loop
+from anarchic.train.backends import Batched, Loop
 from anarchic.train.task import Backend
 
 Precision = Literal["ieee", "tf32", "bf16"]

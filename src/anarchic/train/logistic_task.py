@@ -24,8 +24,7 @@ from anarchic.models.softmax import (
     softmax_layout,
 )
 from anarchic.train.draws import Draws
-from anarchic.train.resident import resident
-from anarchic.train.samples import WorkerSamples
+from anarchic.train.samples import WorkerSamples, resident
 from anarchic.train.task import Picks
 
 
