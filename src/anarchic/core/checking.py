@@ -7,7 +7,7 @@ from typing import Any, TypeGuard, final, overload
 
 import numpy as np
 
-from anarchic.core.arrays import fits, norm_at_most, norms, norms_at_most, readable, square_limit
+from anarchic.core.arrays import fits, norms, norms_at_most, readable, square_limit
 from anarchic.core.types import Integers, Update, Updates, Vector
 from anarchic.errors import MalformedUpdate, NotFinite, StaleUpdate
 
@@ -143,7 +143,7 @@ def _longest(update: Update, params: Vector, norm: float | None = None) -> float
     limit, longest = square_limit(params), 0.0
     for name, vector in (*update.extras.items(), ("direction", update.direction)):
         known = norm if vector is update.direction else None
-        length = norm_at_most(vector) if known is None else known
+        length = float(norms_at_most(vector[None])[0]) if known is None else known
         if not _scale_of(update, length) < limit:
             _check_length(update, name, vector, params)
         longest = max(longest, length)
