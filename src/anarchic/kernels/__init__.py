@@ -68,16 +68,18 @@ FORMS = {
         "crops_cuda:crop_and_flip", "anarchic.train.torch_data:crop_and_flip", ("torch", "triton")
     ),
     # Gradients: a model names its form by ``kernels``; on a GPU "_cuda" is added.
-    "cnn_cuda": Form("cnn_cuda:lane_gradients", "anarchic.train.engines:Vmap", ("torch", "triton")),
-    "lstm": Form("lstm_lanes:lane_gradients", "anarchic.train.engines:Vmap", ("torch",)),
+    "cnn_cuda": Form(
+        "cnn_cuda:lane_gradients", "anarchic.train.engines:Objective", ("torch", "triton")
+    ),
+    "lstm": Form("lstm_lanes:lane_gradients", "anarchic.train.engines:Objective", ("torch",)),
     "lstm_cuda": Form(
-        "lstm_cuda:lane_gradients", "anarchic.train.engines:Vmap", ("torch", "triton")
+        "lstm_cuda:lane_gradients", "anarchic.train.engines:Objective", ("torch", "triton")
     ),
     # Whole visits of plain SGD, and local steps recorded as CUDA graphs.
     "softmax_visits": Form(
         "logistic_sparse:sparse", "anarchic.train.backends:Batched", ("numba",)
     ),
-    "recorded_cuda": Form("recorded:Recorded", "anarchic.train.engines:Vmap", ("torch",)),
+    "recorded_cuda": Form("recorded:Recorded", "anarchic.train.engines:Objective", ("torch",)),
 }  # fmt: skip
 
 

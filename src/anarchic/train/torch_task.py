@@ -176,7 +176,7 @@ def _step(engine: GradientEngine, data: TorchData, switch: Switch, inputs: Picks
     picks = dict(inputs)
     params = picks.pop("params")
     with switch():
-        return engine(params, *data.batch(picks))
+        return engine.function(params, *data.batch(picks))
 
 
 def _numpy(array: Tensor) -> NDArray[Any]:
