@@ -139,8 +139,6 @@ class _ContinuousVisits:
         """Draw when these workers, free since ``free_s``, pull next."""
         pull = self._process.idle.pulls(self._rng, self._traits[rows], free_s)
         if self._process.availability is not None:
-            worker = rows.astype(np.int32)
-            pull, self._until_s[rows] = self._process.availability.after(
-                worker, free_s, pull - free_s
-            )
+            after, worker = self._process.availability.after, rows.astype(np.int32)
+            pull, self._until_s[rows] = after(worker, free_s, pull - free_s)
         self._pull_s[rows] = pull

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, final
 
@@ -30,15 +31,12 @@ class Idle(Protocol):
     @property
     def mean_s(self) -> float:
         """Roughly the mean idle time, 0 only if nobody ever idles."""
-        ...
 
     def traits(self, rng: Generator, workers: int) -> Floats:
         """What sets one worker apart from another for good: one number each."""
-        ...
 
     def pulls(self, rng: Generator, traits: Floats, now_s: Floats) -> Floats:
         """When workers with these traits, free since ``now_s``, pull next; never earlier."""
-        ...
 
 
 @final
@@ -62,10 +60,7 @@ class Exponential:
     def pulls(self, rng: Generator, traits: Floats, now_s: Floats) -> Floats:
         if self.mean_idle_s == 0:
             return now_s
-        idle = rng.standard_exponential(len(now_s))
-        idle *= self.mean_idle_s
-        idle += now_s
-        return idle
+        return rng.standard_exponential(len(now_s)) * self.mean_idle_s + now_s
 
     def delay_s(self, moment: Moment) -> float:
         """For a live worker: how long to wait until its next visit."""
@@ -173,3 +168,11 @@ class Diurnal:
             today < self._awake_s, today, self._awake_s + slow * (today - self._awake_s)
         )
         return day * _DAY_S + second
+
+
+# Idle times by name, from their mean; that of diurnal workers while they are awake.
+IDLE_TIMES: Mapping[str, Callable[[float], Idle]] = {
+    "exponential": Exponential,
+    "lognormal": lambda mean_s: LogNormal(mean_s / math.exp(1 / 2), sigma=1.0),
+    "diurnal": Diurnal,
+}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, final
 
@@ -12,6 +12,8 @@ from numpy.random import Generator
 from anarchic.core.types import Floats, Ints
 from anarchic.errors import ConfigError
 
+Shape = int | tuple[int, ...]
+
 
 class StepPolicy(Protocol):
     """Draws K, the local steps of visits."""
@@ -19,11 +21,9 @@ class StepPolicy(Protocol):
     @property
     def mean(self) -> float:
         """Expected local steps of a visit."""
-        ...
 
-    def draw(self, rng: Generator, shape: int | tuple[int, ...]) -> Ints:
+    def draw(self, rng: Generator, shape: Shape) -> Ints:
         """Local steps, at least 1, in an array of this shape."""
-        ...
 
 
 @final
@@ -41,7 +41,7 @@ class ConstantSteps:
     def mean(self) -> float:
         return float(self.c)
 
-    def draw(self, rng: Generator, shape: int | tuple[int, ...]) -> Ints:
+    def draw(self, rng: Generator, shape: Shape) -> Ints:
         return np.full(shape, self.c, np.int32)
 
     def more(self, done: int, elapsed_s: float, chance: float) -> bool:
@@ -70,7 +70,7 @@ class UniformSteps:
     def mean(self) -> float:
         return (self.low + self.high) / 2
 
-    def draw(self, rng: Generator, shape: int | tuple[int, ...]) -> Ints:
+    def draw(self, rng: Generator, shape: Shape) -> Ints:
         return rng.integers(self.low, self.high, shape, dtype=np.int32, endpoint=True)
 
     def more(self, done: int, elapsed_s: float, chance: float) -> bool:
@@ -81,7 +81,7 @@ class UniformSteps:
 class TimeDistribution(Protocol):
     """Draws random factors of mean 1 for the work time of visits, or None for exactly 1."""
 
-    def draw(self, rng: Generator, shape: int | tuple[int, ...]) -> Floats | None: ...
+    def draw(self, rng: Generator, shape: Shape) -> Floats | None: ...
 
 
 @final
@@ -89,7 +89,7 @@ class TimeDistribution(Protocol):
 class ConstantTime:
     """Work time is exactly that of its local steps."""
 
-    def draw(self, rng: Generator, shape: int | tuple[int, ...]) -> Floats | None:
+    def draw(self, rng: Generator, shape: Shape) -> Floats | None:
         return None
 
 
@@ -98,7 +98,7 @@ class ConstantTime:
 class ExponentialTime:
     """Work time is exponential: the usual model of stragglers."""
 
-    def draw(self, rng: Generator, shape: int | tuple[int, ...]) -> Floats | None:
+    def draw(self, rng: Generator, shape: Shape) -> Floats | None:
         return rng.standard_exponential(shape)
 
 
@@ -115,8 +115,15 @@ class LogNormalTime:
                 f"LogNormalTime needs sigma > 0, got {self.sigma}; use ConstantTime() for 0."
             )
 
-    def draw(self, rng: Generator, shape: int | tuple[int, ...]) -> Floats | None:
+    def draw(self, rng: Generator, shape: Shape) -> Floats | None:
         return rng.lognormal(-(self.sigma**2) / 2, self.sigma, shape)  # mean 1
+
+
+TIME_DISTRIBUTIONS: Mapping[str, Callable[[], TimeDistribution]] = {
+    "constant": ConstantTime,
+    "exponential": ExponentialTime,
+    "lognormal": lambda: LogNormalTime(1.0),
+}
 
 
 @final

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal, get_type_hints
@@ -19,38 +18,26 @@ from anarchic.core.validation import check_choice, check_kind
 from anarchic.data import Dataset, Parts, by_role, dirichlet, iid, labels, load
 from anarchic.data.catalogue import check_options
 from anarchic.errors import ConfigError, RunError
-from anarchic.participation import (
+from anarchic.participation.availability import read_availability
+from anarchic.participation.continuous_time import ContinuousTime, Dropout
+from anarchic.participation.idle import IDLE_TIMES
+from anarchic.participation.make import make_process, make_timetable, timetable_of
+from anarchic.participation.sampler import Sampler
+from anarchic.participation.synchronous import Synchronous
+from anarchic.participation.timetable import Timetable
+from anarchic.participation.work import (
+    TIME_DISTRIBUTIONS,
     ConstantSteps,
-    ConstantTime,
-    ContinuousTime,
-    Diurnal,
-    Dropout,
-    Exponential,
-    ExponentialTime,
-    Idle,
-    LogNormal,
-    LogNormalTime,
-    Sampler,
     SpeedClasses,
     StepPolicy,
-    Synchronous,
-    Timetable,
     UniformSteps,
     Work,
-    make_timetable,
-    read_availability,
 )
-from anarchic.participation.make import make_process, timetable_of
 from anarchic.sim.experiment import Experiment, check_schedule
 from anarchic.train.compute import BACKENDS, Compute
 from anarchic.train.task import LocalWork, Task, make_task
 
 PARTICIPATIONS = registry.KINDS["participation"].built_in
-TIME_DISTRIBUTIONS: dict[str, Callable[[], Any]] = {
-    "constant": ConstantTime,
-    "exponential": ExponentialTime,
-    "lognormal": lambda: LogNormalTime(1.0),
-}
 WORKERS = 10  # where neither the settings nor the roles of the data say how many
 LONG = 25_000  # local steps; in a shorter run, loading Numba takes longer than it saves
 SAMPLER_ONLY = ("max_staleness", "replace", "arrival_probs")
@@ -117,7 +104,8 @@ class Settings:
     target_accuracy: float | None = None
 
     def __post_init__(self) -> None:
-        self._check_types()
+        for name, hint in _hints().items():  # refuse numbers in quotes, 1e3 rounds, and the like
+            check_kind(name, getattr(self, name), hint)
         if self.rounds < 1:
             raise ConfigError(f"A run needs at least one round, got rounds={self.rounds}.")
         if self.seed < 0:
@@ -154,20 +142,12 @@ class Settings:
             values["arrival_probs"] = tuple(values["arrival_probs"])  # JSON has no tuples
         return Settings(**values)
 
-    def _check_types(self) -> None:
-        """Refuse numbers in quotes, 1e3 for a thousand rounds, and the like."""
-        for name, hint in _hints().items():
-            check_kind(name, getattr(self, name), hint)
-
     def _refuse_unused(self) -> None:
         sampled = self.participation == "sampler"
         others = " or ".join(name for name in PARTICIPATIONS if (name == "sampler") != sampled)
-        foreign: tuple[str, ...] = CLOCK_ONLY if sampled else SAMPLER_ONLY
-        if self.participation not in PARTICIPATIONS:
-            foreign = ()
-        unused = dict.fromkeys(
-            foreign, (f"Participation {self.participation!r}", f"participation {others}")
-        )
+        foreign = CLOCK_ONLY if sampled else SAMPLER_ONLY
+        why = f"Participation {self.participation!r}", f"participation {others}"
+        unused = dict.fromkeys(foreign, why) if self.participation in PARTICIPATIONS else {}
         if not sampled and self.slow_share == 0:
             unused["slow_factor"] = "A run without slow workers", "a slow_share above 0"
         if self.rule == "fedavg":
@@ -268,19 +248,12 @@ def make_table(settings: Settings, workers: int) -> Timetable:
             probabilities=settings.arrival_probs,
         )
         return sampler.timetable(rng, settings.rounds)
-    work = Work(
-        steps,
-        settings.step_s,
-        SpeedClasses(
-            {
-                "fast": (1 - settings.slow_share, 1.0),
-                "slow": (settings.slow_share, settings.slow_factor),
-            }
-        ),
-        TIME_DISTRIBUTIONS[settings.time_distribution](),
-    )
+    slow = settings.slow_share
+    classes = {"fast": (1 - slow, 1.0), "slow": (slow, settings.slow_factor)}
+    distribution = TIME_DISTRIBUTIONS[settings.time_distribution]()
+    work = Work(steps, settings.step_s, SpeedClasses(classes), distribution)
     if settings.participation in PARTICIPATIONS:
-        process: Any = make_idle(settings)
+        process: Any = IDLE_TIMES[settings.participation](settings.idle_s)
     else:
         given = {**vars(settings), "workers": workers, "m": m, "steps": steps, "work": work}
         chosen = [n for n in (*CLOCK_ONLY, *SAMPLER_ONLY) if given[n] != getattr(Settings, n)]
@@ -290,12 +263,8 @@ def make_table(settings: Settings, workers: int) -> Timetable:
     if settings.rule == "fedavg":
         synchronous = Synchronous(workers, m, work, settings.lost_share, settings.timeout_s)
         return synchronous.timetable(rng, settings.rounds)
-    continuous = ContinuousTime(
-        process,
-        work,
-        Dropout(settings.lost_share),
-        availability=read_availability(settings.availability) if settings.availability else None,
-    )
+    windows = read_availability(settings.availability) if settings.availability else None
+    continuous = ContinuousTime(process, work, Dropout(settings.lost_share), windows)
     return make_timetable(continuous, workers=workers, m=m, rounds=settings.rounds, rng=rng)
 
 
@@ -330,15 +299,6 @@ def _task(
     )
 
 
-def make_idle(settings: Settings) -> Idle:
-    """How long workers idle: ``idle_s`` on average."""
-    if settings.participation == "exponential":
-        return Exponential(settings.idle_s)
-    if settings.participation == "lognormal":
-        return LogNormal(settings.idle_s / math.exp(1 / 2), sigma=1.0)  # its mean is idle_s
-    return Diurnal(settings.idle_s)
-
-
 def _seed(settings: Settings, role: str) -> int:
     """The random seed of one part of a run; a change in one part leaves the others alone."""
     roles = ("partition", "model", "timetable", "training")
@@ -353,13 +313,10 @@ def build_traced(
 
     ``name`` says where it was recorded; it is written to the run directory.
     """
-    recorded: dict[str, Any] = {
-        "workers": timetable.workers,
-        "rounds": timetable.rounds,
-        "m": timetable.m,
-    }
+    names = ["workers", "rounds", "m"]
     if timetable.m == 1 and settings.rule == "fedasync":
-        recorded.pop("m")  # it has no such setting
+        names.remove("m")  # it has no such setting
+    recorded: dict[str, Any] = {name: getattr(timetable, name) for name in names}
     for setting, value in recorded.items():
         given = getattr(settings, setting)
         if given not in (value, getattr(Settings, setting)):
