@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cache
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy as np
 from anarchic.core import factory, registry
 from anarchic.core.local import LocalRule
 from anarchic.core.rule import Rule
-from anarchic.core.validation import check_choice, check_kind
+from anarchic.core.validation import check_choice, check_kinds
 from anarchic.data import Dataset, Parts, by_role, dirichlet, iid, labels, load
 from anarchic.data.catalogue import check_options
 from anarchic.errors import ConfigError, RunError
@@ -52,9 +51,9 @@ class Settings:
     """What one run of the simulator learns; ``Compute`` says how it is computed.
 
     The defaults are the paper's LR settings on the embedded digits. None means the default of the
-    part concerned. A setting that the chosen rule or participation
-    does not have is refused, not ignored; but fedavg takes ``idle_s`` and the others ``timeout_s``,
-    so that a comparison changes the rule alone.
+    part concerned. A setting that the chosen rule or participation does not have is refused, not
+    ignored; but fedavg takes ``idle_s`` and the others ``timeout_s``, so that a comparison changes
+    the rule alone.
     """
 
     # data and model
@@ -104,8 +103,7 @@ class Settings:
     target_accuracy: float | None = None
 
     def __post_init__(self) -> None:
-        for name, hint in _hints().items():  # refuse numbers in quotes, 1e3 rounds, and the like
-            check_kind(name, getattr(self, name), hint)
+        check_kinds(self)
         if self.rounds < 1:
             raise ConfigError(f"A run needs at least one round, got rounds={self.rounds}.")
         if self.seed < 0:
@@ -158,11 +156,6 @@ class Settings:
                 raise ConfigError(
                     f"{who} has no use for {name}={value!r}: leave it out, or use {instead}."
                 )
-
-
-@cache
-def _hints() -> dict[str, Any]:
-    return get_type_hints(Settings)
 
 
 def build(settings: Settings, compute: Compute | None = None) -> Experiment:

@@ -94,6 +94,19 @@ class DataTask(Task, Protocol):
         """The same model and loss on other data, as they are, on the CPU."""
 
 
+class InNumpy:
+    """The part of a task that computes in NumPy: its arrays are in storage already."""
+
+    def to_storage(self, vector: Vector | Integers) -> Array:
+        return vector
+
+    def put(self, array: Array) -> Array:
+        return array.copy()
+
+    def get(self, array: Array) -> Array:
+        return array
+
+
 @dataclass(frozen=True)
 class LocalWork:
     """How a worker trains: its local rule, its rate eta_L, its batch size."""
@@ -134,16 +147,12 @@ class Lanes:
         """
         used, snapshot = np.unique(self.snapshot[lanes], return_inverse=True)
         rows = to_storage(lanes) if to_storage is not None and self.kept else lanes
-        return Lanes(
-            self.seed if isinstance(self.seed, int) else self.seed[lanes],
-            self.worker[lanes],
-            self.visit[lanes],
-            self.local_steps[lanes],
-            [self.work[lane] for lane in lanes.tolist()],
-            [self.snapshots[index] for index in used.tolist()],
-            snapshot,
-            {name: matrix[rows] for name, matrix in self.kept.items()},
-        )
+        seed = self.seed if isinstance(self.seed, int) else self.seed[lanes]
+        work = [self.work[lane] for lane in lanes.tolist()]
+        snapshots = [self.snapshots[index] for index in used.tolist()]
+        kept = {name: matrix[rows] for name, matrix in self.kept.items()}
+        numbers = self.worker[lanes], self.visit[lanes], self.local_steps[lanes]
+        return Lanes(seed, *numbers, work, snapshots, snapshot, kept)
 
 
 @dataclass(frozen=True)

@@ -173,10 +173,8 @@ class TorchTask:
 
 def _step(engine: GradientEngine, data: TorchData, switch: Switch, inputs: Picks) -> Tensor:
     """Gather the batches of a local step and give the gradients: what a GPU records as one."""
-    picks = dict(inputs)
-    params = picks.pop("params")
     with switch():
-        return engine.function(params, *data.batch(picks))
+        return engine.function(inputs["params"], *data.batch(inputs))
 
 
 def _numpy(array: Tensor) -> NDArray[Any]:
