@@ -47,8 +47,7 @@ from anarchic.participation import ConstantSteps, Sampler, UniformSteps
 from anarchic.sim.engine import Engine
 from anarchic.sim.simulate import simulate_many
 from anarchic.study.machine import hardware
-from anarchic.train.batched import Batched
-from anarchic.train.loop import Loop
+from anarchic.train.backends import Batched, Loop
 from anarchic.train.task import Lanes
 from anarchic.train.torch_task import Precision, TorchTask
 from benchmarks.kernels_lstm import cudnn_loop, lanes_of, milliseconds

@@ -26,15 +26,14 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import conv2d, cross_entropy
 
-from anarchic.kernels import crops_cuda
+from anarchic.kernels import crops_cuda, length_of
 from anarchic.kernels.cnn_cuda import Passes, Sizes, lane_gradients
 from anarchic.kernels.conv_cuda import input_gradients
 from anarchic.kernels.conv_pack_cuda import Conv, pack_images
 from anarchic.kernels.dense_cuda import loss_gradients
-from anarchic.kernels.slices import length_of
 from anarchic.kernels.tiles_cuda import TILES, Tile
 from anarchic.models.cnn import Cnn
-from anarchic.train.images import PAD
+from anarchic.train.torch_data import PAD
 
 LANES, BATCH, SIZES = (5, 20, 80), 500, Sizes(3, 32, 10)
 # Autograd on a CPU is off by 2e-2 to 6e-2 if the factors of its products are cut to TF32's bits, by

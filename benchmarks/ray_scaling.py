@@ -31,8 +31,7 @@ from anarchic.core.types import Vector
 from anarchic.data import Dataset, iid
 from anarchic.sim.engine import Engine
 from anarchic.train.on_ray import OnRay
-from anarchic.train.task import Backend
-from anarchic.train.tasks import make_task
+from anarchic.train.task import Backend, make_task
 from benchmarks.record import RESULTS, Record, read, short, spread
 
 REPEATS = 3

@@ -18,7 +18,7 @@ from anarchic.server.replay import replay
 from anarchic.server.runs import begin
 from anarchic.server.settings import RuleSettings
 from anarchic.server.store import open_store
-from anarchic.train.loop import Loop
+from anarchic.train.backends import Loop
 from tests.server.live import newest_snapshot, serving, until
 
 pytest.importorskip("torch")

@@ -26,11 +26,9 @@ from anarchic.sim.experiment import Experiment
 from anarchic.sim.run import Progress, Run
 from anarchic.sim.settings import Settings, build
 from anarchic.sim.simulate import simulate, simulate_many
-from anarchic.train.batched import Batched
+from anarchic.train.backends import Batched, Loop
 from anarchic.train.compute import Compute
-from anarchic.train.loop import Loop
-from anarchic.train.task import LocalWork, Task
-from anarchic.train.tasks import make_task
+from anarchic.train.task import LocalWork, Task, make_task
 
 if TYPE_CHECKING:
     from anarchic.train.torch_task import TorchTask

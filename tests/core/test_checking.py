@@ -29,7 +29,7 @@ def reads(monkeypatch):
 
         return read
 
-    for name in ("norms", "norm_at_most"):
+    for name in ("norms", "norms_at_most"):
         monkeypatch.setattr(checking, name, counted(getattr(checking, name)))
     return found
 

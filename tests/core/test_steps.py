@@ -111,7 +111,7 @@ def test_a_large_model_steps_piece_by_piece_to_the_same_numbers(step):
     state = BufferState(params, 0, total.copy(), 4.0, 4, step.init(params))
     moments = step.init(params)
     for _ in range(2):
-        found = stepped(state, 4.0, step, 0.1)
+        found = stepped(params, state.total, state.moments, 4.0, step, 0.1, clear=False)
         expected = params - step.change(total / np.float32(4), 0.1, moments)
         assert found.tobytes() == expected.tobytes()
     assert all(moments[name].tobytes() == state.moments[name].tobytes() for name in moments)
@@ -121,8 +121,8 @@ def test_a_large_model_steps_piece_by_piece_to_the_same_numbers(step):
 @pytest.mark.parametrize("clear", [False, True])
 def test_the_sum_is_cleared_if_that_is_asked_for(clear):
     total = np.arange(CHUNK + 3.0)
-    state = BufferState(np.zeros(CHUNK + 3), 0, total, 1.0, 1, {})
-    found = stepped(state, 2.0, SgdStep(), 1.0, clear=clear)
+    zero = np.zeros(CHUNK + 3)
+    found = stepped(zero, total, {}, 2.0, SgdStep(), 1.0, clear=clear)
     assert found[-1] == -(CHUNK + 2) / 2
     assert total[-1] == (0 if clear else CHUNK + 2)
 

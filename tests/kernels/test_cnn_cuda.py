@@ -14,7 +14,7 @@ from torch import Tensor
 from anarchic.core.types import Layout
 from anarchic.errors import ConfigError
 from anarchic.models.cnn import Cnn
-from anarchic.train.engines import ClosedForm, Objective, Vmap, choose_engine, cross_entropy
+from anarchic.train.engines import Objective, choose_engine, cross_entropy
 from tests.kernels.interpreted import interpreted
 
 cnn_cuda = interpreted("anarchic.kernels.cnn_cuda")
@@ -76,13 +76,13 @@ def test_a_gpu_gets_the_kernels_and_double_precision_does_not() -> None:
     shapes = {name: (tensor.shape, "F32") for name, tensor in module.named_parameters()}
     objective = Objective(module, cross_entropy, Layout.of(shapes))
     engine = choose_engine(objective, gpu, "ieee")
-    assert isinstance(engine, ClosedForm)
+    assert engine.function.func is cnn_cuda.lane_gradients
     assert (engine.max_lanes, engine.threads) == (None, 1)
     params, x, y, want = case(3, 16, 10, lanes=1, batch=3)
-    assert away(engine(params, x, y), want) < 1e-5
+    assert away(engine.function(params, x, y), want) < 1e-5
     wide = {name: (shape, "F64") for name, (shape, _) in shapes.items()}
     double = replace(objective, layout=Layout.of(wide))
-    assert isinstance(choose_engine(double, gpu, "ieee"), Vmap)
+    assert choose_engine(double, gpu, "ieee").function == double.all_at_once
 
 
 def case(

@@ -11,9 +11,8 @@ from anarchic import LocalWork, Prox, Sgd
 from anarchic.data import Dataset, iid
 from anarchic.kernels import logistic_sparse
 from anarchic.kernels.chunks import threads_in_use, use_threads
-from anarchic.train.batched import Batched
-from anarchic.train.loop import Loop
-from anarchic.train.tasks import make_task
+from anarchic.train.backends import Batched, Loop
+from anarchic.train.task import make_task
 from tests.train.conftest import WORKERS
 from tests.train.test_backends import difference, lanes, walked
 

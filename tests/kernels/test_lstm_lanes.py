@@ -8,8 +8,8 @@ from anarchic.errors import ConfigError
 
 torch = pytest.importorskip("torch")
 
+from anarchic.kernels import length_of  # noqa: E402
 from anarchic.kernels.lstm_lanes import Sizes, lane_gradients  # noqa: E402
-from anarchic.kernels.slices import length_of  # noqa: E402
 from anarchic.models.lstm import Lstm  # noqa: E402
 
 PAPER = Sizes(classes=80, embedding=8, hidden=100, layers=2)

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 import torch
 
-from anarchic.train import images
+from anarchic.train import torch_data
 from anarchic.train.draws import STREAMS, Draws
 from anarchic.train.samples import WorkerSamples
 from tests.kernels.interpreted import interpreted
@@ -38,8 +38,8 @@ def test_samples_and_crops_are_those_of_draws(seed: int | np.ndarray, batch: int
     below = some.below(HELD[column], "samples", batch)
     want = dealt[torch.from_numpy(FIRST[column] + below)]
     assert torch.equal(picks_cuda.pick_samples(lanes, dealt, 2, batch, STREAMS["samples"]), want)
-    crops = images.pick_crops(torch.from_numpy(some.bits("augment", 3 * batch)))
-    ways, stream = 2 * images.PAD + 1, STREAMS["augment"]
+    crops = torch_data.pick_crops(torch.from_numpy(some.bits("augment", 3 * batch)))
+    ways, stream = 2 * torch_data.PAD + 1, STREAMS["augment"]
     assert torch.equal(picks_cuda.pick_crops(lanes, 2, batch, stream, ways), crops)
 
 

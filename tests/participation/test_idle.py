@@ -2,7 +2,14 @@ import numpy as np
 import pytest
 
 from anarchic.errors import ConfigError
-from anarchic.participation import Exponential, LogNormal
+from anarchic.participation import (
+    ConstantSteps,
+    ContinuousTime,
+    Diurnal,
+    Exponential,
+    LogNormal,
+    Work,
+)
 
 N = 100_000
 NOW = np.full(N, 5.0)
@@ -43,3 +50,67 @@ def test_log_normal_idle_times():
 def test_impossible_settings_are_refused(make, message):
     with pytest.raises(ConfigError, match=message):
         make()
+
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+
+
+def pulls(idle: Diurnal, days: int = 10, workers: int = 300) -> np.ndarray:
+    process = ContinuousTime(idle, Work(ConstantSteps(1), step_s=1e-6))
+    return process.visits(np.random.default_rng(0), workers, days * DAY).pull_s
+
+
+def test_asleep_workers_do_not_come():
+    hour = pulls(Diurnal(HOUR, awake_h=6, wakes_h=(20, 20))) % DAY / HOUR
+    assert ((hour >= 20) | (hour <= 2.0001)).all()
+    # Even over the six hours: the mean of hours since waking is 3, its deviation sqrt(3).
+    since = (hour - 20) % 24
+    assert abs(since.mean() - 3) < 4 * np.sqrt(3 / len(since))
+
+
+def test_rates_by_day_and_by_night():
+    idle = Diurnal(HOUR, awake_h=8, asleep=0.25, wakes_h=(6, 6))
+    hour = pulls(idle) % DAY / HOUR
+    by_day = ((hour >= 6) & (hour < 14)).sum() / (10 * 300 * 8)
+    by_night = ((hour < 6) | (hour >= 14)).sum() / (10 * 300 * 16)
+    assert by_day == pytest.approx(1.0, abs=4 / np.sqrt(24_000))
+    assert by_night == pytest.approx(0.25, abs=4 * 0.5 / np.sqrt(48_000))
+    assert idle.mean_s == HOUR * 24 / 12  # 8 hours at rate 1 and 16 at 1/4 are worth 12
+
+
+def test_each_worker_wakes_at_an_hour_of_its_own():
+    idle = Diurnal(HOUR, awake_h=1, wakes_h=(6, 12))
+    hour = pulls(idle) % DAY / HOUR
+    assert hour.min() >= 6
+    assert 12.5 < hour.max() < 13.0001
+    wakes = idle.traits(np.random.default_rng(0), 1000)
+    assert 6 * HOUR <= wakes.min() < 6.1 * HOUR
+    assert 11.9 * HOUR < wakes.max() <= 12 * HOUR
+
+
+def test_always_awake_is_exponential():
+    times = pulls(Diurnal(HOUR, awake_h=24))
+    assert len(times) == pytest.approx(300 * 240, abs=4 * np.sqrt(300 * 240))
+
+
+def test_awake_time_and_wall_time_are_inverse():
+    idle = Diurnal(HOUR, awake_h=5, asleep=0.1)
+    wall = np.random.default_rng(0).uniform(-DAY, 10 * DAY, 1000)
+    assert np.allclose(idle._wall_time(idle._awake_time(wall)), wall)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"mean_idle_s": 0.0},
+        {"awake_h": 0.0},
+        {"awake_h": 25.0},
+        {"asleep": 1.5},
+        {"wakes_h": (3.0, 2.0)},
+        {"wakes_h": (0.0, 25.0)},
+    ],
+)
+def test_impossible_diurnal_settings_are_refused(settings):
+    with pytest.raises(ConfigError, match="Diurnal needs"):
+        Diurnal(**{"mean_idle_s": 1.0, **settings})

@@ -19,7 +19,7 @@ from anarchic.participation import (
     Visits,
     Work,
     from_visits,
-    horizon,
+    make,
     make_timetable,
     timetable_blocks,
 )
@@ -134,7 +134,7 @@ def test_the_timetable_has_the_rounds_asked_for(process):
 
 @pytest.mark.parametrize("stretch", [97, 5000])
 def test_blocks_are_the_timetable(process, monkeypatch, stretch):
-    monkeypatch.setattr(horizon, "_STRETCH", stretch)
+    monkeypatch.setattr(make, "_STRETCH", stretch)
     asked = {"workers": WORKERS, "m": 10, "rounds": 250, "rng": 5}
     table = make_timetable(process, **asked)
     table.check()

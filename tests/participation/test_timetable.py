@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from anarchic.errors import ConfigError
 from anarchic.participation import Timetable, Visits, from_visits
-from anarchic.participation.folding import Folding
+from anarchic.participation.make import Folding
 from anarchic.participation.timetable import running_numbers
 
 

@@ -15,7 +15,7 @@ from anarchic.server.runs import begin
 from anarchic.server.settings import RuleSettings
 from anarchic.server.store import open_store
 from anarchic.sim.engine import Engine
-from anarchic.train.loop import Loop
+from anarchic.train.backends import Loop
 from tests.server.live import newest_snapshot, serving, until
 from tests.server.make import begun, body
 

@@ -18,7 +18,7 @@ from anarchic.participation import (
     make_timetable,
 )
 from anarchic.sim.engine import Engine
-from anarchic.train.loop import Loop
+from anarchic.train.backends import Loop
 from anarchic.train.quadratic import QuadraticTask
 
 WORKERS = 6

@@ -20,7 +20,8 @@ from anarchic import (
 from anarchic.core import registry
 from anarchic.core.steps import AdamStep
 from anarchic.errors import ConfigError, RunError
-from anarchic.sim.settings import WORKERS, build, make_idle, make_table, partition
+from anarchic.participation.idle import IDLE_TIMES
+from anarchic.sim.settings import WORKERS, build, make_table, partition
 
 pytest.importorskip("torch")
 
@@ -275,7 +276,7 @@ def test_a_low_precision_is_for_float32():
 
 @pytest.mark.parametrize("participation", ["exponential", "lognormal", "diurnal"])
 def test_idle_s_is_the_mean_idle_time_while_awake(participation):
-    idle = make_idle(Settings(participation=participation, idle_s=3.0))
+    idle = IDLE_TIMES[participation](3.0)
     awake = 8 / 24 if participation == "diurnal" else 1.0
     assert idle.mean_s * awake == pytest.approx(3.0)
 

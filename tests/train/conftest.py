@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from anarchic.data import Dataset, iid, load, random_quadratics
-from anarchic.train import tasks
+from anarchic.train import task
 from anarchic.train.quadratic import QuadraticTask
 
 WORKERS = 5
@@ -38,4 +38,4 @@ def make_task(name, dtype="float64"):
         "lstm": text,
     }[name]()
     parts = iid(data.y_train, WORKERS, 0)
-    return tasks.make_task(name.split("-")[0], data, parts, dtype=dtype)
+    return task.make_task(name.split("-")[0], data, parts, dtype=dtype)

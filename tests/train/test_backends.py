@@ -25,8 +25,7 @@ from anarchic import (
 from anarchic.participation import Sampler, UniformSteps
 from anarchic.sim.engine import Engine
 from anarchic.train import task as task_module
-from anarchic.train.batched import Batched, _thread_pool
-from anarchic.train.loop import Loop
+from anarchic.train.backends import Batched, Loop, _thread_pool
 from anarchic.train.task import Lanes, held_at_start
 from tests.train.conftest import WORKERS, make_task
 

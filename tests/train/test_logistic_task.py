@@ -14,7 +14,7 @@ from anarchic.errors import ConfigError
 from anarchic.models import make
 from anarchic.train.draws import Draws
 from anarchic.train.logistic_task import LogisticTask
-from anarchic.train.tasks import make_task
+from anarchic.train.task import make_task
 from tests.missing import without
 
 DTYPES = ["float32", "float64"]

@@ -21,7 +21,7 @@ from anarchic import Compute, Settings, build, simulate
 from anarchic.errors import ConfigError, RunError
 from anarchic.kernels.chunks import threads_in_use
 from anarchic.train import on_ray
-from anarchic.train.batched import Batched
+from anarchic.train.backends import Batched
 from anarchic.train.compute import computing
 from anarchic.train.on_ray import OnRay, split_evenly
 from anarchic.train.parcel import packed

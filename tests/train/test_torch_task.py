@@ -12,15 +12,14 @@ from anarchic.models import make
 from anarchic.participation import ConstantSteps, Sampler
 from anarchic.sim.experiment import Experiment
 from anarchic.sim.simulate import simulate
-from anarchic.train.batched import Batched
+from anarchic.train.backends import Batched, Loop
 from anarchic.train.draws import Draws
-from anarchic.train.loop import Loop
 from anarchic.train.task import LocalWork
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from anarchic.train.images import PAD, crop_and_flip, padded, pick_crops  # noqa: E402
+from anarchic.train.torch_data import PAD, crop_and_flip, padded, pick_crops  # noqa: E402
 from anarchic.train.torch_task import TorchTask, cross_entropy  # noqa: E402
 
 

@@ -13,7 +13,8 @@ from anarchic.cli import records
 from anarchic.cli.records import Given, Option
 from anarchic.cli.values import parse_options, parse_probabilities
 from anarchic.core import registry
-from anarchic.sim.settings import TIME_DISTRIBUTIONS, WORKERS, Settings
+from anarchic.participation.work import TIME_DISTRIBUTIONS
+from anarchic.sim.settings import WORKERS, Settings
 from anarchic.train.compute import BACKENDS, PRECISIONS, Compute
 
 

@@ -106,7 +106,7 @@ def _traced(
 ) -> Experiment:
     """A run with recorded participation; one that is resumed has it in its own directory."""
     from anarchic.cli.trace import read_trace
-    from anarchic.sim.trace import build_traced
+    from anarchic.sim.settings import build_traced
 
     table = record.timetable() if record else read_trace(trace)
     return build_traced(settings, table, name=trace, compute=compute)

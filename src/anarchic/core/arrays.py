@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anarchic.kernels import loops
-from anarchic.kernels.chunks import CHUNK, SHARED, STRETCH, scratch, sweep
+from anarchic.kernels import faster
+from anarchic.kernels.chunks import CHUNK as PIECE
 
 Array = Any  # a NumPy array or a torch tensor
 
@@ -53,6 +53,13 @@ def stack(vectors: Sequence[Array]) -> Array:
     return matrix
 
 
+def as_like(array: Array, like: Array) -> Array:
+    """In the dtype of ``like``; the same array if it has that."""
+    if isinstance(array, np.ndarray):
+        return array.astype(like.dtype, copy=False)
+    return array.to(like.dtype)
+
+
 def times(array: Array, factor: float, like: Array) -> Array:
     """``factor * array`` in the dtype of ``like``, however narrow or wide the two are."""
     if isinstance(array, np.ndarray):
@@ -68,128 +75,43 @@ def sign(array: Array) -> Array:
     return np.sign(array) if isinstance(array, np.ndarray) else array.sign()
 
 
+@faster
 def add_scaled(total: Array, rows: Array, factors: NDArray[np.float64]) -> None:
-    """``total += factor * row`` for one row after another: one pass, no temporary of its size.
-
-    A matrix product would be another sum, to the last bit.
-    """
-    if not isinstance(total, np.ndarray):
-        for row, factor in zip(rows, factors.tolist(), strict=True):
-            total += times(row, factor, total)
-        return
-    scales = factors.astype(total.dtype)
-    if loops.suit(total, *rows):
-        sweep(
-            len(total),
-            lambda where: _loop_over(total[where], rows[:, where], scales),
-            chunk=STRETCH if len(rows) == 1 else CHUNK,
-        )
-    elif len(rows) == 1:
-        # In a large model only the scaled piece is used twice, so pieces may be longer.
-        chunk = 2 * CHUNK if len(total) > SHARED else CHUNK
-        row, scale = rows[0], scales[0]
-        sweep(len(total), lambda where: _add_row(total[where], row[where], scale), chunk=chunk)
-    else:
-        sweep(len(total), lambda where: _add_rows(total[where], rows[:, where], scales))
+    """``total += factor * row`` for one row after another."""
+    for row, factor in zip(rows, factors.tolist(), strict=True):
+        total += times(row, factor, total)
 
 
-def _loop_over(total: NDArray[Any], rows: NDArray[Any], scales: NDArray[Any]) -> None:
-    for row, scale in zip(rows, scales, strict=True):
-        loops.add_scaled(total, row, scale)
-
-
-def _add_row(total: NDArray[Any], row: NDArray[Any], scale: Any) -> None:
-    scaled = scratch(len(total), total.dtype)
-    np.multiply(row, scale, out=scaled)
-    np.add(total, scaled, out=total)
-
-
-def _add_rows(total: NDArray[Any], rows: NDArray[Any], scales: NDArray[Any]) -> None:
-    width = len(total)
-    # Reducing a matrix of one column, or of float16, is not a sum of one row after another.
-    most = max(1, CHUNK // width) if width > 1 and total.dtype.itemsize > 2 else 1
-    for first in range(0, len(rows), most):
-        some, scale = rows[first : first + most], scales[first : first + most]
-        if len(some) == 1:
-            _add_row(total, some[0], scale[0])
-            continue
-        terms = scratch((len(some) + 1) * width, total.dtype).reshape(-1, width)
-        terms[0] = total
-        np.multiply(some, scale[:, None], out=terms[1:])
-        np.add.reduce(terms, axis=0, out=total)
-
-
+@faster
 def norms(matrix: Array) -> NDArray[np.float64]:
-    """The norm of every row. Not by BLAS, whose sums change with the number of threads."""
+    """The norm of every row. Not by BLAS, whose sums change with the number of threads.
+
+    Sums of ``PIECE`` squares, at least in float32 (float16 would overflow at a norm of 256), are
+    added up in float64: that is what the last bits of a norm depend on.
+    """
     if not isinstance(matrix, np.ndarray):
         # In float64 the squares of float32 cannot overflow; the list is one trip to the host.
         return np.array(matrix.double().square().sum(1).sqrt().tolist(), np.float64)
-
-    # float16 would overflow at a norm of 256
-    dtype = np.result_type(matrix.dtype, np.float32)
-    rows, dim = matrix.shape
-    sums = np.zeros((rows, max(1, -(-dim // CHUNK))))
-
-    def work(where: slice) -> None:
-        with np.errstate(over="ignore", invalid="ignore"):
-            for row, found in zip(matrix, sums, strict=True):
-                part = row[where]
-                # Row by row: over a matrix, einsum adds in another order than over its rows.
-                found[where.start // CHUNK] = np.einsum("i,i->", part, part, dtype=dtype)
-
-    sweep(dim, work)
-    found: NDArray[np.float64] = np.sqrt(sums.sum(1))
-    return found
+    wide = np.result_type(matrix.dtype, np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = [
+            np.array([np.einsum("i,i->", part, part, dtype=wide) for part in _pieces(row)])
+            for row in matrix
+        ]
+    return np.sqrt(np.array([each.sum(dtype=np.float64) for each in sums], np.float64))
 
 
+def _pieces(row: NDArray[Any]) -> list[NDArray[Any]]:
+    return np.split(row, range(PIECE, len(row), PIECE))
+
+
+@faster
 def norms_at_most(matrix: Array) -> NDArray[np.float64]:
-    """A little more than the norm of every row, in half the time: by BLAS or a compiled loop.
+    """The norm of every row or a little more; NaN or infinity where a row has one.
 
     How much more may change with the machine: to be compared with, not to be computed with.
-    NaN or infinity where a row has one.
     """
-    if not isinstance(matrix, np.ndarray) or matrix.dtype.itemsize < 4:
-        return norms(matrix)
-    if matrix.shape[1] > _DOT:
-        return np.array([norm_at_most(row) for row in matrix], np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        bounds: NDArray[np.float64] = np.sqrt(_row_products(matrix), dtype=np.float64)
-        return bounds * (1 + _ROUGHLY)
-
-
-def norm_at_most(vector: Array) -> float:
-    """The same for one vector."""
-    if not isinstance(vector, np.ndarray) or vector.dtype.itemsize < 4:
-        return float(norms(vector[None])[0])
-    if len(vector) <= _DOT:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return math.sqrt(np.dot(vector, vector)) * (1 + _ROUGHLY)
-    sums = [0.0] * -(-len(vector) // STRETCH)
-    sum_of_squares = loops.sum_of_squares if loops.suit(vector) else _sum_of_squares
-
-    def work(where: slice) -> None:
-        sums[where.start // STRETCH] = sum_of_squares(vector[where])
-
-    sweep(len(vector), work, chunk=STRETCH)
-    return math.sqrt(sum(sums)) * (1 + _ROUGHLY)
-
-
-_DOT = 1 << 13  # numbers per product: one thread adds this few, and float32 is exact enough
-_ROUGHLY = 1e-3  # 2^14 roundings of 6e-8 in a sum, STRETCH / loops.SUMS, halved by the root
-
-
-def _sum_of_squares(part: NDArray[Any]) -> float:
-    body = len(part) - len(part) % _DOT
-    with np.errstate(over="ignore", invalid="ignore"):
-        products = _row_products(part[:body].reshape(-1, _DOT))
-        rest = float(np.dot(part[body:], part[body:]))
-        return float(products.sum(dtype=np.float64) + rest)
-
-
-def _row_products(matrix: NDArray[Any]) -> NDArray[Any]:
-    """The product of every row with itself."""
-    found: NDArray[Any] = np.matmul(matrix[:, None, :], matrix[:, :, None])[:, 0, 0]
-    return found
+    return norms(matrix)
 
 
 def all_finite(array: Array) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, TypeGuard, final, overload
+from dataclasses import dataclass, fields
+from typing import Any, final
 
 import numpy as np
 
-from anarchic.core.arrays import fits, norm_at_most, norms, norms_at_most, readable, square_limit
+from anarchic.core.arrays import fits, norms, norms_at_most, readable, square_limit
 from anarchic.core.types import Integers, Update, Updates, Vector
 from anarchic.errors import MalformedUpdate, NotFinite, StaleUpdate
 
@@ -27,25 +27,6 @@ class CheckedUpdate(Update):
     norm: float | None = None  # of its direction, where that was measured
 
 
-@overload
-def check(
-    update: Update,
-    *,
-    params: Vector,
-    version: int,
-    oldest: int = 0,
-    extras: frozenset[str] = NO_EXTRAS,
-    measured: bool = False,
-) -> CheckedUpdate: ...
-@overload
-def check(
-    update: Updates,
-    *,
-    params: Vector,
-    version: Integers,
-    oldest: Integers | int = 0,
-    extras: frozenset[str] = NO_EXTRAS,
-) -> Updates: ...
 def check(
     update: Any,
     *,
@@ -65,31 +46,18 @@ def check(
     if isinstance(update, Updates):
         _check_block(update, params, version, oldest, extras)
         return update
-    _check_claims(update, params, version, oldest, extras)
-    if _was_read(update, params) and not (measured and update.norm is None):
+    _check_form(update, params, extras)
+    _check_numbers(update, oldest, version)
+    known = isinstance(update, CheckedUpdate) and not (measured and update.norm is None)
+    if known and _scale_of(update, update.longest) < square_limit(params):
         return update
     norm = float(norms(update.direction[None])[0]) if measured else None
-    longest = _longest(update, params, norm)
-    return CheckedUpdate(
-        update.worker,
-        update.base_version,
-        update.local_steps,
-        update.local_lr,
-        update.direction,
-        update.samples,
-        update.extras,
-        update.id,
-        longest,
-        norm,
-    )
+    plain = {each.name: getattr(update, each.name) for each in fields(Update)}
+    return CheckedUpdate(**plain, longest=_longest(update, params, norm), norm=norm)
 
 
 def _check_block(
-    block: Updates,
-    params: Vector,
-    versions: Integers,
-    oldest: Integers | int,
-    extras: frozenset[str],
+    block: Updates, params: Vector, versions: Integers, oldest: Any, extras: frozenset[str]
 ) -> None:
     """Every update of a block, before any of them is folded.
 
@@ -119,37 +87,6 @@ def _check_block(
         check(block.row(row), params=params, version=version, oldest=first, extras=extras)
 
 
-def _check_claims(
-    update: Update, params: Vector, version: int, oldest: int, extras: frozenset[str]
-) -> None:
-    """All that can be checked without reading a vector."""
-    _check_form(update, params, extras)
-    _check_numbers(update)
-    _check_base(update, oldest, version)
-
-
-def _was_read(update: Update, params: Vector) -> TypeGuard[CheckedUpdate]:
-    """Whether it is known that nothing in the update reaches too far, at the rate it has now."""
-    return isinstance(update, CheckedUpdate) and _scale_of(update, update.longest) < square_limit(
-        params
-    )
-
-
-def _longest(update: Update, params: Vector, norm: float | None = None) -> float:
-    """The norm, about, of the longest of its vectors, none of which may reach too far.
-
-    ``norm`` is that of the direction, where it is known.
-    """
-    limit, longest = square_limit(params), 0.0
-    for name, vector in (*update.extras.items(), ("direction", update.direction)):
-        known = norm if vector is update.direction else None
-        length = norm_at_most(vector) if known is None else known
-        if not _scale_of(update, length) < limit:
-            _check_length(update, name, vector, params)
-        longest = max(longest, length)
-    return longest
-
-
 def _check_form(update: Update, params: Vector, extras: frozenset[str]) -> None:
     """Names, shapes and dtypes; looks at no value."""
     if not extras.issuperset(update.extras):
@@ -157,21 +94,16 @@ def _check_form(update: Update, params: Vector, extras: frozenset[str]) -> None:
             f"The update of worker {update.worker!r} carries extras {sorted(update.extras)}, the "
             f"rule knows {sorted(extras)}: run a local rule that goes with the server's rule."
         )
-    for name, vector in (*update.extras.items(), ("direction", update.direction)):
-        _check_vector(f"{name} of worker {update.worker!r}", vector, params)
+    for name, vector in _vectors(update):
+        if vector.shape != params.shape or not fits(vector, params):
+            raise MalformedUpdate(
+                f"The {name} of worker {update.worker!r} has shape {vector.shape} and dtype "
+                f"{vector.dtype}, the model {params.shape} and {params.dtype}: send one number for "
+                "each parameter."
+            )
 
 
-def _check_length(update: Update, name: str, vector: Vector, params: Vector) -> None:
-    norm = float(norms(vector[None])[0])
-    if not _scale_of(update, norm) < square_limit(params):
-        raise NotFinite(
-            f"The {name} of worker {update.worker!r} is not finite or far too large (norm "
-            f"{norm:g}, local_lr {update.local_lr:g}): lower its local learning rate or clip "
-            "its gradients."
-        )
-
-
-def _check_numbers(update: Update) -> None:
+def _check_numbers(update: Update, oldest: int, version: int) -> None:
     steps, rate, samples = update.local_steps, update.local_lr, update.samples
     if not (1 <= steps <= MOST and 0 <= samples <= MOST and 0 < rate < np.inf):
         raise MalformedUpdate(
@@ -179,9 +111,6 @@ def _check_numbers(update: Update) -> None:
             f"samples={samples}; it must take at least one step at a positive, finite rate, and "
             f"neither steps nor samples may exceed {MOST}."
         )
-
-
-def _check_base(update: Update, oldest: int, version: int) -> None:
     if not oldest <= update.base_version <= version:
         raise StaleUpdate(
             f"Worker {update.worker!r} started from version {update.base_version}; the rule takes "
@@ -189,12 +118,30 @@ def _check_base(update: Update, oldest: int, version: int) -> None:
         )
 
 
-def _check_vector(what: str, vector: Vector, params: Vector) -> None:
-    if vector.shape != params.shape or not fits(vector, params):
-        raise MalformedUpdate(
-            f"The {what} has shape {vector.shape} and dtype {vector.dtype}, the model "
-            f"{params.shape} and {params.dtype}: send one number for each parameter."
-        )
+def _longest(update: Update, params: Vector, norm: float | None) -> float:
+    """The norm, about, of the longest of its vectors, none of which may reach too far.
+
+    ``norm`` is that of the direction, where it is known.
+    """
+    limit, longest = square_limit(params), 0.0
+    for name, vector in _vectors(update):
+        known = norm if vector is update.direction else None
+        length = float(norms_at_most(vector[None])[0]) if known is None else known
+        longest = max(longest, length)
+        if _scale_of(update, length) < limit:
+            continue
+        exact = float(norms(vector[None])[0])
+        if not _scale_of(update, exact) < limit:
+            raise NotFinite(
+                f"The {name} of worker {update.worker!r} is not finite or far too large (norm "
+                f"{exact:g}, local_lr {update.local_lr:g}): lower its local learning rate or clip "
+                "its gradients."
+            )
+    return longest
+
+
+def _vectors(update: Update) -> list[tuple[str, Vector]]:
+    return [*update.extras.items(), ("direction", update.direction)]
 
 
 def _scale_of(update: Update, norm: float) -> float:

@@ -8,7 +8,7 @@ from inspect import signature
 from typing import Any
 
 from anarchic.core import registry
-from anarchic.core.local.rule import LocalRule
+from anarchic.core.local import LocalRule
 from anarchic.core.rule import Rule
 from anarchic.core.wrappers import Clip, SharedVectors, StalenessDiscount
 from anarchic.errors import ConfigError

@@ -44,10 +44,10 @@ KINDS: Mapping[str, Kind] = {
     "local_rules": Kind(
         "local rule",
         {
-            "sgd": f"{_CORE}.local.sgd:Sgd",
-            "prox": f"{_CORE}.local.prox:Prox",
-            "scaffold": f"{_CORE}.local.scaffold:Scaffold",
-            "momentum": f"{_CORE}.local.momentum:Momentum",
+            "sgd": f"{_CORE}.local:Sgd",
+            "prox": f"{_CORE}.local:Prox",
+            "scaffold": f"{_CORE}.local:Scaffold",
+            "momentum": f"{_CORE}.local:Momentum",
         },
     ),
     "server_steps": Kind(
@@ -65,7 +65,7 @@ KINDS: Mapping[str, Kind] = {
             "sampler": f"{_IDLE}.sampler:Sampler",
             "exponential": f"{_IDLE}.idle:Exponential",
             "lognormal": f"{_IDLE}.idle:LogNormal",
-            "diurnal": f"{_IDLE}.diurnal:Diurnal",
+            "diurnal": f"{_IDLE}.idle:Diurnal",
         },
     ),
     "datasets": Kind(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from anarchic.core.arrays import all_finite, copied, is_floating
+from anarchic.core.arrays import all_finite, as_like, copied, is_floating
 from anarchic.core.checking import check
 from anarchic.core.rows import WorkerRows
 from anarchic.core.types import EMPTY, Integers, Update, Updates, Vector
@@ -151,10 +151,7 @@ class SteppingRule(ABC, Generic[S]):
     def flush(self, state: Any) -> Any:
         if state.count == 0:
             return state
-        params = self.next_params(state)
-        if isinstance(params, np.ndarray):
-            params = params.astype(state.params.dtype, copy=False)
-        state.params = params
+        state.params = as_like(self.next_params(state), state.params)
         state.version += 1
         state.count = 0
         return state

@@ -13,12 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, final
 
-import numpy as np
-
-from anarchic.core.arrays import sign, sqrt, zeros
+from anarchic.core.arrays import as_like, sign, sqrt, zeros
 from anarchic.core.types import Vector
 from anarchic.errors import ConfigError
-from anarchic.kernels.chunks import sweep
+from anarchic.kernels import faster
+
+Moments = dict[str, Vector]  # of the server step, by name
 
 
 class Step(Protocol):
@@ -27,45 +27,25 @@ class Step(Protocol):
     Number by number: of a large model it is given a piece at a time.
     """
 
-    def init(self, params: Vector) -> dict[str, Vector]:
+    def init(self, params: Vector) -> Moments:
         """The moments before the first step."""
 
-    def change(self, mean: Vector, server_lr: float, moments: dict[str, Vector]) -> Vector:
+    def change(self, mean: Vector, server_lr: float, moments: Moments) -> Vector:
         """What to subtract; brings ``moments`` up to date in place."""
 
 
-class Summed(Protocol):
-    """What a rule's state has between steps."""
-
-    params: Vector
-    total: Vector  # of what has arrived
-    moments: dict[str, Vector]
-
-
+@faster
 def stepped(
-    state: Summed, by: float, step: Step, server_lr: float, *, clear: bool = False
+    params: Vector, total: Vector, moments: Moments, by: float, step: Step, lr: float, clear: bool
 ) -> Vector:
     """The parameters after a step along ``total / by``: new ones, for the old were published.
 
     ``clear`` leaves zeros in ``total``.
     """
-    params, total, moments = state.params, state.total, state.moments
-    if not isinstance(params, np.ndarray):
-        mean = (total / by).to(params.dtype)
-        if clear:
-            total[:] = 0
-        return params - step.change(mean, server_lr, moments).to(params.dtype)
-    found = np.empty_like(params)
-
-    def work(where: slice) -> None:
-        mean = found[where]
-        np.divide(total[where], by, out=mean, casting="same_kind")
-        if clear:
-            total[where] = 0
-        change = step.change(mean, server_lr, {name: m[where] for name, m in moments.items()})
-        np.subtract(params[where], change, out=mean, dtype=params.dtype)
-
-    sweep(len(params), work)
+    mean = as_like(total / by, params)
+    if clear:
+        total[:] = 0
+    found: Vector = params - as_like(step.change(mean, lr, moments), params)
     return found
 
 
@@ -74,10 +54,10 @@ def stepped(
 class SgdStep:
     """x_{t+1} = x_t - eta * Delta_t."""
 
-    def init(self, params: Vector) -> dict[str, Vector]:
+    def init(self, params: Vector) -> Moments:
         return {}
 
-    def change(self, mean: Vector, server_lr: float, moments: dict[str, Vector]) -> Vector:
+    def change(self, mean: Vector, server_lr: float, moments: Moments) -> Vector:
         return server_lr * mean
 
 
@@ -91,10 +71,10 @@ class MomentumStep:
     def __post_init__(self) -> None:
         _check_decay("MomentumStep", "beta", self.beta)
 
-    def init(self, params: Vector) -> dict[str, Vector]:
+    def init(self, params: Vector) -> Moments:
         return {"velocity": zeros(params)}
 
-    def change(self, mean: Vector, server_lr: float, moments: dict[str, Vector]) -> Vector:
+    def change(self, mean: Vector, server_lr: float, moments: Moments) -> Vector:
         velocity = moments["velocity"]
         velocity *= self.beta
         velocity += mean
@@ -113,10 +93,10 @@ class AdamStep:
     def __post_init__(self) -> None:
         _check_adaptive("AdamStep", self.beta1, self.beta2, self.epsilon)
 
-    def init(self, params: Vector) -> dict[str, Vector]:
+    def init(self, params: Vector) -> Moments:
         return _first_moments(params, self.epsilon)
 
-    def change(self, mean: Vector, server_lr: float, moments: dict[str, Vector]) -> Vector:
+    def change(self, mean: Vector, server_lr: float, moments: Moments) -> Vector:
         second = moments["second"]
         second *= self.beta2
         second += (1 - self.beta2) * mean * mean
@@ -135,21 +115,21 @@ class YogiStep:
     def __post_init__(self) -> None:
         _check_adaptive("YogiStep", self.beta1, self.beta2, self.epsilon)
 
-    def init(self, params: Vector) -> dict[str, Vector]:
+    def init(self, params: Vector) -> Moments:
         return _first_moments(params, self.epsilon)
 
-    def change(self, mean: Vector, server_lr: float, moments: dict[str, Vector]) -> Vector:
+    def change(self, mean: Vector, server_lr: float, moments: Moments) -> Vector:
         second, square = moments["second"], mean * mean
         second -= (1 - self.beta2) * square * sign(second - square)
         return _adaptive_change(mean, server_lr, moments, self.beta1, self.epsilon)
 
 
-def _first_moments(params: Vector, epsilon: float) -> dict[str, Vector]:
+def _first_moments(params: Vector, epsilon: float) -> Moments:
     return {"first": zeros(params), "second": zeros(params) + epsilon**2}
 
 
 def _adaptive_change(
-    mean: Vector, server_lr: float, moments: dict[str, Vector], beta1: float, epsilon: float
+    mean: Vector, server_lr: float, moments: Moments, beta1: float, epsilon: float
 ) -> Vector:
     first = moments["first"]
     first *= beta1

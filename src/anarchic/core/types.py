@@ -7,7 +7,7 @@ has no single truth value. Compare their fields.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from math import prod
 from types import MappingProxyType
@@ -21,6 +21,11 @@ from anarchic.errors import ConfigError, MalformedUpdate
 Vector = NDArray[np.floating[Any]]  # (dim,)
 Matrix = NDArray[np.floating[Any]]  # (updates, dim)
 Integers = NDArray[np.integer[Any]]
+# Columns of a timetable
+Ints = NDArray[np.int32]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Rows = NDArray[np.intp]  # indices into other arrays
 
 
 @final
@@ -92,15 +97,9 @@ class Updates:
         return len(self.directions)
 
     def __getitem__(self, rows: slice) -> Updates:
-        return Updates(
-            self.workers[rows],
-            self.base_versions[rows],
-            self.local_steps[rows],
-            self.local_lrs[rows],
-            self.directions[rows],
-            self.samples[rows],
-            {name: block[rows] for name, block in self.extras.items()},
-        )
+        columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "extras"}
+        extras = {name: block[rows] for name, block in self.extras.items()}
+        return Updates(**{name: column[rows] for name, column in columns.items()}, extras=extras)
 
     def row(self, index: int) -> Update:
         """The ``index``-th update on its own."""

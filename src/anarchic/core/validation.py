@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
+from functools import cache
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
@@ -20,6 +21,18 @@ _KINDS: Mapping[Any, tuple[Any, str]] = {
     Mapping[str, Any]: (Mapping, "a mapping of names to values"),
     NoneType: (NoneType, "None"),
 }
+
+
+def check_kinds(record: Any) -> None:
+    """Refuse values of a dataclass that do not fit its hints: numbers in quotes, 1e3 rounds."""
+    kind: Any = type(record)
+    for name, hint in _hints(kind).items():
+        check_kind(name, getattr(record, name), hint)
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def check_kind(name: str, value: object, hint: Any) -> None:

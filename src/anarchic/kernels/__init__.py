@@ -1,22 +1,28 @@
 """Faster forms of what core, models and train do. Everything works without this room.
 
 Each form has a twin: plain NumPy or PyTorch code that does the same. ``find`` gives a form by its
-name, or None where a package that it needs is not installed; the caller then uses the twin. Forms
-import nothing of this project but ``errors``: whatever else they need is passed to them.
+name, or None where a package that it needs is not installed; the caller then uses the twin.
+``faster`` puts a form before a plain function of the same name. Forms import nothing of this
+project but ``errors``: whatever else they need is passed to them.
 
-Beside the forms there are the pieces that they are made of (``compiled``, ``chunks``, ``tiles``,
-``slices``) and ``switches``, which sets what holds for the whole process for a limited time.
+Beside the forms there are the pieces that they are made of (``compiled``, ``loops``, ``chunks``,
+``tiles``) and ``switches``, which sets what holds for the whole process for a limited time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Protocol
+from math import prod
+from typing import Any, ParamSpec, Protocol, TypeVar
 
+import numpy as np
+
+P = ParamSpec("P")
+R = TypeVar("R")
 Array = Any  # a NumPy array or a torch tensor
 Shapes = Mapping[str, tuple[int, ...]]  # of the tensors in a flat vector, in their order there
 
@@ -43,32 +49,37 @@ class Form:
 
 
 FORMS = {
-    # Folding updates, for core. They also need long vectors: ``loops.suit`` says whether.
-    "add_scaled": Form("loops:add_scaled", "anarchic.core.arrays:add_scaled", ("numba",)),
-    "sum_of_squares": Form("loops:sum_of_squares", "anarchic.core.arrays", ("numba",)),
-    "exchange": Form("loops:exchange", "anarchic.core.rules.exchange", ("numba",)),
+    # Folding updates, for core.
+    "add_scaled": Form("folds:add_scaled", "anarchic.core.arrays:add_scaled", ()),
+    "norms": Form("folds:norms", "anarchic.core.arrays:norms", ()),
+    "norms_at_most": Form("folds:norms_at_most", "anarchic.core.arrays:norms_at_most", ()),
+    "exchange": Form("folds:exchange", "anarchic.core.rules.afa_cs:exchange", ()),
+    "take_away": Form("folds:take_away", "anarchic.core.rules.afa_cs:take_away", ()),
+    "stepped": Form("folds:stepped", "anarchic.core.steps:stepped", ()),
     # Drawing and gathering batches, for train.
-    "fill_words": Form("words:fill_words", "anarchic.train.draws:philox", ("numba",)),
+    "fill_words": Form("loops:fill_words", "anarchic.train.draws:philox", ("numba",)),
     "pick_samples_cuda": Form(
         "picks_cuda:pick_samples", "anarchic.train.draws:Draws", ("torch", "triton")
     ),
     "pick_crops_cuda": Form(
-        "picks_cuda:pick_crops", "anarchic.train.images:pick_crops", ("torch", "triton")
+        "picks_cuda:pick_crops", "anarchic.train.torch_data:pick_crops", ("torch", "triton")
     ),
     "crop_and_flip_cuda": Form(
-        "crops_cuda:crop_and_flip", "anarchic.train.images:crop_and_flip", ("torch", "triton")
+        "crops_cuda:crop_and_flip", "anarchic.train.torch_data:crop_and_flip", ("torch", "triton")
     ),
     # Gradients: a model names its form by ``kernels``; on a GPU "_cuda" is added.
-    "cnn_cuda": Form("cnn_cuda:lane_gradients", "anarchic.train.engines:Vmap", ("torch", "triton")),
-    "lstm": Form("lstm_lanes:lane_gradients", "anarchic.train.engines:Vmap", ("torch",)),
+    "cnn_cuda": Form(
+        "cnn_cuda:lane_gradients", "anarchic.train.engines:Objective", ("torch", "triton")
+    ),
+    "lstm": Form("lstm_lanes:lane_gradients", "anarchic.train.engines:Objective", ("torch",)),
     "lstm_cuda": Form(
-        "lstm_cuda:lane_gradients", "anarchic.train.engines:Vmap", ("torch", "triton")
+        "lstm_cuda:lane_gradients", "anarchic.train.engines:Objective", ("torch", "triton")
     ),
     # Whole visits of plain SGD, and local steps recorded as CUDA graphs.
     "softmax_visits": Form(
-        "logistic_sparse:sparse", "anarchic.train.batched:Batched", ("numba",)
+        "logistic_sparse:sparse", "anarchic.train.backends:Batched", ("numba",)
     ),
-    "recorded_cuda": Form("recorded:Recorded", "anarchic.train.engines:Vmap", ("torch",)),
+    "recorded_cuda": Form("recorded:Recorded", "anarchic.train.engines:Objective", ("torch",)),
 }  # fmt: skip
 
 
@@ -81,3 +92,31 @@ def find(name: str) -> Callable[..., Any] | None:
     module, _, attribute = known.form.partition(":")
     found: Callable[..., Any] = getattr(import_module(f"{__name__}.{module}"), attribute)
     return found
+
+
+def faster(plain: Callable[P, R]) -> Callable[P, R]:
+    """``plain``, which is the twin, or the form of its name where that is given a NumPy array."""
+
+    @wraps(plain)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        form = find(plain.__name__) if isinstance(args[0], np.ndarray) else None
+        return (form or plain)(*args, **kwargs)
+
+    return call
+
+
+def slices_of(shapes: Shapes) -> dict[str, slice]:
+    """Where the tensors of a model lie in its flat vector: one after another, in their order.
+
+    >>> slices_of({"bias": (2,), "weight": (2, 3)})
+    {'bias': slice(0, 2, None), 'weight': slice(2, 8, None)}
+    """
+    found, start = {}, 0
+    for name, shape in shapes.items():
+        found[name] = slice(start, start + prod(shape))
+        start += prod(shape)
+    return found
+
+
+def length_of(shapes: Shapes) -> int:
+    return sum(map(prod, shapes.values()))

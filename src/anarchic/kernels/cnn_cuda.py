@@ -17,11 +17,10 @@ import torch
 from torch import Tensor
 
 from anarchic.errors import ConfigError
-from anarchic.kernels import Shapes
+from anarchic.kernels import Shapes, slices_of
 from anarchic.kernels.conv_cuda import conv_pool, input_gradients, weight_gradients
 from anarchic.kernels.conv_pack_cuda import Conv, fold_weights, pack_images, spread_weights
 from anarchic.kernels.dense_cuda import dense, loss_gradients
-from anarchic.kernels.slices import slices_of
 from anarchic.kernels.tiles_cuda import TILES, Precision
 
 CONV1, CONV2, DENSE1, DENSE2 = 32, 64, 512, 128  # outputs of the layers, as in models.cnn

@@ -1,4 +1,4 @@
-"""``images.crop_and_flip`` as one Triton kernel, which also rounds to what the model computes in.
+"""Crops and flips by one Triton kernel, which also rounds to what the model computes in.
 
 Torch's gather first writes float32 and builds an index for every number; here a number is read
 once, where it lies in the resident data set, and written once.
@@ -20,7 +20,7 @@ try:
 except ImportError as missing:
     raise ConfigError(
         "Crops on a GPU need Triton, which comes with torch for CUDA and was not found: install "
-        "that, or use images.crop_and_flip."
+        "that, or use torch_data.crop_and_flip."
     ) from missing
 
 BLOCK = 1024

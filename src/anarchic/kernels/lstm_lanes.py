@@ -23,8 +23,7 @@ import torch
 from torch import Tensor
 
 from anarchic.errors import ConfigError
-from anarchic.kernels import Shapes
-from anarchic.kernels.slices import length_of, slices_of
+from anarchic.kernels import Shapes, length_of, slices_of
 
 
 @dataclass(frozen=True)

@@ -11,23 +11,22 @@ The result is a `Timetable`. It comes from
 """
 
 from anarchic.participation.availability import Availability, read_availability
-from anarchic.participation.continuous_time import ContinuousTime
-from anarchic.participation.diurnal import Diurnal
-from anarchic.participation.dropout import Dropout
-from anarchic.participation.folding import from_visits
-from anarchic.participation.horizon import make_timetable, timetable_blocks
-from anarchic.participation.idle import Exponential, Idle, LogNormal
+from anarchic.participation.continuous_time import ContinuousTime, Dropout
+from anarchic.participation.idle import Diurnal, Exponential, Idle, LogNormal
+from anarchic.participation.make import from_visits, make_timetable, timetable_blocks
 from anarchic.participation.sampler import Sampler
-from anarchic.participation.steps import ConstantSteps, StepPolicy, UniformSteps
 from anarchic.participation.synchronous import Synchronous
 from anarchic.participation.timetable import Timetable
 from anarchic.participation.visits import Participation, Visits, VisitStream
 from anarchic.participation.work import (
+    ConstantSteps,
     ConstantTime,
     ExponentialTime,
     LogNormalTime,
     SpeedClasses,
+    StepPolicy,
     TimeDistribution,
+    UniformSteps,
     Work,
 )
 

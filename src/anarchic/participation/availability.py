@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from anarchic.core.types import Floats, Ints
 from anarchic.errors import ConfigError, DataError
-from anarchic.participation.arrays import Floats, Ints
 
 _COLUMNS = ("worker", "from_s", "until_s")
 
@@ -100,8 +101,7 @@ def read_availability(path: Path | str) -> Availability:
         raise DataError(f"Cannot read the availability trace {path}: {error}.") from error
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class _Window:
+class _Window(NamedTuple):
     worker: int
     from_s: float
     until_s: float
@@ -117,24 +117,24 @@ def _parse(name: str, rows: Iterable[list[str]]) -> Availability:
             f"{name}, line {number}: column {missing[0]} is missing; the header must name "
             f"{', '.join(_COLUMNS)}, found {names}."
         )
-    places = [names.index(column) for column in _COLUMNS]
-    windows = sorted(_parse_row(name, number, row, places) for number, row in lines)
+    places = {column: names.index(column) for column in _COLUMNS}
+    windows = sorted(_parse_row(f"{name}, line {n}", n, row, places) for n, row in lines)
     if not windows:
         raise DataError(f"{name} has no windows below its header: add at least one.")
-    _refuse_overlaps(name, windows)
-    return Availability.of(
-        np.array([window.worker for window in windows], np.int32),
-        np.array([window.from_s for window in windows]),
-        np.array([window.until_s for window in windows]),
-    )
+    for one, two in pairwise(windows):
+        if one.worker == two.worker and two.from_s < one.until_s:
+            raise DataError(
+                f"{name}, line {two.line}, column from_s: worker {two.worker} becomes available at "
+                f"{two.from_s} s, inside its window of line {one.line}; join the two."
+            )
+    worker, from_s, until_s, _ = (np.array(column) for column in zip(*windows, strict=True))
+    return Availability.of(worker, from_s, until_s)
 
 
-def _parse_row(name: str, line: int, row: list[str], places: list[int]) -> _Window:
-    where = f"{name}, line {line}"
-    if len(row) <= max(places):
-        column = next(c for c, place in zip(_COLUMNS, places, strict=True) if place >= len(row))
-        raise DataError(f"{where}, column {column}: the line ends before it; complete the line.")
-    worker, from_s, until_s = (row[place].strip() for place in places)
+def _parse_row(where: str, line: int, row: list[str], places: Mapping[str, int]) -> _Window:
+    if short := [column for column, place in places.items() if place >= len(row)]:
+        raise DataError(f"{where}, column {short[0]}: the line ends before it; complete the line.")
+    worker, from_s, until_s = (row[place].strip() for place in places.values())
     if not (worker.isascii() and worker.isdigit() and int(worker) < 2**31):
         raise DataError(
             f"{where}, column worker: {worker!r} is not a worker number; count workers from 0."
@@ -157,15 +157,6 @@ def _parse_time(where: str, text: str) -> float:
     if not 0 <= value < math.inf:
         raise DataError(f"{where}: {text!r} is not a time in seconds, finite and >= 0.")
     return value
-
-
-def _refuse_overlaps(name: str, windows: list[_Window]) -> None:
-    for one, two in pairwise(windows):
-        if one.worker == two.worker and two.from_s < one.until_s:
-            raise DataError(
-                f"{name}, line {two.line}, column from_s: worker {two.worker} becomes available at "
-                f"{two.from_s} s, inside its window of line {one.line}; join the two."
-            )
 
 
 def _before(worker: Ints, length_s: Floats) -> Floats:

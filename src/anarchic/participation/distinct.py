@@ -6,7 +6,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from anarchic.participation.arrays import Bools, Floats, Ints
+from anarchic.core.types import Bools, Floats, Ints
 
 _PASSES = 8  # redraws of repeats before a race settles the rounds that are still short
 _RACE_KEYS = 1 << 22  # keys of one block of races: 32 MiB

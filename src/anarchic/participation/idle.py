@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, final
 
 import numpy as np
 from numpy.random import Generator
 
+from anarchic.core.types import Floats
 from anarchic.errors import ConfigError
-from anarchic.participation.arrays import Floats
-from anarchic.participation.moment import Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The time now and of the last visit; before the first visit that is the worker's start."""
+
+    now_s: float  # wall clock
+    began_s: float  # the last visit
+    ended_s: float
+    visits: int  # so far
+    chance: float  # uniform on [0, 1), drawn once per visit
 
 
 class Idle(Protocol):
@@ -20,15 +31,12 @@ class Idle(Protocol):
     @property
     def mean_s(self) -> float:
         """Roughly the mean idle time, 0 only if nobody ever idles."""
-        ...
 
     def traits(self, rng: Generator, workers: int) -> Floats:
         """What sets one worker apart from another for good: one number each."""
-        ...
 
     def pulls(self, rng: Generator, traits: Floats, now_s: Floats) -> Floats:
         """When workers with these traits, free since ``now_s``, pull next; never earlier."""
-        ...
 
 
 @final
@@ -52,10 +60,7 @@ class Exponential:
     def pulls(self, rng: Generator, traits: Floats, now_s: Floats) -> Floats:
         if self.mean_idle_s == 0:
             return now_s
-        idle = rng.standard_exponential(len(now_s))
-        idle *= self.mean_idle_s
-        idle += now_s
-        return idle
+        return rng.standard_exponential(len(now_s)) * self.mean_idle_s + now_s
 
     def delay_s(self, moment: Moment) -> float:
         """For a live worker: how long to wait until its next visit."""
@@ -90,3 +95,84 @@ class LogNormal:
 
     def pulls(self, rng: Generator, traits: Floats, now_s: Floats) -> Floats:
         return now_s + rng.lognormal(math.log(self.median_idle_s), self.sigma, len(now_s))
+
+
+_DAY_S = 86_400.0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Diurnal:
+    """Workers visit mostly in certain hours of a day of 24 h.
+
+    While awake, for ``awake_h`` hours, a worker idles exponential times of mean ``mean_idle_s``;
+    for the rest of the day it visits at ``asleep`` times that rate. The hour at which a worker
+    wakes is drawn once per worker, uniformly between the two ``wakes_h``: (0, 24) is workers in
+    all time zones, (22, 24) is phones of one country that charge at night.
+    """
+
+    mean_idle_s: float
+    awake_h: float = 8.0
+    asleep: float = 0.0
+    wakes_h: tuple[float, float] = (0.0, 24.0)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.mean_idle_s < math.inf:
+            raise ConfigError(f"Diurnal needs 0 < mean_idle_s < inf, got {self.mean_idle_s}.")
+        if not (0 < self.awake_h <= 24 and 0 <= self.asleep <= 1):
+            raise ConfigError(
+                "Diurnal needs 0 < awake_h <= 24 and 0 <= asleep <= 1 (a share of the rate when "
+                f"awake), got {self.awake_h} and {self.asleep}."
+            )
+        if not 0 <= self.wakes_h[0] <= self.wakes_h[1] <= 24:
+            raise ConfigError(
+                f"Diurnal needs 0 <= earliest <= latest <= 24 in wakes_h, got {self.wakes_h}."
+            )
+
+    @property
+    def mean_s(self) -> float:
+        return self.mean_idle_s * _DAY_S / self._awake_s_per_day
+
+    def traits(self, rng: Generator, workers: int) -> Floats:
+        """Second of the day at which each worker wakes up."""
+        return rng.uniform(self.wakes_h[0], self.wakes_h[1], workers) * 3600.0
+
+    def pulls(self, rng: Generator, traits: Floats, now_s: Floats) -> Floats:
+        """Exponential in awake time, a clock that runs at rate 1 or ``asleep``."""
+        awake = self._awake_time(now_s - traits)
+        awake += rng.standard_exponential(len(now_s)) * self.mean_idle_s
+        # Rounding may put the inverse slightly before now.
+        return np.maximum(self._wall_time(awake) + traits, now_s)
+
+    @property
+    def _awake_s(self) -> float:
+        return self.awake_h * 3600.0
+
+    @property
+    def _awake_s_per_day(self) -> float:
+        return self._awake_s + self.asleep * (_DAY_S - self._awake_s)
+
+    def _awake_time(self, wall_s: Floats) -> Floats:
+        day = np.floor(wall_s / _DAY_S)
+        second = wall_s - day * _DAY_S
+        today = np.where(
+            second < self._awake_s, second, self._awake_s + self.asleep * (second - self._awake_s)
+        )
+        return day * self._awake_s_per_day + today
+
+    def _wall_time(self, awake_s: Floats) -> Floats:
+        day = np.floor(awake_s / self._awake_s_per_day)
+        today = awake_s - day * self._awake_s_per_day
+        slow = 1 / self.asleep if self.asleep else 0.0  # asleep = 0: only rounding passes _awake_s
+        second = np.where(
+            today < self._awake_s, today, self._awake_s + slow * (today - self._awake_s)
+        )
+        return day * _DAY_S + second
+
+
+# Idle times by name, from their mean; that of diurnal workers while they are awake.
+IDLE_TIMES: Mapping[str, Callable[[float], Idle]] = {
+    "exponential": Exponential,
+    "lognormal": lambda mean_s: LogNormal(mean_s / math.exp(1 / 2), sigma=1.0),
+    "diurnal": Diurnal,
+}

@@ -8,13 +8,12 @@ from typing import final
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
+from anarchic.core.types import Floats, Ints
 from anarchic.errors import ConfigError
-from anarchic.participation.arrays import Floats, Ints
 from anarchic.participation.distinct import any_workers, distinct_workers, running_sums
-from anarchic.participation.steps import StepPolicy
 from anarchic.participation.timetable import Timetable, check_rounds, running_numbers
+from anarchic.participation.work import StepPolicy
 
 _BLOCK_ROWS = 1 << 20  # rows drawn at a time; another value gives other tables for the same seed
 
@@ -59,24 +58,16 @@ class Sampler:
         """A timetable of ``rounds`` rounds; ``rng`` may be a seed."""
         check_rounds(rounds)
         rng = np.random.default_rng(rng)
-        worker = np.empty((rounds, self.m), np.int32)
-        base = np.empty_like(worker)
-        steps = np.empty_like(worker)
+        worker, base, steps = (np.empty((rounds, self.m), np.int32) for _ in range(3))
         block = max(1, _BLOCK_ROWS // self.m)
         for start in range(0, rounds, block):
             part = slice(start, min(start + block, rounds))
-            shape = worker[part].shape
+            shape, versions = worker[part].shape, np.arange(part.start, part.stop, dtype=np.int32)
             worker[part] = self._draw_workers(rng, shape)
-            base[part] = self._draw_bases(rng, np.arange(part.start, part.stop), shape)
+            base[part] = self._draw_bases(rng, versions, shape)
             steps[part] = self.steps.draw(rng, shape)
-        return Timetable(
-            workers=self.workers,
-            m=self.m,
-            worker=worker.reshape(-1),
-            visit=running_numbers(worker.reshape(-1)),
-            base_version=base.reshape(-1),
-            local_steps=steps.reshape(-1),
-        )
+        workers, bases, drawn = (column.reshape(-1) for column in (worker, base, steps))
+        return Timetable(self.workers, self.m, workers, running_numbers(workers), bases, drawn)
 
     def _draw_workers(self, rng: Generator, shape: tuple[int, int]) -> Ints:
         given = self.probabilities
@@ -86,10 +77,8 @@ class Sampler:
         cumulative = None if probabilities is None else running_sums(probabilities)
         return any_workers(rng, self.workers, shape, cumulative)
 
-    def _draw_bases(
-        self, rng: Generator, version: NDArray[np.int64], shape: tuple[int, int]
-    ) -> Ints:
-        newest = version.astype(np.int32)[:, None]
+    def _draw_bases(self, rng: Generator, version: Ints, shape: tuple[int, int]) -> Ints:
+        newest = version[:, None]
         if self.max_staleness == 0:
             return np.broadcast_to(newest, shape)
         choices = np.minimum(newest, self.max_staleness) + 1

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from anarchic.core.types import Floats, Ints
 from anarchic.errors import ConfigError
-from anarchic.participation.arrays import Floats, Ints
 from anarchic.participation.distinct import distinct_workers
 from anarchic.participation.timetable import Timetable, check_rounds, running_numbers
 from anarchic.participation.work import Work

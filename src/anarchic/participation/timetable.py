@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anarchic.core.types import Bools, Floats, Ints
 from anarchic.errors import ConfigError
-from anarchic.participation.arrays import Bools, Floats, Ints
 
 _INTS = ("worker", "visit", "base_version", "local_steps")
 _TIMES = ("pull_s", "push_s")
@@ -140,17 +140,9 @@ class Timetable:
         missing += [name for name in ("workers", "m") if name not in meta]
         if missing:
             raise ConfigError(f"A saved timetable lacks {', '.join(missing)}; save it again.")
-        table = Timetable(
-            workers=int(meta["workers"]),
-            m=int(meta["m"]),
-            worker=arrays["worker"],
-            visit=arrays["visit"],
-            base_version=arrays["base_version"],
-            local_steps=arrays["local_steps"],
-            pull_s=arrays.get("pull_s"),
-            push_s=arrays.get("push_s"),
-            before=int(meta.get("before", 0)),
-        )
+        values: dict[str, Any] = {name: arrays.get(name) for name in (*_INTS, *_TIMES)}
+        values |= {name: int(meta.get(name, 0)) for name in ("workers", "m", "before")}
+        table = Timetable(**values)
         table.check()
         return table
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.random import Generator
 
+from anarchic.core.types import Bools, Floats, Ints
 from anarchic.errors import ConfigError
-from anarchic.participation.arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,10 +29,12 @@ class Visits:
     def __len__(self) -> int:
         return len(self.worker)
 
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        return self.worker, self.pull_s, self.push_s, self.local_steps
+
     def __getitem__(self, rows: Bools) -> Visits:
-        return Visits(
-            self.worker[rows], self.pull_s[rows], self.push_s[rows], self.local_steps[rows]
-        )
+        return Visits(*(column[rows] for column in self.columns))
 
     @property
     def lost(self) -> Bools:
@@ -46,11 +48,10 @@ class Visits:
 
     def check(self, workers: int) -> None:
         """Refuse visits of unknown workers, with impossible times, or without local steps."""
-        columns = (self.worker, self.pull_s, self.push_s, self.local_steps)
-        if len({column.shape for column in columns}) != 1 or self.worker.ndim != 1:
+        shapes = [column.shape for column in self.columns]
+        if len(set(shapes)) != 1 or self.worker.ndim != 1:
             raise ConfigError(
-                "The columns of visits must be vectors of one length, got shapes "
-                f"{[column.shape for column in columns]}."
+                f"The columns of visits must be vectors of one length, got shapes {shapes}."
             )
         if not len(self):
             return
@@ -59,8 +60,9 @@ class Visits:
                 f"Visits name workers {self.worker.min()}..{self.worker.max()}, but the population "
                 f"is 0..{workers - 1}. Renumber them or raise `workers`."
             )
-        if not np.isfinite(self.pull_s).all() or not (self.pull_s <= self.push_s).all():
-            row = int(np.argmin(np.isfinite(self.pull_s) & (self.pull_s <= self.push_s)))
+        possible = np.isfinite(self.pull_s) & (self.pull_s <= self.push_s)
+        if not possible.all():
+            row = int(np.argmin(possible))
             raise ConfigError(
                 f"Visit {row} pulls at {self.pull_s[row]} s and pushes at {self.push_s[row]} s; a "
                 "visit pulls at a finite time and pushes no earlier (inf if it was lost)."
@@ -73,12 +75,9 @@ class Visits:
     @staticmethod
     def join(parts: Sequence[Visits]) -> Visits:
         """Concatenate visits."""
-        return Visits(
-            np.concatenate([part.worker for part in parts] or [np.zeros(0, np.int32)]),
-            np.concatenate([part.pull_s for part in parts] or [np.zeros(0)]),
-            np.concatenate([part.push_s for part in parts] or [np.zeros(0)]),
-            np.concatenate([part.local_steps for part in parts] or [np.zeros(0, np.int32)]),
-        )
+        if not parts:
+            return Visits(np.zeros(0, np.int32), np.zeros(0), np.zeros(0), np.zeros(0, np.int32))
+        return Visits(*map(np.concatenate, zip(*(part.columns for part in parts), strict=True)))
 
 
 class VisitStream(Protocol):
@@ -87,11 +86,9 @@ class VisitStream(Protocol):
     @property
     def next_s(self) -> float:
         """Time of the next pull, inf if no worker comes again."""
-        ...
 
     def until(self, horizon_s: float) -> Visits:
         """The visits that pull before the horizon and that no earlier call returned."""
-        ...
 
 
 class Participation(Protocol):
@@ -100,8 +97,6 @@ class Participation(Protocol):
     @property
     def pace_s(self) -> float:
         """Rough time between two pushes of a worker; the first guess of a horizon."""
-        ...
 
     def begin(self, rng: Generator, workers: int) -> VisitStream:
         """All workers at time 0."""
-        ...

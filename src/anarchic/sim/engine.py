@@ -153,9 +153,8 @@ class Engine:
         try:
             self.state = experiment.rule.receive_many(self.state, block)
         except NotFinite as refusal:
-            raise Diverged(
-                f"Training diverged after version {self.version}: {refusal}"
-            ) from refusal
+            said = f"Training diverged after version {self.version}: {refusal}"
+            raise Diverged(said) from refusal
         for name, matrix in kept.items():
             for lane, w in enumerate(worker.tolist()):
                 if name in self._works[w].rule.keeps:
@@ -169,8 +168,7 @@ class Engine:
         first = places[0][0]
         lanes: Any = [lane for _, lane in places]
         if any(results is not first for results, _ in places):
-            first = _stacked([(results, lane) for results, lane in places])
-            lanes = slice(None)
+            first, lanes = _stacked(places), slice(None)
         elif lanes == list(range(lanes[0], lanes[0] + len(rows))):
             lanes = slice(lanes[0], lanes[0] + len(rows))
         return (
@@ -188,10 +186,9 @@ class Engine:
         }
 
     def _publish(self) -> None:
-        if self._needed[self.version]:
-            self._snapshots[self.version] = Snapshot(
-                self.version, self.state.params, self.state.extras
-            )
+        state, version = self.state, self.version
+        if self._needed[version]:
+            self._snapshots[version] = Snapshot(version, state.params, state.extras)
 
     def pack(self) -> tuple[Arrays, Numbers]:
         """Everything that a checkpoint needs, results that wait to be folded included."""
@@ -224,11 +221,8 @@ class Engine:
             for worker, vectors in _by_number(_below("kept.", arrays)).items()
             for name, vector in vectors.items()
         }
-        waiting = Computed(
-            arrays["waiting.directions"],
-            _below("waiting.extras.", arrays),
-            _below("waiting.kept.", arrays),
-        )
+        extras, kept = (_below(f"waiting.{kind}.", arrays) for kind in ("extras", "kept"))
+        waiting = Computed(arrays["waiting.directions"], extras, kept)
         self._results = {row: (waiting, lane) for lane, row in enumerate(numbers["waiting"])}
         self._computed[: self.row] = True
         self._computed[numbers["waiting"]] = True

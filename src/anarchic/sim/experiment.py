@@ -13,7 +13,7 @@ import numpy as np
 from anarchic.core.rule import Rule
 from anarchic.errors import ConfigError
 from anarchic.participation.timetable import Timetable
-from anarchic.train.batched import Batched
+from anarchic.train.backends import Batched
 from anarchic.train.compute import check_lookahead, computing
 from anarchic.train.task import Backend, LocalWork, Task
 

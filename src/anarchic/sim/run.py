@@ -83,9 +83,13 @@ class ActiveRun:
 
     def after_round(self) -> None:
         """Write a checkpoint if one is due, and tell the watcher."""
-        engine = self.engine
-        self._save_if_due()
-        rounds = engine.experiment.timetable.rounds
+        engine, rounds = self.engine, self.engine.experiment.timetable.rounds
+        if self.checkpoint_every is not None:
+            due = engine.version % self.checkpoint_every == 0
+        else:
+            due = time.monotonic() - self.saved_at >= CHECKPOINT_S
+        if due:
+            self.save()
         self.watch(Progress(engine.version, rounds, engine.row, self.metrics[-1]))
 
     def finish(self) -> Run:
@@ -138,16 +142,6 @@ class ActiveRun:
         target = experiment.target_accuracy
         return None if target is None or reached is None or reached < target else "target"
 
-    def _save_if_due(self) -> None:
-        if self.record is None:
-            return
-        if self.checkpoint_every is not None:
-            due = self.engine.version % self.checkpoint_every == 0
-        else:
-            due = time.monotonic() - self.saved_at >= CHECKPOINT_S
-        if due:
-            self.save()
-
     def save(self) -> None:
         """Write a checkpoint now, if the run is recorded."""
         if self.record is None:
@@ -158,13 +152,13 @@ class ActiveRun:
         self.saved_at = time.monotonic()
 
     def _restore(self) -> None:
-        saved = self.record.load_checkpoint() if self.record is not None else None
-        if saved is not None:
+        if self.record is None:
+            return
+        if saved := self.record.load_checkpoint():
             arrays, numbers = saved
             self.engine.unpack(arrays, numbers)
             self.metrics, self.train_seconds = numbers["metrics"], numbers["train_seconds"]
-        if self.record is not None:
-            self.record.start_metrics(self.metrics)
+        self.record.start_metrics(self.metrics)
 
     @property
     def last_checkpoint(self) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
-from functools import cache
-from typing import Any, Literal, get_type_hints
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -15,43 +13,30 @@ import numpy as np
 from anarchic.core import factory, registry
 from anarchic.core.local import LocalRule
 from anarchic.core.rule import Rule
-from anarchic.core.validation import check_choice, check_kind
+from anarchic.core.validation import check_choice, check_kinds
 from anarchic.data import Dataset, Parts, by_role, dirichlet, iid, labels, load
 from anarchic.data.catalogue import check_options
 from anarchic.errors import ConfigError, RunError
-from anarchic.participation import (
+from anarchic.participation.availability import read_availability
+from anarchic.participation.continuous_time import ContinuousTime, Dropout
+from anarchic.participation.idle import IDLE_TIMES
+from anarchic.participation.make import make_process, make_timetable, timetable_of
+from anarchic.participation.sampler import Sampler
+from anarchic.participation.synchronous import Synchronous
+from anarchic.participation.timetable import Timetable
+from anarchic.participation.work import (
+    TIME_DISTRIBUTIONS,
     ConstantSteps,
-    ConstantTime,
-    ContinuousTime,
-    Diurnal,
-    Dropout,
-    Exponential,
-    ExponentialTime,
-    Idle,
-    LogNormal,
-    LogNormalTime,
-    Sampler,
     SpeedClasses,
     StepPolicy,
-    Synchronous,
-    Timetable,
     UniformSteps,
     Work,
-    make_timetable,
-    read_availability,
 )
-from anarchic.participation.other import make_process, timetable_of
 from anarchic.sim.experiment import Experiment, check_schedule
 from anarchic.train.compute import BACKENDS, Compute
-from anarchic.train.task import LocalWork, Task
-from anarchic.train.tasks import make_task
+from anarchic.train.task import LocalWork, Task, make_task
 
 PARTICIPATIONS = registry.KINDS["participation"].built_in
-TIME_DISTRIBUTIONS: dict[str, Callable[[], Any]] = {
-    "constant": ConstantTime,
-    "exponential": ExponentialTime,
-    "lognormal": lambda: LogNormalTime(1.0),
-}
 WORKERS = 10  # where neither the settings nor the roles of the data say how many
 LONG = 25_000  # local steps; in a shorter run, loading Numba takes longer than it saves
 SAMPLER_ONLY = ("max_staleness", "replace", "arrival_probs")
@@ -66,9 +51,9 @@ class Settings:
     """What one run of the simulator learns; ``Compute`` says how it is computed.
 
     The defaults are the paper's LR settings on the embedded digits. None means the default of the
-    part concerned. A setting that the chosen rule or participation
-    does not have is refused, not ignored; but fedavg takes ``idle_s`` and the others ``timeout_s``,
-    so that a comparison changes the rule alone.
+    part concerned. A setting that the chosen rule or participation does not have is refused, not
+    ignored; but fedavg takes ``idle_s`` and the others ``timeout_s``, so that a comparison changes
+    the rule alone.
     """
 
     # data and model
@@ -118,7 +103,7 @@ class Settings:
     target_accuracy: float | None = None
 
     def __post_init__(self) -> None:
-        self._check_types()
+        check_kinds(self)
         if self.rounds < 1:
             raise ConfigError(f"A run needs at least one round, got rounds={self.rounds}.")
         if self.seed < 0:
@@ -155,20 +140,12 @@ class Settings:
             values["arrival_probs"] = tuple(values["arrival_probs"])  # JSON has no tuples
         return Settings(**values)
 
-    def _check_types(self) -> None:
-        """Refuse numbers in quotes, 1e3 for a thousand rounds, and the like."""
-        for name, hint in _hints().items():
-            check_kind(name, getattr(self, name), hint)
-
     def _refuse_unused(self) -> None:
         sampled = self.participation == "sampler"
         others = " or ".join(name for name in PARTICIPATIONS if (name == "sampler") != sampled)
-        foreign: tuple[str, ...] = CLOCK_ONLY if sampled else SAMPLER_ONLY
-        if self.participation not in PARTICIPATIONS:
-            foreign = ()
-        unused = dict.fromkeys(
-            foreign, (f"Participation {self.participation!r}", f"participation {others}")
-        )
+        foreign = CLOCK_ONLY if sampled else SAMPLER_ONLY
+        why = f"Participation {self.participation!r}", f"participation {others}"
+        unused = dict.fromkeys(foreign, why) if self.participation in PARTICIPATIONS else {}
         if not sampled and self.slow_share == 0:
             unused["slow_factor"] = "A run without slow workers", "a slow_share above 0"
         if self.rule == "fedavg":
@@ -179,11 +156,6 @@ class Settings:
                 raise ConfigError(
                     f"{who} has no use for {name}={value!r}: leave it out, or use {instead}."
                 )
-
-
-@cache
-def _hints() -> dict[str, Any]:
-    return get_type_hints(Settings)
 
 
 def build(settings: Settings, compute: Compute | None = None) -> Experiment:
@@ -269,19 +241,12 @@ def make_table(settings: Settings, workers: int) -> Timetable:
             probabilities=settings.arrival_probs,
         )
         return sampler.timetable(rng, settings.rounds)
-    work = Work(
-        steps,
-        settings.step_s,
-        SpeedClasses(
-            {
-                "fast": (1 - settings.slow_share, 1.0),
-                "slow": (settings.slow_share, settings.slow_factor),
-            }
-        ),
-        TIME_DISTRIBUTIONS[settings.time_distribution](),
-    )
+    slow = settings.slow_share
+    classes = {"fast": (1 - slow, 1.0), "slow": (slow, settings.slow_factor)}
+    distribution = TIME_DISTRIBUTIONS[settings.time_distribution]()
+    work = Work(steps, settings.step_s, SpeedClasses(classes), distribution)
     if settings.participation in PARTICIPATIONS:
-        process: Any = make_idle(settings)
+        process: Any = IDLE_TIMES[settings.participation](settings.idle_s)
     else:
         given = {**vars(settings), "workers": workers, "m": m, "steps": steps, "work": work}
         chosen = [n for n in (*CLOCK_ONLY, *SAMPLER_ONLY) if given[n] != getattr(Settings, n)]
@@ -291,12 +256,8 @@ def make_table(settings: Settings, workers: int) -> Timetable:
     if settings.rule == "fedavg":
         synchronous = Synchronous(workers, m, work, settings.lost_share, settings.timeout_s)
         return synchronous.timetable(rng, settings.rounds)
-    continuous = ContinuousTime(
-        process,
-        work,
-        Dropout(settings.lost_share),
-        availability=read_availability(settings.availability) if settings.availability else None,
-    )
+    windows = read_availability(settings.availability) if settings.availability else None
+    continuous = ContinuousTime(process, work, Dropout(settings.lost_share), windows)
     return make_timetable(continuous, workers=workers, m=m, rounds=settings.rounds, rng=rng)
 
 
@@ -331,17 +292,30 @@ def _task(
     )
 
 
-def make_idle(settings: Settings) -> Idle:
-    """How long workers idle: ``idle_s`` on average."""
-    if settings.participation == "exponential":
-        return Exponential(settings.idle_s)
-    if settings.participation == "lognormal":
-        return LogNormal(settings.idle_s / math.exp(1 / 2), sigma=1.0)  # its mean is idle_s
-    return Diurnal(settings.idle_s)
-
-
 def _seed(settings: Settings, role: str) -> int:
     """The random seed of one part of a run; a change in one part leaves the others alone."""
     roles = ("partition", "model", "timetable", "training")
     state = np.random.SeedSequence([settings.seed, roles.index(role)]).generate_state(1, np.uint64)
     return int(state[0]) >> 1
+
+
+def build_traced(
+    settings: Settings, timetable: Timetable, *, name: str, compute: Compute | None = None
+) -> Experiment:
+    """The experiment of ``settings`` with a recorded timetable instead of their participation.
+
+    ``name`` says where it was recorded; it is written to the run directory.
+    """
+    names = ["workers", "rounds", "m"]
+    if timetable.m == 1 and settings.rule == "fedasync":
+        names.remove("m")  # it has no such setting
+    recorded: dict[str, Any] = {name: getattr(timetable, name) for name in names}
+    for setting, value in recorded.items():
+        given = getattr(settings, setting)
+        if given not in (value, getattr(Settings, setting)):
+            raise ConfigError(
+                f"The trace has {setting}={value}, not {given}: leave the option out."
+            )
+    experiment = build(replace(settings, **recorded), compute)
+    about = {**experiment.about, "trace": name}
+    return replace(experiment, timetable=timetable.cut(timetable.rounds), about=about)

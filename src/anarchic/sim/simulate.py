@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Mapping
+from functools import partial
 from pathlib import Path
 
 from anarchic.errors import ConfigError
@@ -49,7 +50,9 @@ def simulate(
     directory = None if out is None else Path(out)
     recorded = directory if resume else None
     if what is None:
-        what = Settings() if recorded is None else _settings_in(recorded)
+        what = Settings()
+        if recorded is not None:
+            what = Settings.from_record(RunDirectory(recorded).settings())
     experiment = _experiment(what, compute, recorded)
     record = None if directory is None else _open(experiment, directory, resume)
     if record is not None and record.finished:
@@ -88,7 +91,7 @@ def simulate_many(
         if record is not None and record.finished:
             ended[name] = _finished(experiment, record)
             continue
-        watcher = _watcher(name, watch)
+        watcher = (lambda progress: None) if watch is None else partial(watch, name)
         active[name] = ActiveRun(Engine(experiment), record, checkpoint_every, watcher)
     for group in _groups(active):
         ended |= RunGroup({name: active.pop(name) for name in group}, go_on=True).train(deadline)
@@ -98,10 +101,6 @@ def simulate_many(
 def _check_interval(checkpoint_every: int | None) -> None:
     if checkpoint_every is not None and checkpoint_every < 1:
         raise ConfigError(f"checkpoint_every must be at least 1 round, got {checkpoint_every}.")
-
-
-def _settings_in(path: Path) -> Settings:
-    return Settings.from_record(RunDirectory(path).settings())
 
 
 def _experiment(
@@ -129,10 +128,6 @@ def _finished(experiment: Experiment, record: RunDirectory) -> Run:
     """A run that was recorded to its end."""
     params = record.model(experiment.task.layout)
     return Run(params, record.metrics(), record.summary())
-
-
-def _watcher(name: str, watch: Callable[[str, Progress], None] | None) -> Watcher:
-    return lambda progress: None if watch is None else watch(name, progress)
 
 
 def _groups(runs: Mapping[str, ActiveRun]) -> list[list[str]]:

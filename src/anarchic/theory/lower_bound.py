@@ -16,8 +16,8 @@ import numpy as np
 from anarchic.data.quadratics import Floats, Quadratics
 from anarchic.errors import ConfigError
 from anarchic.participation.sampler import Sampler
-from anarchic.participation.steps import ConstantSteps
 from anarchic.participation.timetable import Timetable
+from anarchic.participation.work import ConstantSteps
 from anarchic.theory.numbers import Rates
 
 SMOOTHNESS = 2.0  # L of both functions

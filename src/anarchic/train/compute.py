@@ -6,14 +6,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields
-from functools import cache
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
-from anarchic.core.validation import check_choice, check_kind
+from anarchic.core.validation import check_choice, check_kinds
 from anarchic.errors import ConfigError, RunError
 from anarchic.kernels.switches import expected_folds, fold_threads, torch_threads
-from anarchic.train.batched import Batched
-from anarchic.train.loop import Loop
+from anarchic.train.backends import Batched, Loop
 from anarchic.train.task import Backend
 
 Precision = Literal["ieee", "tf32", "bf16"]
@@ -48,8 +46,7 @@ class Compute:
     lookahead: int = 16
 
     def __post_init__(self) -> None:
-        for name, hint in _hints().items():
-            check_kind(name, getattr(self, name), hint)
+        check_kinds(self)
         if self.threads is not None and self.threads < 1:
             raise ConfigError(f"threads must be at least 1, got {self.threads}.")
         check_choice("backend", self.backend, BACKENDS)
@@ -75,11 +72,6 @@ class Compute:
                 "the program that started it."
             )
         return Compute(**values)
-
-
-@cache
-def _hints() -> dict[str, Any]:
-    return get_type_hints(Compute)
 
 
 def check_lookahead(lookahead: int) -> None:

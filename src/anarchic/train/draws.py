@@ -75,9 +75,7 @@ class Draws:
         return radius * np.cos(2 * math.pi * (bits[..., count:] / 2.0**32))
 
 
-def philox(
-    counter: tuple[Array, Array, Array, Array], key: tuple[Array, Array]
-) -> tuple[Array, Array, Array, Array]:
+def philox(counter: tuple[Array, ...], key: tuple[Array, Array]) -> tuple[Array, ...]:
     """Ten rounds of Philox4x32 on 32-bit words held in int64."""
     c0, c1, c2, c3 = counter
     k0, k1 = key

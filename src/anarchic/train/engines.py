@@ -10,7 +10,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import local
-from typing import Protocol, final
+from typing import final
 from weakref import WeakKeyDictionary
 
 import torch
@@ -41,12 +41,10 @@ class Objective:
 
     def split(self, params: Tensor) -> dict[str, Tensor]:
         """(..., dim) as named tensors."""
-        lead = params.shape[:-1]
+        lead, places = params.shape[:-1], self.layout.slices.items()
         return {
             name: params[..., where].reshape(*lead, *shape)
-            for (name, where), shape in zip(
-                self.layout.slices.items(), self.layout.shapes, strict=True
-            )
+            for (name, where), shape in zip(places, self.layout.shapes, strict=True)
         }
 
     def outputs(self, tensors: dict[str, Tensor], x: Tensor) -> Tensor:
@@ -71,85 +69,34 @@ class Objective:
         gradients = torch.autograd.grad(self.value(leaves, x, y), list(leaves.values()))
         return torch.cat([gradient.reshape(-1) for gradient in gradients])
 
+    def one_by_one(self, params: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """(lanes, dim), one lane after another."""
+        return torch.stack([self.gradient(*lane) for lane in zip(params, x, y, strict=True)])
 
-class GradientEngine(Protocol):
-    """Gradients (lanes, dim) from parameters (lanes, dim) and batches (lanes, batch, ...)."""
-
-    @property
-    def objective(self) -> Objective:
-        """What it differentiates."""
-
-    @property
-    def max_lanes(self) -> int | None:
-        """How many lanes it likes to compute at once; None: as many as there are."""
-
-    @property
-    def threads(self) -> int:
-        """How many threads may call it at the same time."""
-
-    def __call__(self, params: Tensor, x: Tensor, y: Tensor) -> Tensor: ...
-
-
-@final
-@dataclass(frozen=True)
-class Vmap:
-    """Autograd for all lanes at once, by ``torch.func.vmap``."""
-
-    objective: Objective
-    max_lanes: None = None
-    threads: int = 1
-
-    def __call__(self, params: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        objective = self.objective
+    def all_at_once(self, params: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """(lanes, dim) for all lanes at once, by ``torch.func.vmap``."""
         try:
-            gradients = vmap(grad(objective.value))(objective.split(params), x, y)
+            gradients = vmap(grad(self.value))(self.split(params), x, y)
         except RuntimeError as error:
             if str(error).startswith("vmap:"):
-                raise _no_lanes(objective.module, str(error)) from error
+                raise _no_lanes(self.module, str(error)) from error
             raise
-        return torch.cat([gradients[name].flatten(1) for name in objective.layout.names], dim=1)
+        return torch.cat([gradients[name].flatten(1) for name in self.layout.names], dim=1)
 
 
 @final
 @dataclass(frozen=True)
-class OneByOne:
-    """Autograd for one lane after another, each thread at its own.
-
-    For convolutions on a CPU: with weights per lane, vmap makes grouped ones, which are slow.
-    """
-
-    objective: Objective
-    max_lanes: int = 1
-
-    @property
-    def threads(self) -> int:
-        return torch.get_num_threads()
-
-    def __call__(self, params: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        lanes = zip(params, x, y, strict=True)
-        return torch.stack([self.objective.gradient(*lane) for lane in lanes])
-
-
-@final
-@dataclass(frozen=True)
-class ClosedForm:
-    """A function that gives the gradients of all lanes."""
+class GradientEngine:
+    """A way to gradients (lanes, dim) of parameters (lanes, dim) on batches (lanes, batch, ...)."""
 
     objective: Objective
     function: Callable[[Tensor, Tensor, Tensor], Tensor]
-    on_cpu: bool
-
-    @property
-    def max_lanes(self) -> int | None:
-        # On a CPU, the arrays of more lanes would not stay in a core's own cache.
-        return 12 if self.on_cpu else None
+    max_lanes: int | None = None  # it likes to compute at once; None: as many as there are
+    threaded: bool = False  # several threads may call it at the same time
 
     @property
     def threads(self) -> int:
-        return torch.get_num_threads() if self.on_cpu else 1
-
-    def __call__(self, params: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        return self.function(params, x, y)
+        return torch.get_num_threads() if self.threaded else 1
 
 
 def choose_engine(objective: Objective, device: torch.device, precision: str) -> GradientEngine:
@@ -159,10 +106,13 @@ def choose_engine(objective: Objective, device: torch.device, precision: str) ->
         function = _kernel(objective, device, precision)
         function = function or getattr(objective.module, "lane_gradients", None)
     if function is not None:
-        return ClosedForm(objective, function, on_cpu)
-    if on_cpu and _has_convolutions(objective.module):
-        return OneByOne(replace(objective, in_threads=True))
-    return Vmap(objective)
+        # On a CPU, the arrays of more lanes would not stay in a core's own cache.
+        return GradientEngine(objective, function, 12 if on_cpu else None, threaded=on_cpu)
+    if on_cpu and any(isinstance(p, nn.modules.conv._ConvNd) for p in objective.module.modules()):
+        # With weights per lane, vmap makes grouped convolutions, which are slow on a CPU.
+        shared = replace(objective, in_threads=True)
+        return GradientEngine(shared, shared.one_by_one, 1, threaded=True)
+    return GradientEngine(objective, objective.all_at_once)
 
 
 def _kernel(
@@ -189,10 +139,6 @@ def _own_copy(module: nn.Module) -> nn.Module:
     if module not in copies:
         copies[module] = deepcopy(module)
     return copies[module]
-
-
-def _has_convolutions(module: nn.Module) -> bool:
-    return any(isinstance(part, nn.modules.conv._ConvNd) for part in module.modules())
 
 
 def _no_lanes(module: nn.Module, said: str) -> ConfigError:

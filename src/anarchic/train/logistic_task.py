@@ -10,27 +10,19 @@ from math import prod
 from typing import Any, Literal, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from anarchic.core.types import Integers, Layout
 from anarchic.data.dataset import Dataset
 from anarchic.kernels import find
-from anarchic.models import check
-from anarchic.models.softmax import (
-    Floats,
-    gradient_and_loss,
-    lane_gradients,
-    lane_metrics,
-    softmax_layout,
-)
+from anarchic.models import check, softmax
+from anarchic.models.softmax import Floats
 from anarchic.train.draws import Draws
-from anarchic.train.resident import resident
-from anarchic.train.samples import WorkerSamples
-from anarchic.train.task import Picks
+from anarchic.train.samples import WorkerSamples, resident
+from anarchic.train.task import InNumpy, Picks
 
 
 @final
-class LogisticTask:
+class LogisticTask(InNumpy):
     """Softmax regression on a data set dealt to workers.
 
     ``compiled`` lets whole visits of plain SGD be done by a loop of Numba's, if that is installed
@@ -52,11 +44,11 @@ class LogisticTask:
         check("logistic", data)
         inputs, self._classes = prod(data.x_train.shape[1:]), data.classes
         code = {"float32": "F32", "float64": "F64"}[dtype]
-        self.layout: Layout = softmax_layout(inputs, self._classes, code)
+        self.layout: Layout = softmax.softmax_layout(inputs, self._classes, code)
         self._start = np.zeros(self.layout.dim, dtype) if start is None else start.astype(dtype)
         self._held = WorkerSamples.of(parts, len(data.y_train))
         self._dataset = data  # as long as it is in use, other tasks find its forms and share them
-        self._data = resident(data, ("numpy", dtype), lambda: _InNumpy.of(data, dtype))
+        self._data = resident(data, ("numpy", dtype), lambda: _InDtype.of(data, dtype))
         sparse = self._data.sparse if compiled else None
         self._sparse = sparse if sparse is not None and sparse.suits(self._classes) else None
 
@@ -84,25 +76,17 @@ class LogisticTask:
     def init(self) -> Floats:
         return self._start.copy()
 
-    def to_storage(self, vector: Floats | Integers) -> NDArray[Any]:
-        return vector
-
-    def put(self, array: NDArray[Any]) -> NDArray[Any]:
-        return array.copy()
-
-    def get(self, array: NDArray[Any]) -> NDArray[Any]:
-        return array
-
     def pick(self, draws: Draws, batch: int) -> Picks:
         draws = replace(draws, fast=self._sparse is not None)
         return {"sample": self._held.index[self._held.pick(draws, batch, np.asarray)]}
 
     def gradient(self, params: Floats, worker: int, picks: Picks) -> Floats:
         x, y = self._batch(picks["sample"])
-        return gradient_and_loss(self.layout, params, x, y)[0]
+        return softmax.gradient_and_loss(self.layout, params, x, y)[0]
 
     def lane_gradients(self, params: Floats, workers: Integers, picks: Picks) -> Floats:
-        found: Floats = lane_gradients(params, *self._batch(picks["sample"]), self._classes)
+        x, y = self._batch(picks["sample"])
+        found: Floats = softmax.lane_gradients(params, x, y, self._classes)
         return found
 
     def _batch(self, sample: Integers) -> tuple[Floats, Integers]:
@@ -120,14 +104,15 @@ class LogisticTask:
     def evaluate_all(self, params: Sequence[Floats]) -> list[dict[str, float]]:
         if not params:
             return []
-        return lane_metrics(np.stack(params), self._data.x_test, self._data.y_test, self._classes)
+        data, vectors = self._data, np.stack(params)
+        return softmax.lane_metrics(vectors, data.x_test, data.y_test, self._classes)
 
     def evaluate(self, params: Floats) -> dict[str, float]:
         return self.evaluate_all([params])[0]
 
 
 @dataclass(frozen=True, eq=False)
-class _InNumpy:
+class _InDtype:
     """A data set in one dtype; shared by all tasks on it."""
 
     x: Floats
@@ -136,8 +121,8 @@ class _InNumpy:
     y_test: Integers
 
     @staticmethod
-    def of(data: Dataset, dtype: str) -> _InNumpy:
-        return _InNumpy(
+    def of(data: Dataset, dtype: str) -> _InDtype:
+        return _InDtype(
             np.ascontiguousarray(data.x_train, dtype),
             np.ascontiguousarray(data.y_train, np.int64),
             np.ascontiguousarray(data.x_test, dtype),

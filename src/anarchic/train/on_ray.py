@@ -25,7 +25,7 @@ import numpy as np
 
 from anarchic.core.types import Integers, Snapshot
 from anarchic.errors import ConfigError, RunError
-from anarchic.train.batched import Batched
+from anarchic.train.backends import Batched
 from anarchic.train.compute import computing
 from anarchic.train.parcel import Parcel, packed, unpacked
 from anarchic.train.task import Computed, Lanes, Task, blank

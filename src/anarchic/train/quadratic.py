@@ -5,19 +5,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import Any, final
+from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from anarchic.core.types import Integers, Layout
 from anarchic.data.quadratics import Floats, Quadratics
 from anarchic.train.draws import Draws
-from anarchic.train.task import Picks
+from anarchic.train.task import InNumpy, Picks
 
 
 @final
-class QuadraticTask:
+class QuadraticTask(InNumpy):
     """``Quadratics`` in the form that the backends want. A batch of B divides the noise by B."""
 
     def __init__(self, functions: Quadratics, start: Floats | None = None) -> None:
@@ -36,15 +35,6 @@ class QuadraticTask:
 
     def init(self) -> Floats:
         return self._start.copy()
-
-    def to_storage(self, vector: Floats | Integers) -> NDArray[Any]:
-        return vector
-
-    def put(self, array: NDArray[Any]) -> NDArray[Any]:
-        return array.copy()
-
-    def get(self, array: NDArray[Any]) -> NDArray[Any]:
-        return array
 
     @property
     def batch_key(self) -> Hashable:
@@ -79,7 +69,4 @@ class QuadraticTask:
 
     def evaluate(self, params: Floats) -> dict[str, float]:
         away = params - self.functions.optimum()
-        return {
-            "loss": self.functions.loss(params),
-            "distance": float(np.linalg.norm(away)),
-        }
+        return {"loss": self.functions.loss(params), "distance": float(np.linalg.norm(away))}

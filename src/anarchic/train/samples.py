@@ -1,17 +1,19 @@
-"""Which training samples each worker holds, and how batches of them are drawn."""
+"""Which training samples each worker holds, how batches are drawn, and data sets kept in use."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anarchic.core.types import Integers
+from anarchic.data.dataset import Dataset
 from anarchic.errors import ConfigError
 from anarchic.train.draws import MASK, Draws
 
@@ -86,3 +88,17 @@ class WorkerSamples:
         for array in (labels, some_inputs):
             parts.update(np.ascontiguousarray(array).data)
         return parts.hexdigest()
+
+
+T = TypeVar("T")
+
+_FORMS: WeakKeyDictionary[Dataset, dict[Hashable, Any]] = WeakKeyDictionary()
+
+
+def resident(data: Dataset, key: Hashable, make: Callable[[], T]) -> T:
+    """What ``make`` gives for this data set and this key, as long as the data set is in use."""
+    known = _FORMS.setdefault(data, {})
+    if key not in known:
+        known[key] = make()
+    found: T = known[key]
+    return found

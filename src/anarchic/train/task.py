@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from anarchic.core.local import Held, LocalRule, Sgd
 from anarchic.core.types import Integers, Layout, Matrix, Snapshot, Vector
 from anarchic.data.dataset import Dataset
 from anarchic.errors import ConfigError
+from anarchic.models import make
 from anarchic.train.draws import Draws
 
 Array = Any  # of the task's own kind: NumPy, or torch on some device
@@ -93,6 +94,19 @@ class DataTask(Task, Protocol):
         """The same model and loss on other data, as they are, on the CPU."""
 
 
+class InNumpy:
+    """The part of a task that computes in NumPy: its arrays are in storage already."""
+
+    def to_storage(self, vector: Vector | Integers) -> Array:
+        return vector
+
+    def put(self, array: Array) -> Array:
+        return array.copy()
+
+    def get(self, array: Array) -> Array:
+        return array
+
+
 @dataclass(frozen=True)
 class LocalWork:
     """How a worker trains: its local rule, its rate eta_L, its batch size."""
@@ -133,16 +147,12 @@ class Lanes:
         """
         used, snapshot = np.unique(self.snapshot[lanes], return_inverse=True)
         rows = to_storage(lanes) if to_storage is not None and self.kept else lanes
-        return Lanes(
-            self.seed if isinstance(self.seed, int) else self.seed[lanes],
-            self.worker[lanes],
-            self.visit[lanes],
-            self.local_steps[lanes],
-            [self.work[lane] for lane in lanes.tolist()],
-            [self.snapshots[index] for index in used.tolist()],
-            snapshot,
-            {name: matrix[rows] for name, matrix in self.kept.items()},
-        )
+        seed = self.seed if isinstance(self.seed, int) else self.seed[lanes]
+        work = [self.work[lane] for lane in lanes.tolist()]
+        snapshots = [self.snapshots[index] for index in used.tolist()]
+        kept = {name: matrix[rows] for name, matrix in self.kept.items()}
+        numbers = self.worker[lanes], self.visit[lanes], self.local_steps[lanes]
+        return Lanes(seed, *numbers, work, snapshots, snapshot, kept)
 
 
 @dataclass(frozen=True)
@@ -204,3 +214,31 @@ def column(task: Task, lanes: Lanes, values: Any) -> Array:
     """(lanes, 1) numbers where the task computes, in the parameters' dtype."""
     dtype = dtype_of(lanes.snapshots[0].params)
     return task.put(np.array(values, dtype)[:, None])
+
+
+def make_task(
+    model: str,
+    data: Dataset,
+    parts: Sequence[Integers],
+    *,
+    seed: int = 0,
+    device: str = "cpu",
+    dtype: Literal["float32", "float64"] = "float32",
+    augment: bool | None = None,
+    compiled: bool = True,
+    **on_gpu: Any,
+) -> DataTask:
+    """A fresh model of that name on data dealt to workers, the same for the same seed.
+
+    Softmax regression on a CPU needs no torch, unless images are cropped and flipped. ``on_gpu``
+    are ``precision`` and ``graphs`` of ``TorchTask``.
+    """
+    crops = data.augment == "crop-flip" if augment is None else augment
+    if model == "logistic" and device == "cpu" and not crops:
+        from anarchic.train.logistic_task import LogisticTask
+
+        return LogisticTask(data, parts, dtype=dtype, compiled=compiled)
+    module = make(model, data, seed=seed)
+    from anarchic.train.torch_task import TorchTask
+
+    return TorchTask(module, data, parts, device=device, dtype=dtype, augment=augment, **on_gpu)

@@ -22,10 +22,9 @@ from anarchic.kernels.switches import matmul_precision
 from anarchic.train.compute import Precision
 from anarchic.train.draws import STREAMS, Draws
 from anarchic.train.engines import GradientEngine, Loss, Objective, choose_engine, cross_entropy
-from anarchic.train.images import PAD, pick_crops
 from anarchic.train.samples import WorkerSamples
 from anarchic.train.task import Array, Picks
-from anarchic.train.torch_data import TorchData
+from anarchic.train.torch_data import PAD, TorchData, pick_crops
 
 __all__ = ["Loss", "Precision", "TorchTask", "cross_entropy"]
 
@@ -174,10 +173,8 @@ class TorchTask:
 
 def _step(engine: GradientEngine, data: TorchData, switch: Switch, inputs: Picks) -> Tensor:
     """Gather the batches of a local step and give the gradients: what a GPU records as one."""
-    picks = dict(inputs)
-    params = picks.pop("params")
     with switch():
-        return engine(params, *data.batch(picks))
+        return engine.function(inputs["params"], *data.batch(inputs))
 
 
 def _numpy(array: Tensor) -> NDArray[Any]:

@@ -1,8 +1,7 @@
 """The worker's side of the live system: pull, train and push, as long and whenever you like."""
 
-from anarchic.participation.idle import Exponential
-from anarchic.participation.moment import Moment
-from anarchic.participation.steps import ConstantSteps, UniformSteps
+from anarchic.participation.idle import Exponential, Moment
+from anarchic.participation.work import ConstantSteps, UniformSteps
 from anarchic.worker.answers import Answer
 from anarchic.worker.clock import Clock, WallClock
 from anarchic.worker.connection import Connection, Retry

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta, tzinfo
 from typing import Protocol, final
 
 from anarchic.errors import ConfigError
-from anarchic.participation.moment import Moment
+from anarchic.participation.idle import Moment
 
 
 class Policy(Protocol):

@@ -15,7 +15,7 @@ from anarchic.core.factory import make_local_rule
 from anarchic.core.names import token_owner
 from anarchic.errors import ConfigError
 from anarchic.participation.idle import Exponential
-from anarchic.participation.steps import ConstantSteps, UniformSteps
+from anarchic.participation.work import ConstantSteps, UniformSteps
 from anarchic.worker.connection import Connection
 from anarchic.worker.policy import Always, Every, Hours, Policy, StepCount, TimeBudget, When
 from anarchic.worker.task import load_task

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from anarchic.core.local import Held, LocalRule, Sgd
-from anarchic.core.local.visit import LocalResult, take_local_steps
+from anarchic.core.local import Held, LocalResult, LocalRule, Sgd, take_local_steps
 from anarchic.core.types import Layout, Snapshot, Update, Vector
 from anarchic.errors import ConfigError, Diverged, NotFinite, WorkerError
-from anarchic.participation.moment import Moment
-from anarchic.participation.steps import ConstantSteps
+from anarchic.participation.idle import Moment
+from anarchic.participation.work import ConstantSteps
 from anarchic.worker.answers import Answer, Refused
 from anarchic.worker.log import log_event
 from anarchic.worker.policy import Always, Policy, StepCount

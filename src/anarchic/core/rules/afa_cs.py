@@ -4,17 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import NamedTuple, final
 
-from anarchic.core.arrays import zeros
+from anarchic.core.arrays import times, zeros
 from anarchic.core.checking import check
 from anarchic.core.rows import WorkerRows
 from anarchic.core.rule import SteppingRule, versions_met
 from anarchic.core.rules.buffer import check_settings
-from anarchic.core.rules.exchange import Exchange, exchange, take_away
 from anarchic.core.steps import SgdStep, Step, stepped
 from anarchic.core.types import EMPTY, Update, Updates, Vector
 from anarchic.errors import ConfigError, UpdateRefused
+from anarchic.kernels import faster
+
+
+class Exchange(NamedTuple):
+    """A row that becomes ``local_lr * direction``."""
+
+    row: Vector
+    known: bool  # whether what is in the row counts already
+    direction: Vector
+    local_lr: float
+
+
+@faster
+def exchange(total: Vector, exchanges: Sequence[Exchange]) -> None:
+    """Write rows, one after another, and bring ``total``, the sum of all rows, up to date.
+
+    What is added is what a row has become, rounded as it is kept, so that exactly the same is
+    subtracted when it is replaced.
+    """
+    for row, known, direction, local_lr in exchanges:
+        if known:
+            total -= row
+        row[:] = times(direction, local_lr, row)
+        total += row
+
+
+@faster
+def take_away(total: Vector, row: Vector) -> None:
+    total -= row
 
 
 @dataclass(slots=True)
@@ -122,8 +150,8 @@ class AfaCs(SteppingRule[AfaCsState]):
 
     def next_params(self, state: AfaCsState) -> Vector:
         self._expire(state)
-        heard = max(1, len(state.rows))
-        return stepped(state, self.population or heard, self.step, self.server_lr)
+        vectors, by = (state.params, state.total, state.moments), max(1, len(state.rows))
+        return stepped(*vectors, self.population or by, self.step, self.server_lr, clear=False)
 
     @staticmethod
     def _replace(state: AfaCsState, updates: Sequence[tuple[str, float, Vector]]) -> None:

@@ -97,9 +97,9 @@ class BufferedRule(SteppingRule[BufferState]):
             state.mass += mass
 
     def next_params(self, state: BufferState) -> Vector:
-        params = stepped(state, state.mass, self.step, self.server_lr, clear=True)
+        vectors, by = (state.params, state.total, state.moments), state.mass
         state.mass = 0.0
-        return params
+        return stepped(*vectors, by, self.step, self.server_lr, clear=True)
 
 
 def check_settings(rule: str, m: int, server_lr: float) -> None:

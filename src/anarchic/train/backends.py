@@ -1,4 +1,4 @@
-"""The fast backend: visits side by side, as lanes of one array program."""
+"""Backends on one machine: ``Loop``, the reference, and ``Batched``, the fast one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import final
 import numpy as np
 
 from anarchic.core.arrays import copied, zeros
-from anarchic.core.local import Held, LocalRule
+from anarchic.core.local import Held, LocalRule, take_local_steps
 from anarchic.core.types import Integers
 from anarchic.train.draws import Draws
 from anarchic.train.task import (
@@ -29,6 +29,34 @@ from anarchic.train.task import (
     from_snapshots,
     held_at_start,
 )
+
+
+@final
+class Loop:
+    """Reads like the worker's code of the paper. Every other backend must agree with it."""
+
+    def compute(self, task: Task, lanes: Lanes) -> Computed:
+        results = blank(task, lanes)
+        for lane in range(len(lanes)):
+            _visit(task, lanes.take(np.array([lane])), results, lane)
+        return results
+
+
+def _visit(task: Task, lane: Lanes, results: Computed, index: int) -> None:
+    work, worker, steps = lane.work[0], int(lane.worker[0]), int(lane.local_steps[0])
+    picks = task.pick(Draws(lane.seed, lane.worker, lane.visit, steps), work.batch)
+    held = {name: matrix[0] for name, matrix in held_at_start(task, lane, work.rule).items()}
+    visit = take_local_steps(
+        work.rule,
+        task.put(lane.snapshots[int(lane.snapshot[0])].params),
+        held,
+        lr=work.lr,
+        gradient=lambda x, k: task.gradient(
+            x, worker, {n: pick[0, k] for n, pick in picks.items()}
+        ),
+        more=lambda done: done < steps,
+    )
+    fill(results, np.array([index]), task, visit.direction, (visit.kept, visit.sent))
 
 
 @final

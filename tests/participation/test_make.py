@@ -21,7 +21,7 @@ from anarchic.participation import (
     Visits,
     VisitStream,
     Work,
-    horizon,
+    make,
     make_timetable,
     timetable_blocks,
 )
@@ -118,7 +118,7 @@ def blocks(process: Participation, rounds: int, size: int) -> list[Timetable]:
 @pytest.mark.parametrize("stretch", [1, 60, 1 << 18])
 @pytest.mark.parametrize("size", [4, 47, 300, 10_000])
 def test_blocks_are_the_table(monkeypatch, stretch, size):
-    monkeypatch.setattr(horizon, "_STRETCH", stretch)
+    monkeypatch.setattr(make, "_STRETCH", stretch)
     whole = make_timetable(PROCESS, workers=20, m=4, rounds=150, rng=3)
     whole.check()
     parts = blocks(PROCESS, 150, size)
@@ -138,13 +138,13 @@ def test_stretches_do_not_change_the_table(monkeypatch):
     speeds = SpeedClasses({"fast": (0.5, 1.0), "slow": (0.5, 7.3)})
     clockwork = ContinuousTime(Exponential(0.0), Work(ConstantSteps(1), 1.0, speeds))
     once = make_timetable(clockwork, workers=20, m=3, rounds=400, rng=0)
-    monkeypatch.setattr(horizon, "_STRETCH", 50)
+    monkeypatch.setattr(make, "_STRETCH", 50)
     assert make_timetable(clockwork, workers=20, m=3, rounds=400, rng=0) == once
 
 
 def test_a_busy_morning_after_a_quiet_night_stays_within_a_stretch(monkeypatch):
     """All wake at nine: after the first morning, stretches are sized for a morning."""
-    monkeypatch.setattr(horizon, "_STRETCH", 100)
+    monkeypatch.setattr(make, "_STRETCH", 100)
     diurnal = Diurnal(600.0, awake_h=2.0, asleep=0.05, wakes_h=(9, 9))
     watched = Watched(ContinuousTime(diurnal, Work(ConstantSteps(1), 1.0)))
     table = make_timetable(watched, workers=50, m=10, rounds=300, rng=0)
@@ -155,7 +155,7 @@ def test_a_busy_morning_after_a_quiet_night_stays_within_a_stretch(monkeypatch):
 
 
 def test_the_memory_of_blocks_does_not_grow_with_the_rounds(monkeypatch):
-    monkeypatch.setattr(horizon, "_STRETCH", 2000)
+    monkeypatch.setattr(make, "_STRETCH", 2000)
 
     def peak_bytes(rounds: int) -> int:
         tracemalloc.start()
@@ -169,7 +169,7 @@ def test_the_memory_of_blocks_does_not_grow_with_the_rounds(monkeypatch):
 
 
 def test_workers_that_leave_before_the_last_block_cannot_fill_a_table(monkeypatch):
-    monkeypatch.setattr(horizon, "_STRETCH", 10)
+    monkeypatch.setattr(make, "_STRETCH", 10)
     process = ContinuousTime(Exponential(1.0), Work(ConstantSteps(1), 1.0), Dropout(leave=0.05))
     with pytest.raises(ConfigError, match=r"but 3000 are wanted\. Ask for fewer rounds") as refusal:
         make_timetable(process, workers=20, m=3, rounds=1000, rng=0)

@@ -1,0 +1,191 @@
+"""Local rules: what a worker does in a local step, and the local steps of one visit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol, final
+
+from anarchic.errors import ConfigError
+
+__all__ = ["Held", "LocalRule", "Momentum", "Prox", "Scaffold", "Sgd", "Stateless"]
+
+Array = Any  # a NumPy array or a torch tensor, (dim,) or (lanes, dim)
+Held = dict[str, Array]
+
+
+class LocalRule(Protocol):
+    """The direction of one local step, and what to hand back at the end.
+
+    A rule names the vectors that it wants to hold beside the model, all of the model's size:
+    ``keeps`` stay with the worker from visit to visit (zero at first), ``shares`` are pulled with
+    the model and returned with the update, ``scratch`` lives for one visit (zero at its start).
+    """
+
+    @property
+    def keeps(self) -> tuple[str, ...]: ...
+    @property
+    def shares(self) -> tuple[str, ...]: ...
+    @property
+    def scratch(self) -> tuple[str, ...]: ...
+    @property
+    def plain(self) -> bool:
+        """Whether a step is along the gradient itself, so that a loop may do whole visits."""
+
+    def step(self, gradient: Array, x: Array, start: Array, held: Held) -> Array:
+        """The direction of a step at ``x``; may set the ``scratch`` entries of ``held``."""
+
+    def finish(self, mean: Array, held: Held) -> tuple[Held, Held]:
+        """What the worker keeps and what it sends, ``mean`` being the update's direction.
+
+        The worker keeps the new vectors only once the update has been accepted.
+        """
+
+
+class Stateless:
+    """For rules that hold nothing, or nothing beyond the visit."""
+
+    keeps: ClassVar[tuple[str, ...]] = ()
+    shares: ClassVar[tuple[str, ...]] = ()
+    scratch: ClassVar[tuple[str, ...]] = ()
+    plain: ClassVar[bool] = False
+
+    def finish(self, mean: Array, held: Held) -> tuple[Held, Held]:
+        return {}, {}
+
+
+@final
+@dataclass(frozen=True)
+class Sgd(Stateless):
+    """x <- x - eta_L * g.
+
+    Reference: Yang et al., ICML 2022, arXiv:2108.09875, Algorithm 2, worker code. Departs from
+    it in: nothing.
+    """
+
+    plain: ClassVar[bool] = True
+
+    def step(self, gradient: Array, x: Array, start: Array, held: Held) -> Array:
+        return gradient
+
+
+@final
+@dataclass(frozen=True)
+class Prox(Stateless):
+    """x <- x - eta_L * (g + mu * (x - x_start)).
+
+    Reference: Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020,
+    arXiv:1812.06127, Algorithm 2. Departs from it in: the proximal objective is followed by SGD
+    for as many steps as the worker likes, not solved to an accuracy.
+    """
+
+    mu: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not self.mu >= 0:
+            raise ConfigError(f"Prox needs mu >= 0, got mu={self.mu}.")
+
+    def step(self, gradient: Array, x: Array, start: Array, held: Held) -> Array:
+        return gradient + self.mu * (x - start)
+
+
+@final
+@dataclass(frozen=True)
+class Momentum(Stateless):
+    """v <- beta * v + g;  x <- x - eta_L * v; v is zero when the worker pulls.
+
+    The update's direction is the mean of the v, that is (x_start - x_end) / (K * eta_L).
+    Reference: Polyak, "Some methods of speeding up the convergence of iteration methods", 1964.
+    Departs from it in: the gradients are stochastic, the velocity does not outlive a visit.
+    """
+
+    beta: float = 0.9
+    scratch: ClassVar[tuple[str, ...]] = ("velocity",)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.beta < 1:
+            raise ConfigError(f"Momentum needs 0 <= beta < 1, got beta={self.beta}.")
+
+    def step(self, gradient: Array, x: Array, start: Array, held: Held) -> Array:
+        held["velocity"] = self.beta * held["velocity"] + gradient
+        return held["velocity"]
+
+
+@final
+@dataclass(frozen=True)
+class Scaffold:
+    """x <- x - eta_L * (g - c_i + c), and afterwards, by option II,
+
+        c_i' = c_i - c + (x_start - x_end) / (K * eta_L) = c_i - c + G_i
+
+    or, by option I, c_i' = g at x_start. ``control`` is c of the pulled version, ``own_control`` is
+    c_i. The update carries c_i' - c_i; the server's half is
+    ``SharedVectors(rule, names=("control",), population=M)``. Option II costs nothing, but a visit
+    that diverges returns a control that makes the next one diverge further.
+    Reference: Karimireddy et al., "SCAFFOLD", ICML 2020, arXiv:1910.06378, Algorithm 1.
+    Departs from it in: nothing where updates are fresh; a late one uses the c that it pulled.
+    Option I takes the gradient of the first local step for that of all the worker's data.
+    """
+
+    option: Literal[1, 2] = 2
+
+    keeps: ClassVar[tuple[str, ...]] = ("own_control",)
+    shares: ClassVar[tuple[str, ...]] = ("control",)
+    plain: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.option not in (1, 2):
+            raise ConfigError(f"SCAFFOLD has the options 1 and 2, got option={self.option!r}.")
+
+    @property
+    def scratch(self) -> tuple[str, ...]:
+        return ("at_start",) if self.option == 1 else ()
+
+    def step(self, gradient: Array, x: Array, start: Array, held: Held) -> Array:
+        if self.option == 1:
+            first = (x == start).all(-1)[..., None]
+            held["at_start"] = held["at_start"] + first * (gradient - held["at_start"])
+        return gradient - held["own_control"] + held["control"]
+
+    def finish(self, mean: Array, held: Held) -> tuple[Held, Held]:
+        if self.option == 1:
+            change = held["at_start"] - held["own_control"]
+        else:
+            change = mean - held["control"]
+        return {"own_control": held["own_control"] + change}, {"control": change}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class LocalResult:
+    """What a worker has at the end of a visit; ``kept`` and ``sent`` are the local rule's."""
+
+    direction: Array  # G_i, the mean of the steps' directions
+    local_steps: int  # K
+    kept: Held
+    sent: Held
+
+
+def take_local_steps(
+    rule: LocalRule,
+    start: Array,
+    held: Held,
+    *,
+    lr: float,
+    gradient: Callable[[Array, int], Array],
+    more: Callable[[int], bool],
+) -> LocalResult:
+    """Take local steps from ``start``, at least one, for as long as ``more(steps taken)`` is true.
+
+        x_{k+1} = x_k - eta_L * d_k,        G_i = (d_0 + ... + d_{K-1}) / K
+
+    ``gradient(x, k)`` is the stochastic gradient of step k, from which ``rule`` makes the direction
+    d_k with the vectors that it holds. ``lr`` is eta_L.
+    """
+    x, total, done = start, 0.0 * start, 0
+    while done == 0 or more(done):
+        direction = rule.step(gradient(x, done), x, start, held)
+        x = x - lr * direction
+        total = total + direction
+        done += 1
+    mean = total / done
+    return LocalResult(mean, done, *rule.finish(mean, held))

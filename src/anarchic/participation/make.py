@@ -1,0 +1,227 @@
+"""Timetables from processes in continuous time, from visits, and from processes of others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from inspect import signature
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from anarchic.core import registry
+from anarchic.core.types import Floats, Ints, Rows
+from anarchic.errors import ConfigError
+from anarchic.participation.timetable import Timetable, check_rounds, running_numbers
+from anarchic.participation.visits import Participation, Visits, VisitStream
+
+_ATTEMPTS = 30
+_STRETCH = 1 << 18  # visits drawn at a time; another value gives other long tables for a seed
+
+
+def make_timetable(
+    process: Participation, *, workers: int, m: int, rounds: int, rng: Generator | int
+) -> Timetable:
+    """A timetable of exactly ``rounds`` rounds; ``rng`` may be a seed."""
+    return Timetable.join(list(_stretches(process, workers, m, rounds, rng)))
+
+
+def timetable_blocks(
+    process: Participation, *, workers: int, m: int, rounds: int, rng: Generator | int, size: int
+) -> Iterator[Timetable]:
+    """The rows of `make_timetable` in blocks of ``size`` updates, in whole rounds.
+
+    Memory grows with the workers and with ``size``, not with the rounds, so a timetable may be
+    longer than what fits into memory.
+    """
+    if not 1 <= m <= size:
+        raise ConfigError(f"A block holds at least one round: 1 <= m <= size, got {m} and {size}.")
+    most = size // m
+    parts: list[Timetable] = []
+    for stretch in _stretches(process, workers, m, rounds, rng):
+        parts.append(stretch)
+        if sum(part.rounds for part in parts) < most:
+            continue
+        table = Timetable.join(parts)
+        whole = table.rounds // most * most
+        for first in range(0, whole, most):
+            yield table.block(first, first + most)
+        parts = [table.block(whole, table.rounds)]
+    if any(map(len, parts)):
+        yield Timetable.join(parts)
+
+
+def _stretches(
+    process: Participation, workers: int, m: int, rounds: int, rng: Generator | int
+) -> Iterator[Timetable]:
+    """The timetable in stretches of time; at least one, which may be empty."""
+    check_rounds(rounds)
+    if workers < 1 or m < 1:
+        raise ConfigError(f"A timetable needs workers and m >= 1, got {workers} and {m}.")
+    rng = np.random.default_rng(rng)
+    stream, horizon_s, visits = _begin(process, rng, workers, min(rounds * m, _STRETCH))
+    folding = Folding(m, workers)
+    missing, length_s, since_s = rounds, np.inf, 0.0
+    while True:
+        table = folding.fold(visits, horizon_s)
+        yield table if len(table) <= missing * m else table.cut(missing)
+        missing -= table.rounds
+        if missing <= 0:
+            return
+        if horizon_s == np.inf:
+            raise _too_few((rounds - missing) * m, since_s, rounds * m)
+        # Sized for the busiest time so far: a quiet night may be followed by a busy morning.
+        length_s = min(length_s, (horizon_s - since_s) * _STRETCH / max(len(visits), 1))
+        since_s = horizon_s
+        horizon_s = max(since_s + length_s, float(np.nextafter(stream.next_s, np.inf)))
+        visits = stream.until(horizon_s)
+
+
+def _begin(
+    process: Participation, rng: Generator, workers: int, wanted: int
+) -> tuple[VisitStream, float, Visits]:
+    """A first stretch of ``wanted`` updates, and the stream of visits after it.
+
+    The horizon is guessed from the pace of the process and extended until there are enough updates.
+    Each attempt draws anew, so that a horizon that was too short leaves no trace in the table.
+    """
+    # Workers begin idle: add one pace for that, and 3 % for chance.
+    horizon_s = process.pace_s * (1.03 * wanted / workers + 1)
+    before, stalls = 0, 0
+    for _ in range(_ATTEMPTS):
+        stream = process.begin(rng, workers)
+        visits = stream.until(horizon_s)
+        found = int(np.count_nonzero(visits.push_s <= horizon_s))
+        if found >= wanted:
+            return stream, horizon_s, visits
+        stalls = stalls + 1 if 0 < found <= 1.02 * before else 0
+        # Almost all visits are lost: a longer horizon would fill the memory with more of them.
+        if stalls == 3 or len(visits) > 100 * wanted + 1_000_000:
+            break
+        before = found
+        horizon_s *= min(max(1.1 * wanted / max(found, 1), 1.5), 8.0)
+    raise _too_few(found, horizon_s, wanted)
+
+
+def _too_few(found: int, horizon_s: float, wanted: int) -> ConfigError:
+    return ConfigError(
+        f"The process made {found} updates in {horizon_s:.3g} s and seems to have ended, but "
+        f"{wanted} are wanted. Ask for fewer rounds, or for workers that come longer."
+    )
+
+
+def from_visits(visits: Visits, m: int, workers: int) -> Timetable:
+    """The timetable of a server that steps at every ``m``-th push.
+
+    Pushes at the same time are folded in the order of worker numbers. A pull at the same time as a
+    push sees that push folded, except that no update can start from a version that it helps to
+    make. Visits that never push are left out.
+    """
+    visits.check(workers)
+    return Folding(m, workers).fold(visits, np.inf)
+
+
+class Folding:
+    """Makes the rows of `from_visits` piece by piece, as time goes on.
+
+    It keeps one number per worker and the visits that have pulled and not yet been folded.
+    """
+
+    def __init__(self, m: int, workers: int) -> None:
+        if m < 1:
+            raise ConfigError(f"The server steps at every m-th push: m must be >= 1, got m={m}.")
+        self._m = m
+        self._version = 0
+        self._seen = np.zeros(workers, np.int32)  # rows of each worker
+        self._begun = Visits.join([])
+        self._base: Ints = np.zeros(0, np.int32)  # versions that these start from
+
+    def fold(self, visits: Visits, horizon_s: float) -> Timetable:
+        """The rounds that end before the horizon; at an infinite one also the unfinished round.
+
+        ``visits`` are those that pull before the horizon and were in no earlier call. A later pull
+        also pushes later, so the order of all pushes before the horizon is known, and with it the
+        base version of every visit that has pulled.
+        """
+        lost = visits.lost
+        new = visits[~lost] if lost.any() else visits
+        begun = Visits.join([self._begun, new])
+        rows = np.flatnonzero(begun.push_s < horizon_s)
+        rows = rows[_fold_order(begun.push_s[rows], begun.worker[rows])]
+        if horizon_s < np.inf:
+            rows = rows[: len(rows) // self._m * self._m]
+        version_s = begun.push_s[rows[self._m - 1 :: self._m]]
+        pulled = self._version + np.searchsorted(version_s, new.pull_s, side="right")
+        base = np.concatenate((self._base, pulled.astype(np.int32)))
+        table = self._table(begun, rows, base[rows])
+        waits = np.ones(len(begun), np.bool_)
+        waits[rows] = False
+        self._begun, self._base = begun[waits], base[waits]
+        self._version += table.rounds
+        return table
+
+    def _table(self, visits: Visits, rows: Rows, base: Ints) -> Timetable:
+        worker = visits.worker[rows].astype(np.int32, copy=False)
+        visit = running_numbers(worker)
+        visit += self._seen[worker]
+        self._seen += np.bincount(worker, minlength=len(self._seen)).astype(np.int32)
+        newest = self._version + np.arange(len(rows), dtype=np.int32) // self._m
+        return Timetable(
+            workers=len(self._seen),
+            m=self._m,
+            worker=worker,
+            visit=visit,
+            base_version=np.minimum(base, newest),
+            local_steps=visits.local_steps[rows].astype(np.int32, copy=False),
+            pull_s=visits.pull_s[rows],
+            push_s=visits.push_s[rows],
+            before=self._version,
+        )
+
+
+def _fold_order(push_s: Floats, worker: Ints) -> Rows:
+    order = np.argsort(push_s, kind="stable")
+    ordered = push_s[order]
+    same = ordered[1:] == ordered[:-1]
+    if not same.any():
+        return order
+    # Ties are rare: only they are sorted by the second key.
+    tied = np.concatenate((same, [False])) | np.concatenate(([False], same))
+    rows = order[tied]
+    order[tied] = rows[np.lexsort((worker[rows], push_s[rows]))]
+    return order
+
+
+OF_WORK = {"step_s", "time_distribution", "slow_share", "slow_factor"}  # settings within ``work``
+OF_HABITS = OF_WORK | {"lost_share", "timeout_s", "availability"}  # around an idle time
+
+
+def make_process(name: str, given: Mapping[str, Any], chosen: Iterable[str]) -> Any:
+    """The process of that name, made with those settings that its constructor names.
+
+    They are the settings of a run by their names, ``workers``, ``m``, ``steps`` (a ``StepPolicy``)
+    and ``work`` (a ``Work``). One of the ``chosen`` that the process does not take is refused. It
+    may also be an ``Idle``, which says when workers turn up and leaves the rest to ``Habits``.
+    """
+    kind = registry.find("participation", name)
+    wants = set(signature(kind).parameters)
+    used = wants | (OF_HABITS if hasattr(kind, "pulls") else OF_WORK if "work" in wants else set())
+    for each in chosen:
+        if each not in used:
+            raise ConfigError(
+                f"Participation {name!r} has no use for {each}={given[each]!r}: leave it out."
+            )
+    return kind(**{each: value for each, value in given.items() if each in wants})
+
+
+def timetable_of(process: Any, *, workers: int, m: int, rounds: int, rng: Generator) -> Timetable:
+    """What a process gives by ``timetable(rng, rounds)``, or by its course in continuous time."""
+    if hasattr(process, "timetable"):
+        table: Timetable = process.timetable(rng, rounds)
+        return table
+    if not hasattr(process, "begin"):
+        raise ConfigError(
+            f"{type(process).__name__} is no participation process: it needs timetable(rng, "
+            "rounds), or pace_s and begin(rng, workers), or to be an Idle."
+        )
+    return make_timetable(process, workers=workers, m=m, rounds=rounds, rng=rng)
