@@ -68,7 +68,7 @@ ROUNDED = {"tf32": 1e-1, "bf16": 2e-1}
 def main() -> int:
     parser = argparse.ArgumentParser(description="The GPU path.")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the result is kept")
-    folder = parser.parse_args().out
+    out = parser.parse_args().out
     if not torch.cuda.is_available():
         print("no GPU here")
         return 0
@@ -77,7 +77,7 @@ def main() -> int:
     record.machine |= {**hardware("cuda"), "cores": os.cpu_count()}
     timed(record)
     agreement(record)
-    return record.finish(folder)
+    return record.finish(out)
 
 
 def timed(record: Record) -> None:
