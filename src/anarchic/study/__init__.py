@@ -39,13 +39,14 @@ Put all settings at its top as plain data, and end with a ``STUDY``::
         main(STUDY)
 
 ``anarchic reproduce NAME`` and ``python experiments/NAME/run.py`` run it with the same flags, write
-one line per cell and seed to ``results.jsonl`` as batches finish, and make ``NAME.csv``, the
-pictures and ``README.md``. Commit these with the results, and ``docs/reproduction.md``, which
+one line per cell and seed to ``results.jsonl`` as batches finish, and make the pictures
+and ``README.md``. Commit these with the results, and ``docs/reproduction.md``, which
 ``anarchic reproduce all --report`` makes; a test compares them with the raw results.
 
-Prose. The page opens with ``about.md``: what was done, and what the paper leaves open. It ends with
-``discussion.md``: what the numbers show. Both are written by hand, in the experiment's folder;
-numbers belong into tables, which are made of the results.
+Prose. ``notes.md`` in the experiment's folder is written by hand. The page opens with its first
+part, what was done and what the paper leaves open, and ends with what follows the line
+``<!-- Here the page has its tables. -->``: what the numbers show. Numbers belong into tables, which
+are made of the results.
 
 Cells. Runs of one task are trained as lanes of one batch, ``Study.at_once`` of them. For what
 ``Settings`` cannot say, give one of
@@ -70,7 +71,7 @@ In a smoke run ``Settings`` become tiny, on the embedded digits; your ``train`` 
 at ``job.smoke`` themselves, and find ``job.cell.settings`` with ``smoke=True`` added. Where these
 name settings of a run, ``job.settings_of`` makes ``Settings`` of them, tiny ones in a smoke run.
 
-Findings. Claims, pictures and ``Study.notes`` (further tables, in Markdown) are functions of
+Findings. Claims, pictures and ``Study.more_tables`` (further tables, in Markdown) are functions of
 ``Findings``, which have one ``Outcome`` per cell:
 ``found.where(task="lr", p=(2, 5)).one(setting="biased").ours``, ``.spread``, ``.difference``,
 ``.mean("best")``, ``.values("best")`` by seed, ``.results`` with their ``curve``. A claim is

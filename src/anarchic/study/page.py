@@ -10,15 +10,13 @@ from anarchic.errors import ConfigError
 from anarchic.study.findings import Findings
 from anarchic.study.results import FILE, Result
 from anarchic.study.study import Claim, Study
-from anarchic.study.tables import as_csv, fixed, markdown, more_numbers, result_table
+from anarchic.study.tables import fixed, markdown, more_numbers, result_table
 from anarchic.study.watch import say
 
 
 def write_pages(study: Study, findings: Findings, into: Path) -> Path:
-    """The CSV file, the pictures, and the page that shows them."""
+    """The pictures, and the page that shows them."""
     into.mkdir(parents=True, exist_ok=True)
-    if study.results_of is None:
-        (into / f"{study.name}.csv").write_text(as_csv(study, findings), encoding="utf-8")
     _draw(study, findings, into)
     page = into / "README.md"
     page.write_text(page_text(study, findings, into), encoding="utf-8")
@@ -27,18 +25,19 @@ def write_pages(study: Study, findings: Findings, into: Path) -> Path:
 
 def page_text(study: Study, findings: Findings, folder: Path) -> str:
     """The whole page; it shows the pictures that are in ``folder``."""
+    about, discussion = study.prose()
     parts = [
         f"<!-- Made by anarchic reproduce {study.name} --report from the raw results. "
         "Do not edit. -->",
         f"# {study.title}",
-        study.text("about.md"),
+        about,
         "```sh\n" + "\n".join(_commands(study)) + "\n```",
         _files(study, folder),
         *_claims(study, findings),
         *_pictures(study, folder),
         *(part for task in study.tasks for part in _task(study, findings, task)),
-        study.notes(findings).strip() if study.notes else "",
-        study.text("discussion.md"),
+        study.more_tables(findings).strip() if study.more_tables else "",
+        discussion,
         *_times(study, findings),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -115,9 +114,8 @@ def _files(study: Study, folder: Path) -> str:
     settings = f"All settings are at the top of {run}; the"
     if study.results_of is not None:
         return f"{settings} results are those of [{study.results_of}](../{study.results_of})."
-    table = f"{study.name}.csv"
     raw = f"[{FILE}]({FILE})" if (folder / FILE).exists() else f"`{FILE}` of the package"
-    return f"{settings} raw results are in {raw}, the table is [{table}]({table})."
+    return f"{settings} raw results are in {raw}."
 
 
 def _claims(study: Study, findings: Findings) -> list[str]:

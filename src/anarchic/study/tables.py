@@ -1,11 +1,8 @@
-"""Findings as CSV and as Markdown."""
+"""Findings as Markdown tables."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Sequence
-from math import fsum
 from typing import Any
 
 from anarchic.study.findings import Findings, Outcome
@@ -14,37 +11,6 @@ from anarchic.study.study import Study
 
 NOT_RUN = "not run"
 MINUS = "\N{MINUS SIGN}"
-
-
-def as_csv(study: Study, findings: Findings) -> str:
-    """The table of an experiment: one row per cell, with or without results."""
-    places = columns(findings)
-    numbers = list(dict.fromkeys(n for names in study.show.values() for n in names))
-    rows = [
-        {
-            "task": study.task_name(outcome.cell.task),
-            **{name: outcome.get(name) for name in places},
-            "paper": outcome.cell.paper,
-            "ours": _rounded(outcome.ours),
-            "spread": _rounded(outcome.spread),
-            "difference": _rounded(outcome.difference),
-            "seeds": " ".join(str(r.seed) for r in outcome.results),
-            "rounds": _rounded(outcome.mean("rounds")),
-            **{name: _rounded(outcome.mean(name)) for name in numbers},
-            "stopped_at": _all(r.stopped_at for r in outcome.results),
-            "precision": _all(r.precision for r in outcome.results),
-            "hardware": _all(r.hardware.get("name") for r in outcome.results),
-            "software": _all(r.versions for r in outcome.results),
-            "seconds": _rounded(fsum(r.share_s or 0 for r in outcome.results)),
-            "cell": outcome.cell.name,
-        }
-        for outcome in findings
-    ]
-    file = io.StringIO()
-    writer = csv.DictWriter(file, list(rows[0]) if rows else ["task"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return file.getvalue()
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -167,13 +133,3 @@ def _end(result: Result) -> str:
 
 def _text(value: Any) -> str:
     return "" if value is None else str(value)
-
-
-def _all(values: Iterable[str | None]) -> str:
-    return " + ".join(sorted({value for value in values if value}))
-
-
-def _rounded(value: float | None) -> float | None:
-    if value is None:
-        return None
-    return int(value) if float(value).is_integer() else float(f"{value:.6g}")
