@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from anarchic.data.dataset import Dataset
+from anarchic.data.dataset import Dataset, Folder
 from anarchic.data.files import damaged, find, read
 
 _CLASSES = 10
@@ -22,7 +22,7 @@ _MEAN = (125.306918046875, 122.950394140625, 113.86538318359375)  # of the train
 _STD = (62.9932, 62.0887, 66.7049)
 
 
-def load_cifar10(data_dir: str | os.PathLike[str] | None = None) -> Dataset:
+def load_cifar10(data_dir: Folder = None) -> Dataset:
     """CIFAR-10, each channel normalised by its mean and standard deviation over training images.
 
     ``augment`` is set: training pads by 4, crops at random and mirrors, testing does not.

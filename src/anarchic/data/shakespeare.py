@@ -22,7 +22,6 @@ gap between them, so the first 80 test samples of a role share characters with i
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -31,7 +30,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from anarchic.data.dataset import Dataset
+from anarchic.data.dataset import Dataset, Folder
 from anarchic.data.files import damaged, find, read
 from anarchic.errors import ConfigError
 
@@ -50,7 +49,7 @@ Tokens = NDArray[np.uint8]
 
 
 def load_shakespeare(
-    data_dir: str | os.PathLike[str] | None = None,
+    data_dir: Folder = None,
     *,
     roles: int | None = 143,
     seed: int = DRAW_SEED,

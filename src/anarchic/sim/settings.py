@@ -17,7 +17,7 @@ from anarchic.core.local import LocalRule
 from anarchic.core.rule import Rule
 from anarchic.core.validation import check_choice, check_kind
 from anarchic.data import Dataset, Parts, by_role, dirichlet, iid, labels, load
-from anarchic.data.catalogue import check_options
+from anarchic.data.dataset import check_options
 from anarchic.errors import ConfigError, RunError
 from anarchic.participation import (
     ConstantSteps,

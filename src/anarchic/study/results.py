@@ -7,9 +7,7 @@ are sorted by task, cell and seed. Tables, pages and pictures are made of this f
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,16 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anarchic.core.files import write_file
+from anarchic.core.files import locked, write_file
 from anarchic.errors import RunError
 from anarchic.sim.run import software
 from anarchic.study.cell import Cell, Job
 from anarchic.study.machine import hardware
-
-try:
-    import fcntl
-except ImportError:  # Windows, where only one process may write
-    fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from anarchic.sim.record import MetricsRow
@@ -101,7 +94,7 @@ def add_results(path: Path, results: Iterable[Result]) -> None:
     new one. Processes that write the same file wait for each other.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(path.parent):
+    with locked(path.parent):
         lines = {key: json.dumps(record) for key, record in _records(path)}
         lines |= {result.key: json.dumps(asdict(result)) for result in results}
         text = "".join(f"{lines[key]}\n" for key in sorted(lines))
@@ -190,20 +183,6 @@ def _records(path: Path) -> Iterator[tuple[Key, dict[str, Any]]]:
             raise RunError(
                 f"Line {number} of {path} is not a result: {error}. Remove the line and run again."
             ) from error
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder, where the system has such locks; it ends with the process."""
-    if fcntl is None:
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _short(value: float | None) -> float | None:
