@@ -37,8 +37,8 @@ def find(folder: str, filename: str, data_dir: Folder = None) -> Path:
     source = SOURCES.get(folder, {}).get(filename)
     if source is None:
         raise DataError(
-            f"{folder}/{filename} is not in {', '.join(map(str, searched))}, and no mirror of it is "
-            f"known. Put it at {folders[0] / filename}."
+            f"{folder}/{filename} is not in {', '.join(map(str, searched))}, and no mirror of it "
+            f"is known. Put it at {folders[0] / filename}."
         )
     return _obtain(source, filename, folders, searched)
 
