@@ -18,7 +18,7 @@ from anarchic.errors import ConfigError
 from anarchic.participation.sampler import Sampler
 from anarchic.participation.steps import ConstantSteps
 from anarchic.participation.timetable import Timetable
-from anarchic.theory.numbers import Rates
+from anarchic.theory.numbers import Rates, at_least_one_step
 
 SMOOTHNESS = 2.0  # L of both functions
 
@@ -43,10 +43,8 @@ def arrivals_of_one(
     1 is the worst case of Theorem 1: the second worker never reports.
     """
     _check_share(share)
-    sampler = Sampler(
-        2, m, ConstantSteps(local_steps), replace=True, probabilities=(share, 1 - share)
-    )
-    return sampler.timetable(seed, rounds)
+    steps, shares = ConstantSteps(local_steps), (share, 1 - share)
+    return Sampler(2, m, steps, replace=True, probabilities=shares).timetable(seed, rounds)
 
 
 def pull(rates: Rates, local_steps: int) -> float:
@@ -55,8 +53,7 @@ def pull(rates: Rates, local_steps: int) -> float:
     K local steps from x give the direction (x - x_i*) (1 - (1 - 2 eta_L)^K) / (K eta_L), so the
     server goes the share eta (1 - (1 - 2 eta_L)^K) / K of the way; for K = 1 that is 2 eta eta_L.
     """
-    if not local_steps >= 1:
-        raise ConfigError(f"A visit takes at least one local step, got local_steps={local_steps}.")
+    at_least_one_step(local_steps)
     return rates.server_lr * (1 - (1 - 2 * rates.local_lr) ** local_steps) / local_steps
 
 

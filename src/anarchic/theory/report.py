@@ -11,23 +11,30 @@ from typing import Any
 
 import numpy as np
 
+from anarchic.core.arrays import on_host
 from anarchic.core.rules import AfaCd, AfaCs, FedAvg
 from anarchic.core.types import Vector
+from anarchic.data import Dataset, Parts
 from anarchic.errors import ConfigError, RunError
 from anarchic.participation.timetable import Timetable
+from anarchic.sim.engine import Engine
 from anarchic.sim.experiment import Experiment
 from anarchic.sim.record import RunDirectory
 from anarchic.sim.settings import Settings, build, partition
-from anarchic.theory.balance import Balance, balance_of
-from anarchic.theory.calculate import Calculation, calculate
 from anarchic.theory.estimate import estimate_constants
-from anarchic.theory.known import PROBLEM, RATES, KnownNumbers
-from anarchic.theory.numbers import Arrivals, Memory, Problem, Rates
-from anarchic.theory.observed import Steps, arrivals_of, memory_of, steps_of
-from anarchic.theory.start import model_at, training_loss
-from anarchic.theory.verdict import Verdict, judge_general, judge_memory, judge_uniform
+from anarchic.theory.numbers import PROBLEM, RATES, Arrivals, KnownNumbers, Memory, Problem, Rates
+from anarchic.theory.observed import Balance, Steps, arrivals_of, balance_of, memory_of, steps_of
+from anarchic.theory.verdict import (
+    Calculation,
+    Verdict,
+    calculate,
+    judge_general,
+    judge_memory,
+    judge_uniform,
+)
 from anarchic.theory.warnings import arrival_warnings, coverage_warnings, verdict_warnings
 from anarchic.train.compute import Compute
+from anarchic.train.task import DataTask, Task
 
 POINTS = 3  # models at which constants are estimated
 REPEATS = 16  # batches per worker and model
@@ -152,6 +159,34 @@ def judge_run(
         return report
     unfinished = "The run has not finished: its constants were estimated at the first model only."
     return replace(report, warnings=(unfinished, *report.warnings))
+
+
+def model_at(experiment: Experiment, version: int) -> Vector:
+    """The model of ``version``, by running that far again: a record keeps only the last model.
+
+    Theorem 4 begins when every worker has a row. If all are about equally likely, that takes about
+    K ln M gradients per worker, less than the estimates take.
+    """
+    engine = Engine(experiment)
+    with experiment.computing():
+        while engine.version < version:
+            engine.next_version()
+    return on_host(engine.state.params)
+
+
+def training_loss(task: Task, data: Dataset, parts: Parts, params: Vector) -> float:
+    """f, the mean over workers of their mean losses on their own samples.
+
+    Samples are not cropped or flipped here.
+    """
+    assert isinstance(task, DataTask)  # settings make no other
+    losses = []
+    for part in parts:
+        x, y = data.x_train[part], data.y_train[part]
+        held = replace(data, x_train=x, y_train=y, x_test=x, y_test=y)
+        own = task.on_data(held, [np.arange(len(part))])
+        losses.append(own.evaluate(params)["loss"])
+    return float(np.mean(losses))
 
 
 def as_dict(value: Any) -> Any:

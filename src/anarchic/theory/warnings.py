@@ -10,8 +10,8 @@ from anarchic.core.local import Sgd
 from anarchic.core.rules import AfaCs
 from anarchic.core.steps import SgdStep
 from anarchic.sim.experiment import Experiment
-from anarchic.theory.balance import Balance
 from anarchic.theory.numbers import Memory, Problem
+from anarchic.theory.observed import Balance
 from anarchic.theory.verdict import Verdict
 
 LEFT_OUT = {
