@@ -46,7 +46,7 @@ from anarchic.models import make
 from anarchic.participation import ConstantSteps, Sampler, UniformSteps
 from anarchic.sim.engine import Engine
 from anarchic.sim.simulate import simulate_many
-from anarchic.study.machine import hardware
+from anarchic.study.results import hardware
 from anarchic.train.batched import Batched
 from anarchic.train.loop import Loop
 from anarchic.train.task import Lanes

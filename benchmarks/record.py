@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from anarchic.sim.run import software
-from anarchic.study.machine import hardware
+from anarchic.study.results import hardware
 
 RESULTS = Path(__file__).with_name("results.jsonl")
 

@@ -49,10 +49,7 @@ Tokens = NDArray[np.uint8]
 
 
 def load_shakespeare(
-    data_dir: Folder = None,
-    *,
-    roles: int | None = 143,
-    seed: int = DRAW_SEED,
+    data_dir: Folder = None, *, roles: int | None = 143, seed: int = DRAW_SEED
 ) -> Dataset:
     """The given number of roles, drawn with ``seed``, or all 1,129 of them for ``roles=None``.
 

@@ -7,6 +7,9 @@ are sorted by task, cell and seed. Tables, pages and pictures are made of this f
 from __future__ import annotations
 
 import json
+import os
+import platform
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -17,9 +20,9 @@ import numpy as np
 
 from anarchic.core.files import locked, write_file
 from anarchic.errors import RunError
+from anarchic.kernels.chunks import threads_in_use
 from anarchic.sim.run import software
 from anarchic.study.cell import Cell, Job
-from anarchic.study.machine import hardware
 
 if TYPE_CHECKING:
     from anarchic.sim.record import MetricsRow
@@ -129,6 +132,18 @@ def result_of(
     )
 
 
+def hardware(device: str) -> dict[str, Any]:
+    """The GPU, or the processor and the most threads that a run could use.
+
+    Torch has its own number of threads, compiled loops another; the larger one counts.
+    """
+    torch: Any = sys.modules.get("torch")  # a measurement may not have loaded it
+    if device.startswith("cuda") and torch is not None:
+        return {"name": torch.cuda.get_device_name(device)}
+    most = max(threads_in_use(), 1 if torch is None else torch.get_num_threads())
+    return {"name": _processor(), "cores": os.cpu_count(), "most_threads": most}
+
+
 def accuracies(run: Run) -> dict[str, Any]:
     """What is kept of a trained run: accuracy at the end by several measures, and its curve.
 
@@ -197,3 +212,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     return float(f"{value:.7g}") if isinstance(value, float) else value
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor() or platform.machine()

@@ -6,28 +6,18 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import groupby
+from itertools import groupby, islice
 
 from anarchic.errors import ConfigError, RunError
-from anarchic.sim.experiment import Experiment
 from anarchic.sim.run import Run
-from anarchic.sim.settings import Settings
 from anarchic.sim.simulate import simulate_many
 from anarchic.study.cell import Cell, Job
 from anarchic.study.flags import Flags, Paths
-from anarchic.study.results import (
-    Result,
-    Results,
-    accuracies,
-    add_results,
-    read_results,
-    result_of,
-)
+from anarchic.study.results import Result, Results, accuracies, add_results, read_results, result_of
 from anarchic.study.study import IEEE, Study
 from anarchic.study.watch import Bar, Printed, watching
 
-SEEDS = 1  # where an experiment does not say
-AT_ONCE = 16
+AT_ONCE = 16  # where an experiment does not say
 
 
 def chosen(study: Study, flags: Flags) -> list[Cell]:
@@ -55,7 +45,7 @@ def jobs(study: Study, flags: Flags, where: Paths) -> list[Job]:
         precision = flags.precision or study.precision(task, flags.device)
         todo += [
             job
-            for seed in range(_seeds(study, flags, task))
+            for seed in range(flags.seeds or (1 if flags.smoke else study.seeds.get(task, 1)))
             for cell in cells
             if cell.task == task
             for job in [Job(cell, seed, flags.device, precision, *here)]
@@ -104,7 +94,7 @@ class _Runner:
         out = None if self.flags.smoke else self.where.work / batch[0].cell.task
         try:
             return simulate_many(
-                {job.name: _what(job) for job in batch},
+                {job.name: job.experiment() for job in batch},
                 compute=batch[0].compute,  # a batch is of one task, and so of one precision
                 out=out,
                 resume=self.flags.resume and out is not None,
@@ -121,10 +111,6 @@ class _Runner:
             found = "no value" if value is None else f"{value:.4f}"
             beside = "" if paper is None or job.smoke else f" (paper {paper:.4f})"
             self.watch.done(f"{job.cell.task} {job.name}: {found}{beside}")
-
-
-def _what(job: Job) -> Settings | Experiment:
-    return job.settings if job.cell.train is None else job.cell.train(job)
 
 
 def _of_run(job: Job, run: Run, share: float) -> Result:
@@ -158,18 +144,9 @@ def _refuse_to_mix(todo: Sequence[Job], known: Results, where: Paths) -> None:
                 )
 
 
-def _seeds(study: Study, flags: Flags, task: str) -> int:
-    if flags.smoke:
-        return flags.seeds or 1
-    return flags.seeds or study.seeds.get(task, SEEDS)
-
-
 def _batches(study: Study, flags: Flags, todo: Sequence[Job]) -> Iterator[list[Job]]:
     """Jobs of one task that are trained together; a measurement is alone."""
-    for (task, trained), group in groupby(
-        todo, lambda job: (job.cell.task, job.cell.measure is None)
-    ):
+    for (task, trained), group in groupby(todo, lambda j: (j.cell.task, j.cell.measure is None)):
         most = flags.at_once or study.at_once.get(task, AT_ONCE) if trained else 1
-        together = list(group)
-        for first in range(0, len(together), most):
-            yield together[first : first + most]
+        while batch := list(islice(group, most)):
+            yield batch
