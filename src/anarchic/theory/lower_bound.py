@@ -52,21 +52,10 @@ def pull(rates: Rates, local_steps: int) -> float:
 
     K local steps from x give the direction (x - x_i*) (1 - (1 - 2 eta_L)^K) / (K eta_L), so the
     server goes the share eta (1 - (1 - 2 eta_L)^K) / K of the way; for K = 1 that is 2 eta eta_L.
+    Where only the first worker reports and gradients are exact, x_t + G = (x_0 + G) (1 - pull)^t.
     """
     at_least_one_step(local_steps)
     return rates.server_lr * (1 - (1 - 2 * rates.local_lr) ** local_steps) / local_steps
-
-
-def path(
-    start: float, sigma_global: float, rates: Rates, *, rounds: int, local_steps: int = 1
-) -> Floats:
-    """x_0 .. x_T of AFA-CD where only the first worker reports and gradients are exact.
-
-    x_t + G = (x_0 + G) (1 - pull)^t. Shape (rounds + 1,).
-    """
-    G = sigma_global / 2
-    left = np.float64(1 - pull(rates, local_steps)) ** np.arange(rounds + 1)
-    return np.asarray((start + G) * left - G, np.float64)
 
 
 def squared_gradient(x: float | Floats) -> Floats:
