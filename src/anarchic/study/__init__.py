@@ -39,46 +39,41 @@ Put all settings at its top as plain data, and end with a ``STUDY``::
         main(STUDY)
 
 ``anarchic reproduce NAME`` and ``python experiments/NAME/run.py`` run it with the same flags, write
-one line per cell and seed to ``results.jsonl`` as batches finish, and make the pictures
-and ``README.md``. Commit these with the results, and ``docs/reproduction.md``, which
-``anarchic reproduce all --report`` makes; a test compares them with the raw results.
+one line per cell and seed to ``results.jsonl`` as batches finish, and make the pictures and
+``README.md``. Commit these with the results, and ``docs/reproduction.md``, which ``anarchic
+reproduce all --report`` makes; a test compares them with the raw results.
 
-Prose. ``notes.md`` in the experiment's folder is written by hand. The page opens with its first
-part, what was done and what the paper leaves open, and ends with what follows the line
-``<!-- Here the page has its tables. -->``: what the numbers show. Numbers belong into tables, which
-are made of the results.
+Prose. ``notes.md`` in the experiment's folder is written by hand. The page opens with what was done
+and what the paper leaves open, and ends with what follows the line
+``<!-- Here the page has its tables. -->``: what the numbers show. Numbers belong into tables.
 
 Cells. Runs of one task are trained as lanes of one batch, ``Study.at_once`` of them. For what
-``Settings`` cannot say, give one of
+``Settings`` cannot say, ``settings`` is a mapping with everything that the result depends on, and
+one of these is given:
 
-* ``train=make``: ``make(job) -> Experiment`` (your own task, rule or timetable), still trained in
-  lanes. ``settings`` is then a mapping with everything that the result depends on; it is recorded,
-  and a result with other settings does not count.
+* ``train=make``: ``make(job) -> Experiment`` (your own task, rule or timetable).
 * ``measure=function``: ``function(job) -> {"exponent": -1.02, "low": -1.1, "curve": {...}}``, any
-  numbers by name, for what is not a training run or needs several. ``job.cell.settings`` are your
-  settings, ``job.seed`` the seed; with ``job.smoke`` it must finish within a second or two and need
-  no data files. A ``curve`` is a mapping of columns of equal length and is kept thinned.
+  numbers by name, for what is not a training run or needs several. A ``curve`` is a mapping of
+  columns of equal length and is kept thinned.
+
+In a smoke run ``Settings`` become tiny, on the embedded digits; ``train`` and ``measure`` look at
+``job.smoke`` themselves, must finish within a second or two, and need no data files. Where
+``job.cell.settings`` name settings of a run, ``job.settings_of`` makes ``Settings`` of them, with
+``job.seed``, tiny in a smoke run.
 
 ``value`` names the number that is "ours" in the table (``last10`` of a trained cell by default);
-``read`` takes other numbers from a finished run, such as rounds to a target or a virtual time.
-Begin with the usual ones: ``read=lambda run: {**accuracies(run), "rounds_to_85": ...}``;
-``run.metrics`` has one row of metrics per evaluation. ``Study.show`` lists more numbers for tables,
-and ``Study.tables`` has functions of ``Findings`` that give a task's table another form. Cells run
-in the order of the table but for ``turn``: those with a lower one come first. A task that is for a
-GPU is named in ``Study.devices``, and in ``Study.precisions`` where it does not multiply in plain
-float32; all results of a cell must have one precision.
-In a smoke run ``Settings`` become tiny, on the embedded digits; your ``train`` and ``measure`` look
-at ``job.smoke`` themselves, and find ``job.cell.settings`` with ``smoke=True`` added. Where these
-name settings of a run, ``job.settings_of`` makes ``Settings`` of them, tiny ones in a smoke run.
+``read`` takes other numbers from a finished run, such as rounds to a target:
+``read=lambda run: {**accuracies(run), "rounds_to_85": ...}``; ``run.metrics`` has one row per
+evaluation. Cells run in the order of the table but for ``turn``: those with a lower one come first.
+A task that is for a GPU is named in ``Study.devices``, and in ``Study.precisions`` where it does
+not multiply in plain float32; all results of a cell must have one precision.
 
-Findings. Claims, pictures and ``Study.more_tables`` (further tables, in Markdown) are functions of
-``Findings``, which have one ``Outcome`` per cell:
-``found.where(task="lr", p=(2, 5)).one(setting="biased").ours``, ``.spread``, ``.difference``,
+Findings. Claims, pictures and tables are functions of ``Findings``, which have one ``Outcome`` per
+cell: ``found.where(task="lr", p=(2, 5)).one(setting="biased").ours``, ``.spread``, ``.difference``,
 ``.mean("best")``, ``.values("best")`` by seed, ``.results`` with their ``curve``. A claim is
 computed once all cells selected by ``of`` have results. A picture's ``draw`` returns a matplotlib
 figure, or None while there is nothing to draw; begin with ``new_figure`` and ``style`` of
-``anarchic.report.figure``, or use ``anarchic.study.draw``. Without matplotlib the page is made with
-the pictures that exist.
+``anarchic.report.figure``, or use ``anarchic.study.draw``.
 
 An experiment whose results are another's, as a figure drawn from a table's runs, sets
 ``results_of="table-1"`` and ``cells=sibling(__file__, "table-1").cells``; it trains nothing. Where

@@ -122,18 +122,8 @@ def judge_experiment(
         *_arrival_warnings(rule, problem, memory, balance),
         *_verdict_warnings(covering),
     ]
-    return Report(
-        rule,
-        problem,
-        rates,
-        arrivals,
-        memory,
-        balance,
-        steps_of(table),
-        gradients,
-        tuple(covering),
-        tuple(warnings),
-    )
+    counted = (arrivals, memory, balance, steps_of(table))
+    return Report(rule, problem, rates, *counted, gradients, tuple(covering), tuple(warnings))
 
 
 def judge_run(
@@ -235,12 +225,12 @@ def _problem(
 ) -> tuple[Problem, tuple[float, ...]]:
     numbers = known.given(PROBLEM)
     gradients: tuple[float, ...] = ()
-    if not {"smoothness", "sigma_local", "sigma_global"} <= numbers.keys():
+    names = {"smoothness", "sigma_local", "sigma_global"}
+    if not names <= numbers.keys():
         # The assumption is about every worker, and the smallest batch is the noisiest.
         batch = min(work.batch for work in experiment.works)
         found = estimate_constants(experiment.task, points, batch=batch, repeats=repeats)
         gradients = found.squared_gradients
-        names = ("smoothness", "sigma_local", "sigma_global")
         numbers = {name: getattr(found, name) for name in names} | numbers
     return Problem(**numbers), gradients
 
@@ -251,10 +241,9 @@ def _rates(experiment: Experiment) -> tuple[str, Rates]:
     while hasattr(rule, "rule"):  # wrappers
         rule = rule.rule
     local_lr = max(work.lr for work in experiment.works)
-    if isinstance(rule, AfaCs):
-        return "afa-cs", Rates(server_lr=rule.server_lr, local_lr=local_lr)
-    if isinstance(rule, AfaCd):
-        return "afa-cd", Rates(server_lr=rule.server_lr, local_lr=local_lr)
+    if isinstance(rule, AfaCs | AfaCd):
+        name = "afa-cs" if isinstance(rule, AfaCs) else "afa-cd"
+        return name, Rates(server_lr=rule.server_lr, local_lr=local_lr)
     steps = np.unique(experiment.timetable.local_steps)
     if isinstance(rule, FedAvg) and len(steps) == 1 and not rule.by_samples:
         # At constant K, FedAvg is AFA-CD with eta K in place of eta.
@@ -277,9 +266,8 @@ def _coverage_warnings(experiment: Experiment) -> list[str]:
         found.append(type(step).__name__)
     if isinstance(rule, AfaCs):
         found += ["rows that are forgotten"] if rule.expire_after or rule.cap else []
-    found += sorted(
-        {type(w.rule).__name__ for w in experiment.works if not isinstance(w.rule, Sgd)}
-    )
+    others = {type(w.rule).__name__ for w in experiment.works if not isinstance(w.rule, Sgd)}
+    found += sorted(others)
     warnings = []
     if found:
         warnings.append(

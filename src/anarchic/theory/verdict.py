@@ -6,26 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from anarchic.theory.bounds import Bound, general_bound, memory_bound, uniform_bound
-from anarchic.theory.conditions import (
-    Condition,
-    RateLimits,
-    general_conditions,
-    general_limits,
-    memory_conditions,
-    memory_limits,
-    uniform_conditions,
-    uniform_limits,
-)
+from anarchic.theory import bounds, conditions
+from anarchic.theory import rates as corollaries
+from anarchic.theory.bounds import Bound
+from anarchic.theory.conditions import Condition, RateLimits
 from anarchic.theory.numbers import PROBLEM, RATES, Arrivals, KnownNumbers, Memory, Problem, Rates
-from anarchic.theory.rates import (
-    corollary_rates,
-    general_rate,
-    memory_rate,
-    rounds_needed,
-    rounds_until_speed_up,
-    uniform_rate,
-)
 
 
 @dataclass(frozen=True)
@@ -61,10 +46,10 @@ def judge_general(problem: Problem, rates: Rates, arrivals: Arrivals) -> Verdict
     return _verdict(
         "AFA-CD, arrivals of any kind",
         rates,
-        general_conditions(L, rates, arrivals),
-        general_bound(problem, rates, arrivals),
-        general_limits(L, arrivals),
-        general_rate(**of, sigma_global=problem.sigma_global),
+        conditions.general_conditions(L, rates, arrivals),
+        bounds.general_bound(problem, rates, arrivals),
+        conditions.general_limits(L, arrivals),
+        corollaries.general_rate(**of, sigma_global=problem.sigma_global),
         (of["rounds"], of["m"], of["local_steps"], of["staleness"]),
     )
 
@@ -75,10 +60,10 @@ def judge_uniform(problem: Problem, rates: Rates, arrivals: Arrivals) -> Verdict
     return _verdict(
         "AFA-CD, workers equally likely to arrive",
         rates,
-        uniform_conditions(L, rates, arrivals),
-        uniform_bound(problem, rates, arrivals),
-        uniform_limits(L, arrivals),
-        uniform_rate(**of),
+        conditions.uniform_conditions(L, rates, arrivals),
+        bounds.uniform_bound(problem, rates, arrivals),
+        conditions.uniform_limits(L, arrivals),
+        corollaries.uniform_rate(**of),
         (of["rounds"], of["m"], of["local_steps"], of["staleness"]),
     )
 
@@ -90,10 +75,12 @@ def judge_memory(problem: Problem, rates: Rates, memory: Memory) -> Verdict:
     return _verdict(
         "AFA-CS, arrivals of any kind",
         rates,
-        memory_conditions(L, rates, memory),
-        memory_bound(problem, rates, memory),
-        memory_limits(L, memory),
-        memory_rate(rounds=T, workers=M, local_steps=K, row_age=tau, fresh=memory.fresh),
+        conditions.memory_conditions(L, rates, memory),
+        bounds.memory_bound(problem, rates, memory),
+        conditions.memory_limits(L, memory),
+        corollaries.memory_rate(
+            rounds=T, workers=M, local_steps=K, row_age=tau, fresh=memory.fresh
+        ),
         (T, M, K, memory.delay),
     )
 
@@ -107,27 +94,21 @@ def _of(arrivals: Arrivals) -> dict[str, int]:
 def _verdict(
     about: str,
     rates: Rates,
-    conditions: tuple[Condition, ...],
+    met: tuple[Condition, ...],
     bound: Bound,
     limits: RateLimits,
     rate: Mapping[str, float],
     counts: tuple[int, int, int, float],
 ) -> Verdict:
     T, n, K, delay = counts
-    corollary = corollary_rates(rounds=T, n=n, local_steps=K)
-    needed = rounds_needed(limits, n=n, local_steps=K)
-    until = rounds_until_speed_up(n=n, local_steps=K, delay=delay)
-    found = (conditions, bound, limits, corollary, rate, needed, until)
+    corollary = corollaries.corollary_rates(rounds=T, n=n, local_steps=K)
+    needed = corollaries.rounds_needed(limits, n=n, local_steps=K)
+    until = corollaries.rounds_until_speed_up(n=n, local_steps=K, delay=delay)
+    found = (met, bound, limits, corollary, rate, needed, until)
     return Verdict(bound.theorem, about, rates, *found)
 
 
-DEFAULTS: Mapping[str, int] = {
-    "rounds": 10_000,
-    "workers": 10,
-    "m": 5,
-    "local_steps": 5,
-    "staleness": 0,
-}
+DEFAULTS = {"rounds": 10_000, "workers": 10, "m": 5, "local_steps": 5, "staleness": 0}
 """Participation where it is not given; the numbers of the problem are 1."""
 
 
@@ -174,6 +155,6 @@ def calculate(known: KnownNumbers | None = None) -> Calculation:
 
 
 def _rates(known: KnownNumbers, *, rounds: int, n: int, local_steps: int) -> Rates:
-    usual = corollary_rates(rounds=rounds, n=n, local_steps=local_steps)
+    usual = corollaries.corollary_rates(rounds=rounds, n=n, local_steps=local_steps)
     rates = {"server_lr": usual.server_lr, "local_lr": usual.local_lr}
     return Rates(**rates | known.given(RATES))
