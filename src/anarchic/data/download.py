@@ -6,11 +6,17 @@ A download is resumed after a cut, limited in size, and verified before it is us
 from __future__ import annotations
 
 import sys
+import tarfile
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from hashlib import file_digest
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import IO
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 from anarchic.core.files import part_of, write_file
 from anarchic.data.mirrors import Source
@@ -57,8 +63,6 @@ def fetch(source: Source, folder: Path, *, timeout_s: float = 30.0, attempts: in
 
 def _gather(url: str, part: Path, source: Source, *, timeout_s: float, attempts: int) -> None:
     """Fill ``part`` from one mirror, continuing where the last connection was cut."""
-    from urllib.error import HTTPError
-
     reason = "not tried"
     for _ in range(attempts):
         before = _bytes_in(part)
@@ -83,8 +87,6 @@ def _gather(url: str, part: Path, source: Source, *, timeout_s: float, attempts:
 
 def _stream(url: str, part: Path, source: Source, timeout_s: float) -> int | None:
     """Append what the mirror sends; return the size of the whole file, where it is known."""
-    from urllib.request import Request, urlopen
-
     have = _bytes_in(part)
     headers = {"User-Agent": "anarchic-data", "Accept-Encoding": "identity"}
     if have:
@@ -98,15 +100,11 @@ def _stream(url: str, part: Path, source: Source, timeout_s: float) -> int | Non
     return source.size if total is None else total
 
 
-def _append(
-    response: HTTPResponse, part: Path, have: int, total: int | None, source: Source
-) -> None:
+def _append(body: HTTPResponse, part: Path, have: int, total: int | None, source: Source) -> None:
     """Copy the body to ``part`` from position ``have`` on, never past the source's limit."""
-    with (
-        part.open("ab" if have else "wb") as out,
-        _progress(source.name, total or source.size) as show,
-    ):
-        while have != total and (chunk := response.read1(_CHUNK)):
+    shown = _progress(source.name, total or source.size)
+    with part.open("ab" if have else "wb") as out, shown as show:
+        while have != total and (chunk := body.read1(_CHUNK)):
             have += len(chunk)
             if have > source.limit:
                 break
@@ -125,8 +123,6 @@ def _continues(response: HTTPResponse, have: int) -> bool:
 
 def _verify(part: Path, source: Source) -> None:
     """Refuse, and delete, a complete file that is not the published one."""
-    from hashlib import file_digest
-
     if source.sha256 is None:
         return
     with part.open("rb") as file:
@@ -163,10 +159,6 @@ def unpack(archive: Path, members: Mapping[str, str], folder: Path) -> None:
     Only the names in ``members`` are used, never a path, link or mode from the archive, so a
     hostile archive has nothing to write outside ``folder``.
     """
-    import tarfile
-    import zipfile
-    import zlib
-
     take = _from_zip if archive.suffix == ".zip" else _from_tar
     try:
         take(archive, members, folder)
@@ -183,8 +175,6 @@ def unpack(archive: Path, members: Mapping[str, str], folder: Path) -> None:
 
 
 def _from_tar(archive: Path, members: Mapping[str, str], folder: Path) -> None:
-    import tarfile
-
     missing = dict(members)
     with tarfile.open(archive, "r|*") as tar:  # a stream: the members are read in file order
         for entry in tar:
@@ -196,8 +186,6 @@ def _from_tar(archive: Path, members: Mapping[str, str], folder: Path) -> None:
 
 
 def _from_zip(archive: Path, members: Mapping[str, str], folder: Path) -> None:
-    import zipfile
-
     with zipfile.ZipFile(archive) as zipped:
         for member, name in members.items():
             with zipped.open(member) as body:

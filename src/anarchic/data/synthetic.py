@@ -79,11 +79,11 @@ def _samples(
 def _split(name: str, drawn: list[Samples], counts: NDArray[np.int64]) -> Dataset:
     train = counts * 4 // 5  # a worker's samples are independent, so any of them can train
     halves = [(x[:n], y[:n], x[n:], y[n:]) for (x, y), n in zip(drawn, train, strict=True)]
-    x_train, y_train, x_test, y_test = map(np.concatenate, zip(*halves, strict=True))
+    x, y, x_test, y_test = map(np.concatenate, zip(*halves, strict=True))
     return Dataset(
         name,
-        x_train,
-        y_train,
+        x,
+        y,
         x_test,
         y_test,
         classes=_CLASSES,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from anarchic.theory import bounds, conditions
@@ -156,5 +156,4 @@ def calculate(known: KnownNumbers | None = None) -> Calculation:
 
 def _rates(known: KnownNumbers, *, rounds: int, n: int, local_steps: int) -> Rates:
     usual = corollaries.corollary_rates(rounds=rounds, n=n, local_steps=local_steps)
-    rates = {"server_lr": usual.server_lr, "local_lr": usual.local_lr}
-    return Rates(**rates | known.given(RATES))
+    return replace(usual, **known.given(RATES))
