@@ -34,7 +34,7 @@ POOL = 64  # directions to draw from: making them is not what is timed
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=RESULTS)
-    folder = parser.parse_args().out
+    out = parser.parse_args().out
     record, rng = Record("afa_cs", f"AFA-CS: an update of d = {DIM:,}"), np.random.default_rng(0)
     few, many = (
         record.measure(f"update, {workers:,} workers", times, unit="us", better="lower")
@@ -43,7 +43,7 @@ def main() -> int:
     record.ratio("many workers / few", many / few, most=MOST_RATIO)
     drift = running_mean_error(rng)
     record.bound(f"error of the mean after {DRIFT_UPDATES:,} updates", drift, most=MOST_DRIFT)
-    return record.finish(folder)
+    return record.finish(out)
 
 
 def microseconds_an_update(rng: np.random.Generator) -> dict[int, list[float]]:

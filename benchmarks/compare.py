@@ -1,6 +1,6 @@
 """Has anything become slower? ``python -m benchmarks.compare [BEFORE [AFTER]]`` (bench-compare).
 
-BEFORE and AFTER are folders of results; BEFORE may also be a commit, and is the last one if left
+BEFORE and AFTER are files of results; BEFORE may also be a commit, and is the last one if left
 out. A median counts as worse if it lost more than a tenth and lies outside the spread of the
 earlier repeats; what was measured only once has no spread, and counts as worse if it lost a
 quarter. What was measured before and is not any more is shown, and so is a bound that was met and
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from benchmarks.record import RESULTS, Measure, Record, parse, short
+from benchmarks.record import RESULTS, Measure, Record, parse, read, short
 
 TOLERATED, TOLERATED_ONCE = 0.1, 0.25
 ROOT = Path(__file__).parents[1]
@@ -37,7 +37,7 @@ class Change:
 def main(arguments: list[str]) -> int:
     before = arguments[0] if arguments else "HEAD"
     after = Path(arguments[1]) if len(arguments) > 1 else RESULTS
-    changes = list(compare(records(before), records(str(after))))
+    changes = list(compare(records(before), read(after)))
     if not changes:
         print(f"Nothing in {after} can be compared with {before}.")
         return 0
@@ -99,21 +99,13 @@ def _missed(old: Record, new: Record) -> Iterator[Change]:
 
 
 def records(where: str) -> dict[str, Record]:
-    """Those of a folder, or of a commit."""
-    if Path(where).is_dir():
-        texts = [path.read_text(encoding="utf-8") for path in sorted(Path(where).glob("*.json"))]
-    else:
-        folder = RESULTS.relative_to(ROOT).as_posix()
-        names = _git("ls-tree", "--name-only", where, f"{folder}/").split()
-        texts = [_git("show", f"{where}:{name}") for name in names if name.endswith(".json")]
-    found = [parse(text) for text in texts if '"measures"' in text]
-    return {record.name: record for record in found}
-
-
-def _git(*words: str) -> str:
-    return subprocess.run(
-        ["git", *words], cwd=ROOT, check=True, capture_output=True, text=True
-    ).stdout
+    """Those of a file, or of a commit."""
+    if Path(where).is_file():
+        return read(Path(where))
+    words = ["git", "show", f"{where}:{RESULTS.relative_to(ROOT).as_posix()}"]
+    return parse(
+        subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    )
 
 
 if __name__ == "__main__":

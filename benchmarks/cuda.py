@@ -46,7 +46,7 @@ from anarchic.models import make
 from anarchic.participation import ConstantSteps, Sampler, UniformSteps
 from anarchic.sim.engine import Engine
 from anarchic.sim.simulate import simulate_many
-from anarchic.study.machine import hardware
+from anarchic.study.results import hardware
 from anarchic.train.backends import Batched, Loop
 from anarchic.train.task import Lanes
 from anarchic.train.torch_task import Precision, TorchTask
@@ -67,7 +67,7 @@ ROUNDED = {"tf32": 1e-1, "bf16": 2e-1}
 def main() -> int:
     parser = argparse.ArgumentParser(description="The GPU path.")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the result is kept")
-    folder = parser.parse_args().out
+    out = parser.parse_args().out
     if not torch.cuda.is_available():
         print("no GPU here")
         return 0
@@ -76,7 +76,7 @@ def main() -> int:
     record.machine |= {**hardware("cuda"), "cores": os.cpu_count()}
     timed(record)
     agreement(record)
-    return record.finish(folder)
+    return record.finish(out)
 
 
 def timed(record: Record) -> None:

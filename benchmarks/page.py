@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from anarchic.report.figure import COLOURS, new_figure, save
-from benchmarks.record import RESULTS, Measure, Record, read, said, short, spread
+from benchmarks.record import Measure, Record, read, said, short, spread
 
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 CHART = "performance.svg"
@@ -33,8 +33,8 @@ def main() -> int:
 
 def kept() -> list[Record]:
     """The committed results."""
-    paths = [RESULTS / f"{name}.json" for name in NAMES]
-    return [read(path) for path in paths if path.exists()]
+    records = read()
+    return [records[name] for name in NAMES if name in records]
 
 
 def filled(text: str, between: str) -> str:

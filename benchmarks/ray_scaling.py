@@ -32,7 +32,7 @@ from anarchic.data import Dataset, iid
 from anarchic.sim.engine import Engine
 from anarchic.train.on_ray import OnRay
 from anarchic.train.task import Backend, make_task
-from benchmarks.record import RESULTS, Record, read, short, spread
+from benchmarks.record import Record, read, short, spread
 
 REPEATS = 3
 LEAST_GAIN = 1.2  # from a second actor
@@ -141,7 +141,7 @@ def difference(a: Vector, b: Vector) -> float:
 
 def write_page() -> None:
     """Put the kept results between the marks of the page."""
-    record = read(RESULTS / "ray_scaling.json")
+    record = read()["ray_scaling"]
     between = f"{BEGIN}\n\n{in_markdown(record)}\n\n{END}"
     text = PAGE.read_text(encoding="utf-8")
     made = re.sub(f"{BEGIN}.*{END}", lambda _: between, text, flags=re.S)

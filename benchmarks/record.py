@@ -1,9 +1,9 @@
-"""What a benchmark found: printed as a table, kept as JSON, judged by its bounds.
+"""What a benchmark found: printed as a table, kept as a line of JSON, judged by its bounds.
 
     record = Record("aggregation", "AFA-CD on a 1 GB model")
     record.measure("AFA-CD", rates, unit="GB/s")
     record.ratio("AFA-CD / memory copy", 0.61, least=0.5)
-    return record.finish()      # prints, writes results/aggregation.json, 0 if the bounds are met
+    return record.finish()      # prints, keeps it in results.jsonl, 0 if the bounds are met
 
 A bound that could not be measured counts as missed: nothing is met by not being there.
 """
@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from anarchic.sim.run import software
-from anarchic.study.machine import hardware
+from anarchic.study.results import hardware
 
-RESULTS = Path(__file__).with_name("results")
+RESULTS = Path(__file__).with_name("results.jsonl")
 
 Better = Literal["higher", "lower"]
 
@@ -72,7 +72,7 @@ class Bound:
 
 @dataclass
 class Record:
-    """The findings of one benchmark; ``name`` is its file's."""
+    """The findings of one benchmark, by whose ``name`` they are kept."""
 
     name: str
     title: str
@@ -129,20 +129,17 @@ class Record:
     def met(self) -> bool:
         return all(bound.met for bound in self.bounds)
 
-    def finish(self, folder: Path = RESULTS) -> int:
-        """Print it, write it, and give the exit status."""
+    def finish(self, path: Path = RESULTS) -> int:
+        """Print it, keep it, and give the exit status."""
         print(self.table())
-        self.write(folder)
+        self.write(path)
         return 0 if self.met else 1
 
-    def write(self, folder: Path = RESULTS) -> Path:
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{self.name}.json"
+    def write(self, path: Path = RESULTS) -> None:
         values = asdict(self)
         for bound, written in zip(self.bounds, values["bounds"], strict=True):
             written["met"] = bound.met
-        path.write_text(json.dumps(_rounded(values), indent=1) + "\n", encoding="utf-8")
-        return path
+        keep(_rounded(values), path)
 
     def table(self) -> str:
         """For a terminal."""
@@ -161,12 +158,30 @@ class Record:
         return "\n".join(lines)
 
 
-def read(path: Path) -> Record:
-    return parse(path.read_text(encoding="utf-8"))
+def keep(values: dict[str, Any], path: Path = RESULTS) -> None:
+    """Write values as the line of their name, in place of an earlier one; lines stay sorted."""
+    lines = _lines(path.read_text(encoding="utf-8")) if path.exists() else {}
+    lines[values["name"]] = json.dumps(values)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{lines[name]}\n" for name in sorted(lines)), encoding="utf-8")
 
 
-def parse(text: str) -> Record:
-    values: dict[str, Any] = json.loads(text)
+def read(path: Path = RESULTS) -> dict[str, Record]:
+    """The kept records by name."""
+    return parse(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def parse(text: str) -> dict[str, Record]:
+    """The records among the lines of a file; ``scaling`` keeps a line of another kind there."""
+    found = {name: json.loads(line) for name, line in _lines(text).items()}
+    return {name: _record(values) for name, values in found.items() if "measures" in values}
+
+
+def _lines(text: str) -> dict[str, str]:
+    return {json.loads(line)["name"]: line for line in text.splitlines()}
+
+
+def _record(values: dict[str, Any]) -> Record:
     for bound in values["bounds"]:
         del bound["met"]  # it follows from the rest
     values["measures"] = [Measure(**m) for m in values["measures"]]

@@ -1,6 +1,6 @@
 """The model of `docs/scaling.md`, held against a simulation of 1,000,000 workers.
 
-    python -m benchmarks.scaling            # simulate, print, write results/scaling.json
+    python -m benchmarks.scaling            # simulate, print, keep in results.jsonl
     python -m benchmarks.scaling --write    # and the tables and pictures of docs/scaling.md
 
 Collectors are as fast as the one measured by ``benchmarks.one_machine``. Exits with 1 if a
@@ -15,14 +15,13 @@ import resource
 import sys
 import time
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from anarchic.server.settings import Limits
 from benchmarks.fleet import Assumptions, Collector, Plan
 from benchmarks.million import Simulated, simulate
 from benchmarks.one_machine import PLACES
-from benchmarks.record import RESULTS, read, short
+from benchmarks.record import Record, keep, read, short
 from benchmarks.scaling_page import write_page
 
 WORKERS = 1_000_000
@@ -36,22 +35,23 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=WORKERS)
     parser.add_argument("--write", action="store_true", help="the tables of docs/scaling.md too")
     settings = parser.parse_args()
-    collector = measured_collector(RESULTS / "one_machine.json")
+    measured = read()["one_machine"]
+    collector = measured_collector(measured)
     found = simulate(collector, settings.workers)
     found.facts.update(cpu_s=time.process_time(), peak_gib=peak_gib())
     plans = plans_for(collector)
     print_table(found, plans)
     if settings.workers == WORKERS:
-        write_json(found, plans, RESULTS / "scaling.json")
+        keep_found(found, plans)
     if settings.write:
-        write_page(found, plans, read(RESULTS / "one_machine.json"))
+        write_page(found, plans, measured)
     quick = found.facts["cpu_s"] < MOST_S and found.facts["peak_gib"] < MOST_GIB
     return 0 if quick and all(row.met for row in found.rows) else 1
 
 
-def measured_collector(path: Path) -> Collector:
+def measured_collector(measured: Record) -> Collector:
     """A collector like the machine that was measured, with every place taken."""
-    measures = {(m.group, m.name): m for m in read(path).measures}
+    measures = {(m.group, m.name): m for m in measured.measures}
     small, large = (measures[body, f"{PLACES} senders"] for body in ("40 KB", "4 MB"))
     return Collector.through(
         (SIZES["40 KB"], small.median),
@@ -80,8 +80,9 @@ def print_table(found: Simulated, plans: dict[str, Plan]) -> None:
         )
 
 
-def write_json(found: Simulated, plans: dict[str, Plan], path: Path) -> None:
+def keep_found(found: Simulated, plans: dict[str, Plan]) -> None:
     values: dict[str, Any] = {
+        "name": "scaling",
         "assumptions": asdict(Assumptions()),
         "collector": asdict(plans["4 MB"].collector),
         "plans": {name: plan.outputs() for name, plan in plans.items()},
@@ -93,7 +94,7 @@ def write_json(found: Simulated, plans: dict[str, Plan], path: Path) -> None:
     short_floats = json.loads(
         json.dumps(values), parse_float=lambda text: float(f"{float(text):.8g}")
     )
-    path.write_text(json.dumps(short_floats, indent=1) + "\n", encoding="utf-8")
+    keep(short_floats)
 
 
 def peak_gib() -> float:

@@ -81,7 +81,7 @@ STUDY = Study(
     devices=TABLE.devices,
     precisions=TABLE.precisions,
     results_of=TABLE.name,
-    notes=zigzag,
+    more_tables=zigzag,
     pictures=[
         Picture(
             file=file,

@@ -177,7 +177,7 @@ def most(found: Findings, of: str, over: str) -> float | None:
     return None if None in gains else max(gains)
 
 
-def notes(found: Findings) -> str:
+def more_tables(found: Findings) -> str:
     return "\n\n".join(filter(None, (by_memory(found), by_seed(found), late(found))))
 
 
@@ -282,7 +282,7 @@ STUDY = Study(
         *claims("lr-by-c", UNLUCKY),
         remedy("lr-by-c", at_least=LEAST),
     ],
-    notes=notes,
+    more_tables=more_tables,
     pictures=[
         Picture(
             file="figure-5.png",

@@ -172,7 +172,7 @@ squared gradient of AFA-CS after the last round, over sigma_G and the seeds.
 """.strip()
 
 
-def notes(found: Findings) -> str:
+def more_tables(found: Findings) -> str:
     """What is left of the ball, by share."""
     if not found.complete:
         return ""
@@ -210,7 +210,7 @@ STUDY = Study(
     seeds={"theorem-1": SEEDS},
     show={"theorem-1": ("closed_form",)},
     task_names={"theorem-1": "Two quadratics"},
-    notes=notes,
+    more_tables=more_tables,
     claims=[
         Claim(
             text="a silent worker: largest relative distance from sigma_G^2, as a power of ten",

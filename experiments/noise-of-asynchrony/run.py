@@ -120,7 +120,7 @@ def claim(text: str, task: str, of: tuple, over: tuple, **bound) -> Claim:
     )
 
 
-def notes(found: Findings) -> str:
+def more_tables(found: Findings) -> str:
     """What the discounts of FedBuff and FedAsync change, at each delay."""
     if not found.where(task="lr-delay").complete:
         return ""
@@ -211,7 +211,7 @@ STUDY = Study(
             at_least=FELT,
         ),
     ],
-    notes=notes,
+    more_tables=more_tables,
     show=dict.fromkeys(NAMES, ("last50_spread",)),
     pictures=[
         Picture(

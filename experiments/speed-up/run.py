@@ -356,7 +356,7 @@ STUDY = Study(
         "afa-cs": "AFA-CS: rounds to the target",
         "theorem-4": "AFA-CS, one worker per round in turn: error over the bound of Theorem 4",
     },
-    notes=exponents,
+    more_tables=exponents,
     tables={"theorem-4": in_turn_table},
     claims=[
         *(claim(line, setting) for line, (*_, settings) in LINES.items() for setting in settings),

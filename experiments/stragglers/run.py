@@ -282,7 +282,7 @@ STUDY = Study(
             draw=draw,
         )
     ],
-    notes=ratios,
+    more_tables=ratios,
 )
 
 if __name__ == "__main__":

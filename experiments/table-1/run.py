@@ -297,7 +297,7 @@ def unchanged(found: Findings, changed: Findings) -> list[Outcome]:
     ]
 
 
-def notes(found: Findings) -> str:
+def more_tables(found: Findings) -> str:
     return "\n\n".join(filter(None, (by_measure(found), by_divisor(found))))
 
 
@@ -371,7 +371,7 @@ STUDY = Study(
     precisions=PRECISIONS,
     across="setting",
     tables={"rnn-apart": apart_table, "data": measured.data_table},
-    notes=notes,
+    more_tables=more_tables,
     headline=headline,
     show={
         **dict.fromkeys(("rnn", "rnn-apart", "rnn-by-c"), LATE[1:]),

@@ -173,7 +173,7 @@ def plain_results() -> Results:
     return read_results(TABLE.results)
 
 
-def notes(found: Findings) -> str:
+def more_tables(found: Findings) -> str:
     return "\n\n".join(filter(None, (runs(found), costs(found), by_option(found))))
 
 
@@ -301,7 +301,7 @@ STUDY = Study(
         "rnn": ("best", "last50", "last50_spread"),
         "controls": ("median", "most"),
     },
-    notes=notes,
+    more_tables=more_tables,
     task_names=NAMES,
     claims=[
         Claim(

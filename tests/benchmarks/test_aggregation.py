@@ -39,10 +39,19 @@ def test_a_run_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.aggregation.POOL_MB", 2)
     monkeypatch.setattr(
         "sys.argv",
-        ["aggregation", "--sizes", "1", str(1 << 40), "--threads", "1", "--out", str(tmp_path)],
+        [
+            "aggregation",
+            "--sizes",
+            "1",
+            str(1 << 40),
+            "--threads",
+            "1",
+            "--out",
+            str(tmp_path / "kept"),
+        ],
     )
     main()
-    record = read(tmp_path / "w7.json")
+    record = read(tmp_path / "kept")["w7"]
     assert {m.group for m in record.measures} == {"1 MB, 1 thread"}
     assert [b.name for b in record.bounds] == [f"AFA-C{x} / copy, the least" for x in "DS"]
     assert list(record.absent) == [f"{1 << 40} MB"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.compare import compare, main
-from benchmarks.record import Record
+from benchmarks.record import Record, keep
 
 
 def record(median: float, *, ratio: float = 8.0, machine: str = "here", better: str = "higher"):
@@ -66,10 +66,10 @@ def test_on_another_machine_only_ratios_count() -> None:
     assert (change.what, change.mark) == ("w1:  ours / theirs", "WORSE")
 
 
-def test_folders_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record(100.0).write(tmp_path / "before")
     record(50.0).write(tmp_path / "after")
-    (tmp_path / "after" / "plan.json").write_text("{}")  # not a record: left alone
+    keep({"name": "plan"}, tmp_path / "after")  # not a record: left alone
     assert main([str(tmp_path / "before"), str(tmp_path / "after")]) == 1
     assert "WORSE" in capsys.readouterr().out
     assert main([str(tmp_path / "before"), str(tmp_path / "before")]) == 0

@@ -30,16 +30,19 @@ def test_bounds(bound: Bound, met: bool) -> None:
 def test_the_status_says_whether_all_bounds_are_met(tmp_path: Path) -> None:
     record = Record("some", "Something")
     record.ratio("ours / theirs", 2.0, least=1.5)
-    assert record.finish(tmp_path) == 0
+    assert record.finish(tmp_path / "kept") == 0
     record.bound("seconds", 5.0, most=4.0)
-    assert record.finish(tmp_path) == 1
+    assert record.finish(tmp_path / "kept") == 1
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     record = Record("some", "Something", absent={"theirs": "not installed"})
     record.measure("ours", [1.5], unit="s", better="lower", group="W1", facts={"accuracy": 0.5})
     record.ratio("ours / theirs", None, least=8.0)
-    assert read(record.write(tmp_path)) == record
+    other = Record("another", "Something else")
+    for kept in (Record("some", "Something before"), record, other):
+        kept.write(tmp_path / "kept")
+    assert list(read(tmp_path / "kept").items()) == [("another", other), ("some", record)]
 
 
 def test_the_table_names_what_was_missed() -> None:

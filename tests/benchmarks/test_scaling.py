@@ -185,15 +185,16 @@ def test_tables_replace_what_stands_between_their_markers() -> None:
 
 @pytest.mark.parametrize("table", [inputs_table, outputs_table, costs_table, rows_table])
 def test_the_page_shows_the_plan(table: Callable[..., str]) -> None:
-    plans = plans_for(measured_collector(RESULTS / "one_machine.json"))
+    plans = plans_for(measured_collector(read()["one_machine"]))
     made = table(plans["4 MB"] if table is inputs_table else plans)
     assert made in (DOCS / "scaling.md").read_text(encoding="utf-8")
 
 
 def test_the_page_shows_what_was_measured_and_simulated() -> None:
     page = (DOCS / "scaling.md").read_text(encoding="utf-8")
-    assert measured_table(read(RESULTS / "one_machine.json")) in page
-    record = json.loads((RESULTS / "scaling.json").read_text(encoding="utf-8"))
+    assert measured_table(read()["one_machine"]) in page
+    lines = map(json.loads, RESULTS.read_text(encoding="utf-8").splitlines())
+    (record,) = (line for line in lines if line["name"] == "scaling")
     for row in record["compared"]:
         assert f"| {row['name']} | {short(row['model'])}" in page
         assert f"| {row['difference']:+.1%} |" in page

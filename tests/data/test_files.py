@@ -196,7 +196,7 @@ def test_a_broken_archive_is_a_data_error(serve, empty_home, monkeypatch, name, 
 
 
 def test_a_member_above_the_size_limit_is_refused(serve, empty_home, monkeypatch):
-    monkeypatch.setattr("anarchic.data.unpack.LARGEST_MEMBER", 1000)
+    monkeypatch.setattr("anarchic.data.download.LARGEST_MEMBER", 1000)
     mirror = serve(zip_of({"a": b"0" * 1001}))
     use_source(monkeypatch, "a", Source("toy.zip", (mirror.url,), members={"a": "a"}))
     with pytest.raises(DataError, match="larger than 1,000"):

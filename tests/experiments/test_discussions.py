@@ -1,4 +1,4 @@
-"""The numbers behind what is written by hand: where one fails, revise that ``discussion.md``."""
+"""The numbers behind what is written by hand: where one fails, revise that ``notes.md``."""
 
 from __future__ import annotations
 

@@ -50,16 +50,18 @@ def findings(**strange):
 
 
 def test_the_table_has_what_is_left_of_the_ball_by_share():
-    rows = rows_of(run.notes(findings()))
+    rows = rows_of(run.more_tables(findings()))
     assert rows[0] == ["1.0", "1.0000", "1.0000", "1.0000", "0e+00", "1e-30"]
     assert rows[1][:4] == ["0.9", "0.6750", "0.6750", "0.0000"]
     assert [row[0] for row in rows] == ["1.0", "0.9", "0.7", "0.5", run.LATE]
 
 
 def test_one_cell_that_differs_shows_in_the_table():
-    rows = rows_of(run.notes(findings(ball=1.0)))  # at sigma_G = 3, where 9 * 0.675 is expected
+    rows = rows_of(
+        run.more_tables(findings(ball=1.0))
+    )  # at sigma_G = 3, where 9 * 0.675 is expected
     assert float(rows[1][4]) == pytest.approx(1 - 1 / (9 * 0.675), abs=0.05)
-    rows = rows_of(run.notes(findings(last=1e-3)))
+    rows = rows_of(run.more_tables(findings(last=1e-3)))
     assert {row[5] for row in rows} == {"1e-03"}
 
 

@@ -53,7 +53,7 @@ def findings(**ours):
 
 def test_the_table_has_what_the_discounts_change_by_delay():
     found = findings(fedbuff_5=0.87, fedbuff_100=0.95, fedasync_0=0.8)
-    buffered, single = rows_of(run.notes(found))
+    buffered, single = rows_of(run.more_tables(found))
     minus = "\N{MINUS SIGN}"
     zero = "+0.0000"
     assert buffered[1:] == [zero, zero, zero, f"{minus}0.0300", zero, zero, zero, "+0.0500"]
@@ -72,4 +72,4 @@ def test_each_claim_can_be_missed():
 
 def test_there_is_no_table_of_a_sweep_that_is_not_complete():
     whole = findings()
-    assert run.notes(Findings([*whole.outcomes, Outcome(whole.outcomes[0].cell)])) == ""
+    assert run.more_tables(Findings([*whole.outcomes, Outcome(whole.outcomes[0].cell)])) == ""

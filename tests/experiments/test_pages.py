@@ -11,7 +11,6 @@ from anarchic.study.findings import read_findings
 from anarchic.study.overview import BEGIN, END, overview_path, overview_text, readme_text
 from anarchic.study.page import page_text
 from anarchic.study.results import FILE, read_results
-from anarchic.study.tables import as_csv
 
 HOW = "Make it again: anarchic reproduce all --report"
 
@@ -22,9 +21,6 @@ def test_the_page_of_an_experiment_is_made_of_its_results(name):
     findings = read_findings(study.cells, study.results)
     page = study.folder / "README.md"
     assert page.read_text(encoding="utf-8") == page_text(study, findings, study.folder), HOW
-    if study.results_of is None:
-        table = study.folder / f"{name}.csv"
-        assert table.read_text(encoding="utf-8") == as_csv(study, findings), HOW
 
 
 def test_the_page_of_all_is_made_of_the_results():

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 from anarchic.study.findings import Findings, Outcome
 from anarchic.study.flags import Flags, Paths
 from anarchic.study.page import mean_difference
-from anarchic.study.running import jobs
+from anarchic.study.reproduce import jobs
 from tests.experiments.run_files import names_of, rows_of
 from tests.study.make import result
 

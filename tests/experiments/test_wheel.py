@@ -54,7 +54,7 @@ def installed(site, tmp_path):
 def test_the_wheel_has_code_prose_and_raw_results_of_experiments_only(site):
     files = [path for path in (site / "anarchic" / "experiments").rglob("*") if path.is_file()]
     assert {path.suffix for path in files} == {".py", ".md", ".jsonl"}
-    assert {path.name for path in files if path.suffix == ".md"} == {"about.md", "discussion.md"}
+    assert {path.name for path in files if path.suffix == ".md"} == {"notes.md"}
     for name in find.names():
         for file in (find.folder() / name).glob("*"):
             if file.suffix in (".py", ".jsonl"):
@@ -77,8 +77,6 @@ def test_a_report_of_every_experiment_shows_the_results_of_the_package(installed
         made, committed = tmp_path / "runs" / "reproduce" / name, find.folder() / name
         assert (made / "README.md").exists()
         assert {p.name for p in made.glob("*.png")} == {p.name for p in committed.glob("*.png")}
-        for table in committed.glob("*.csv"):
-            assert (made / table.name).read_bytes() == table.read_bytes()
     overview = (tmp_path / "runs" / "reproduction.md").read_text(encoding="utf-8")
     assert "](reproduce/figures-2-4/figure-3.png)" in overview
 

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import replace
 
 import pytest
 
 from anarchic.study import Claim, Findings, Outcome, Picture
 from anarchic.study.page import page_text, write_pages
-from anarchic.study.tables import as_csv, fixed
+from anarchic.study.tables import fixed
 from tests.study.make import cell, result, study
 
 
@@ -26,26 +24,6 @@ def table(tmp_path):
     return study(tmp_path / "a-table", *cells, across="setting"), Findings(
         [*outcomes, Outcome(cells[3])]
     )
-
-
-def test_the_table_has_the_paper_s_number_ours_and_the_difference(table):
-    rows = list(csv.DictReader(io.StringIO(as_csv(*table))))
-    assert len(rows) == 4
-    first = {
-        n: rows[0][n] for n in ("task", "p", "setting", "paper", "ours", "difference", "seeds")
-    }
-    assert first == {
-        "task": "t",
-        "p": "1",
-        "setting": "x",
-        "paper": "0.5",
-        "ours": "0.52",
-        "difference": "0.02",
-        "seeds": "0 1",
-    }
-    assert rows[0]["software"] == "anarchic 0.1.0, torch 2.13.0"
-    assert float(rows[0]["spread"]) == pytest.approx(0.0141421)
-    assert (rows[3]["ours"], rows[3]["seeds"]) == ("", "")
 
 
 def test_the_page_sets_the_settings_side_by_side(table, tmp_path):

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from anarchic.errors import RunError
+from anarchic.kernels.chunks import threads_in_use, use_threads
 from anarchic.sim.run import Run
 from anarchic.study import Job
 from anarchic.study.results import (
     FILE,
     accuracies,
     add_results,
+    hardware,
     read_results,
     result_of,
     thin,
@@ -122,3 +124,18 @@ def test_a_damaged_line_is_named(tmp_path, line):
     path.write_text(f"{path.read_text()}{line}\n")
     with pytest.raises(RunError, match=r"Line 2 of .*results\.jsonl is not a result"):
         read_results(path)
+
+
+@pytest.fixture
+def three_threads():
+    before = threads_in_use()
+    use_threads(3)
+    yield
+    use_threads(before)
+
+
+def test_the_threads_of_compiled_visits_count(three_threads):
+    torch = pytest.importorskip("torch")
+    found = hardware("cpu")
+    assert found["most_threads"] == max(3, torch.get_num_threads())
+    assert found["name"]

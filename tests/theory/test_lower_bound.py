@@ -48,7 +48,8 @@ def test_the_functions_are_those_of_the_proof():
 def test_the_path_and_the_error_ball_are_the_closed_form_to_rounding(local_steps, m):
     table = lower_bound.arrivals_of_one(200, m=m, local_steps=local_steps)
     seen = models(AfaCd(m, RATES.server_lr), table)
-    expected = lower_bound.path(2.0, SIGMA, RATES, rounds=200, local_steps=local_steps)
+    left = (1 - lower_bound.pull(RATES, local_steps)) ** np.arange(201)
+    expected = (2.0 + SIGMA / 2) * left - SIGMA / 2
     np.testing.assert_allclose(seen, expected, rtol=1e-12)
     last = lower_bound.squared_gradient(seen[-1])
     assert last == pytest.approx(lower_bound.error_ball(SIGMA), rel=1e-12)

@@ -38,8 +38,7 @@ def compare(
     ] = None,
 ) -> None:
     """Compare recorded runs, in a table and in a picture."""
-    from anarchic.report.runs import read_runs
-    from anarchic.report.table import compare_runs, write_csv
+    from anarchic.report.runs import compare_runs, read_runs, write_csv
 
     read = read_runs(runs)
     header = "run", "rule", "rounds", "final", "last 10", "virtual s", "updates", "steps/s"

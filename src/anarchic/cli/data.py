@@ -29,7 +29,7 @@ def list_data(
     ] = False,
 ) -> None:
     """List the data sets and where their files are; nothing is downloaded."""
-    from anarchic.report.dataset_list import list_datasets
+    from anarchic.report.datasets import list_datasets
 
     found = list(list_datasets(given.get("data_dir"), check=check))
     rows = [
@@ -56,7 +56,7 @@ def show_partition(
     ] = None,
 ) -> None:
     """Show the samples per worker and class, partitioned as `anarchic simulate` does it."""
-    from anarchic.report.partition_plot import partition_table, plot_partition
+    from anarchic.report.datasets import partition_table, plot_partition
     from anarchic.sim.settings import partition
 
     data, parts = partition(settings_from(given))

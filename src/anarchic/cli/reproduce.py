@@ -60,7 +60,7 @@ def reproduce(
 ) -> None:
     """Run a table or a figure of the paper again, with the paper's numbers beside ours.
 
-    In a clone, results, tables, pictures and a page are written to the experiment's folder.
+    In a clone, results, pictures and a page are written to the experiment's folder.
     Elsewhere they are written to --out, and --report shows the results that came with the package
     until there are others.
     """

@@ -11,7 +11,7 @@ import typer
 
 from anarchic.cli.help import examples, option
 from anarchic.cli.records import Given, Option, takes
-from anarchic.theory.known import KnownNumbers
+from anarchic.theory.numbers import KnownNumbers
 from anarchic.theory.report import POINTS, REPEATS
 
 EPILOG = examples(

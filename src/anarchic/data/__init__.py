@@ -1,8 +1,7 @@
 """Data sets, and their partition among workers."""
 
-from anarchic.data.catalogue import load
 from anarchic.data.cifar10 import load_cifar10
-from anarchic.data.dataset import Dataset
+from anarchic.data.dataset import Dataset, load
 from anarchic.data.digits import load_digits
 from anarchic.data.files import locate
 from anarchic.data.mnist import load_fashion_mnist, load_mnist

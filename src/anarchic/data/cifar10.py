@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from anarchic.data.dataset import Dataset
+from anarchic.data.dataset import Dataset, Folder
 from anarchic.data.files import damaged, find, read
 
 _CLASSES = 10
@@ -22,13 +22,18 @@ _MEAN = (125.306918046875, 122.950394140625, 113.86538318359375)  # of the train
 _STD = (62.9932, 62.0887, 66.7049)
 
 
-def load_cifar10(data_dir: str | os.PathLike[str] | None = None) -> Dataset:
+def load_cifar10(data_dir: Folder = None) -> Dataset:
     """CIFAR-10, each channel normalised by its mean and standard deviation over training images.
 
     ``augment`` is set: training pads by 4, crops at random and mirrors, testing does not.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     names = [f"data_batch_{number}.bin" for number in range(1, 6)] + ["test_batch.bin"]
-    batches = _read_all([find("cifar10", name, data_dir) for name in names])
+    paths = [find("cifar10", name, data_dir) for name in names]
+    # In parallel: to decompress xz takes two seconds each and releases the GIL.
+    with ThreadPoolExecutor(min(len(paths), os.cpu_count() or 1)) as pool:
+        batches = list(pool.map(_read_batch, paths))
     x_train = np.empty((5 * _BATCH, 3, 32, 32), np.float32)
     x_test = np.empty((_BATCH, 3, 32, 32), np.float32)
     for number, batch in enumerate(batches[:5]):
@@ -43,14 +48,6 @@ def load_cifar10(data_dir: str | os.PathLike[str] | None = None) -> Dataset:
         classes=_CLASSES,
         augment="crop-flip",
     )
-
-
-def _read_all(paths: list[Path]) -> list[NDArray[np.uint8]]:
-    """The batches, decompressed in parallel: xz takes two seconds each and releases the GIL."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(min(len(paths), os.cpu_count() or 1)) as pool:
-        return list(pool.map(_read_batch, paths))
 
 
 def _read_batch(path: Path) -> NDArray[np.uint8]:

@@ -2,23 +2,22 @@
 
 "Optical Recognition of Handwritten Digits", E. Alpaydin and C. Kaynak, UCI Machine Learning
 Repository, 1998, doi:10.24432/C50P49, CC BY 4.0. Changed here: stored compressed, with a new
-split. ``digits_origin.py`` made the file.
+split. The file holds ``images`` and ``target`` of scikit-learn's ``load_digits`` as uint8.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
 
-from anarchic.data.dataset import Dataset
+from anarchic.data.dataset import Dataset, Folder
 
 DIGITS_FILE = Path(__file__).with_name("digits.npz")
 _MEAN, _STD = 0.3058, 0.3762  # of the training pixels, in [0, 1]
 
 
-def load_digits(data_dir: str | os.PathLike[str] | None = None) -> Dataset:
+def load_digits(data_dir: Folder = None) -> Dataset:
     """1,437 training and 360 test images (1x8x8), normalised; ``data_dir`` is not needed.
 
     The test images are every fifth one in order of label, so each class gives a fifth of its

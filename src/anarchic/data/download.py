@@ -1,16 +1,30 @@
-"""Fetch one file over HTTP: resumed after a cut, limited in size, verified before it is used."""
+"""Fetch one file over HTTP, and take files out of archives.
+
+A download is resumed after a cut, limited in size, and verified before it is used.
+"""
 
 from __future__ import annotations
 
+import sys
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import file_digest
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
+from typing import IO
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
-from anarchic.core.files import part_of
+from anarchic.core.files import part_of, write_file
 from anarchic.data.mirrors import Source
-from anarchic.data.progress import progress_bar
-from anarchic.errors import DownloadError
+from anarchic.errors import DataError, DownloadError
 
 _CHUNK = 1 << 18
+LARGEST_MEMBER = 64 * 2**20
+"""The most bytes one file may unpack to; ours have 31 MB at most."""
 
 
 class _MirrorError(Exception):
@@ -49,8 +63,6 @@ def fetch(source: Source, folder: Path, *, timeout_s: float = 30.0, attempts: in
 
 def _gather(url: str, part: Path, source: Source, *, timeout_s: float, attempts: int) -> None:
     """Fill ``part`` from one mirror, continuing where the last connection was cut."""
-    from urllib.error import HTTPError
-
     reason = "not tried"
     for _ in range(attempts):
         before = _bytes_in(part)
@@ -75,8 +87,6 @@ def _gather(url: str, part: Path, source: Source, *, timeout_s: float, attempts:
 
 def _stream(url: str, part: Path, source: Source, timeout_s: float) -> int | None:
     """Append what the mirror sends; return the size of the whole file, where it is known."""
-    from urllib.request import Request, urlopen
-
     have = _bytes_in(part)
     headers = {"User-Agent": "anarchic-data", "Accept-Encoding": "identity"}
     if have:
@@ -90,15 +100,11 @@ def _stream(url: str, part: Path, source: Source, timeout_s: float) -> int | Non
     return source.size if total is None else total
 
 
-def _append(
-    response: HTTPResponse, part: Path, have: int, total: int | None, source: Source
-) -> None:
+def _append(body: HTTPResponse, part: Path, have: int, total: int | None, source: Source) -> None:
     """Copy the body to ``part`` from position ``have`` on, never past the source's limit."""
-    with (
-        part.open("ab" if have else "wb") as out,
-        progress_bar(source.name, total or source.size) as show,
-    ):
-        while have != total and (chunk := response.read1(_CHUNK)):
+    shown = _progress(source.name, total or source.size)
+    with part.open("ab" if have else "wb") as out, shown as show:
+        while have != total and (chunk := body.read1(_CHUNK)):
             have += len(chunk)
             if have > source.limit:
                 break
@@ -117,8 +123,6 @@ def _continues(response: HTTPResponse, have: int) -> bool:
 
 def _verify(part: Path, source: Source) -> None:
     """Refuse, and delete, a complete file that is not the published one."""
-    from hashlib import file_digest
-
     if source.sha256 is None:
         return
     with part.open("rb") as file:
@@ -131,3 +135,67 @@ def _verify(part: Path, source: Source) -> None:
 
 def _bytes_in(part: Path) -> int:
     return part.stat().st_size if part.exists() else 0
+
+
+@contextmanager
+def _progress(name: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """Show progress; call the function with the number of bytes of ``name`` received so far."""
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+    except ImportError:
+        sys.stderr.write(f"Fetching {name} ...\n")
+        yield lambda done: None
+        return
+    columns = ("[progress.description]{task.description}", BarColumn(), DownloadColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
+        task = bar.add_task(name, total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def unpack(archive: Path, members: Mapping[str, str], folder: Path) -> None:
+    """Write the named members of ``archive`` into ``folder``, under the names given for them.
+
+    Only the names in ``members`` are used, never a path, link or mode from the archive, so a
+    hostile archive has nothing to write outside ``folder``.
+    """
+    take = _from_zip if archive.suffix == ".zip" else _from_tar
+    try:
+        take(archive, members, folder)
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, KeyError) as error:
+        raise DataError(
+            f"{archive} is damaged or another archive than expected: {error}. Delete it and "
+            "fetch it again."
+        ) from error
+    except OSError as error:
+        raise DataError(
+            f"{archive} cannot be unpacked into {folder}: {error}. Make room there, or choose "
+            "another place with data_dir or ANARCHIC_DATA."
+        ) from error
+
+
+def _from_tar(archive: Path, members: Mapping[str, str], folder: Path) -> None:
+    missing = dict(members)
+    with tarfile.open(archive, "r|*") as tar:  # a stream: the members are read in file order
+        for entry in tar:
+            if entry.name in missing and (body := tar.extractfile(entry)):
+                target = folder / missing.pop(entry.name)
+                write_file(target, _bounded(body, target.name))
+    if missing:
+        raise KeyError(f"it has no {', '.join(sorted(missing))}")
+
+
+def _from_zip(archive: Path, members: Mapping[str, str], folder: Path) -> None:
+    with zipfile.ZipFile(archive) as zipped:
+        for member, name in members.items():
+            with zipped.open(member) as body:
+                write_file(folder / name, _bounded(body, name))
+
+
+def _bounded(body: IO[bytes], name: str) -> Iterator[bytes]:
+    left = LARGEST_MEMBER
+    while chunk := body.read(1 << 20):
+        left -= len(chunk)
+        if left < 0:
+            raise EOFError(f"{name} in it is larger than {LARGEST_MEMBER:,} bytes")
+        yield chunk

@@ -8,10 +8,11 @@ or ``.xz``. A file that is in none of them is downloaded.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
+from anarchic.core.files import locked
+from anarchic.data.dataset import Folder
 from anarchic.data.mirrors import SOURCES, Source
 from anarchic.errors import DataError, DownloadError
 
@@ -24,7 +25,7 @@ _SYSTEM_FOLDERS = {"fashion-mnist": Path("/usr/share/datasets/fashion-mnist")}
 """Debian's package dataset-fashion-mnist."""
 
 
-def find(folder: str, filename: str, data_dir: str | os.PathLike[str] | None = None) -> Path:
+def find(folder: str, filename: str, data_dir: Folder = None) -> Path:
     """Path of a data file, plain or compressed; downloaded if it is not found.
 
     ``folder`` is the data set's (``"mnist"``), ``filename`` the uncompressed name.
@@ -36,13 +37,13 @@ def find(folder: str, filename: str, data_dir: str | os.PathLike[str] | None = N
     source = SOURCES.get(folder, {}).get(filename)
     if source is None:
         raise DataError(
-            f"{folder}/{filename} is not in {_listed(searched)}, and no mirror of it is known. "
-            f"Put it at {folders[0] / filename}."
+            f"{folder}/{filename} is not in {', '.join(map(str, searched))}, and no mirror of it "
+            f"is known. Put it at {folders[0] / filename}."
         )
     return _obtain(source, filename, folders, searched)
 
 
-def locate(folder: str, data_dir: str | os.PathLike[str] | None = None) -> Path | None:
+def locate(folder: str, data_dir: Folder = None) -> Path | None:
     """The folder with the files of a data set, or with the archive that holds them.
 
     None if one of them is missing; nothing is downloaded.
@@ -83,21 +84,16 @@ def damaged(path: Path, found: str) -> DataError:
     )
 
 
-def _roots(data_dir: str | os.PathLike[str] | None) -> list[Path]:
+def _roots(data_dir: Folder) -> list[Path]:
     named = [data_dir, os.environ.get("ANARCHIC_DATA")]
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return [Path(place).expanduser() for place in named if place] + [Path(cache) / "anarchic"]
 
 
 def _searched(folder: str, folders: Iterable[Path]) -> list[Path]:
-    searched = []
-    for target in folders:
-        searched.append(target)
-        if folder in _SUBFOLDERS:
-            searched.append(target / _SUBFOLDERS[folder])
-    if folder in _SYSTEM_FOLDERS:
-        searched.append(_SYSTEM_FOLDERS[folder])
-    return searched
+    inside = ("", _SUBFOLDERS[folder]) if folder in _SUBFOLDERS else ("",)
+    system = [_SYSTEM_FOLDERS[folder]] if folder in _SYSTEM_FOLDERS else []
+    return [target / name for target in folders for name in inside] + system
 
 
 def _first(folders: Iterable[Path], names: Iterable[str]) -> Path | None:
@@ -110,21 +106,24 @@ def _obtain(source: Source, filename: str, folders: list[Path], searched: list[P
     """Get a file from its mirrors or its archive, into the first folder that can be written."""
     target = next((target for target in folders if _writable(target)), folders[-1])
     try:
-        with _locked(target):
+        target.mkdir(parents=True, exist_ok=True)
+        with locked(target):  # two processes that start together must not share a .part file
             if fetched := _first([target], [filename, source.name][: 1 if source.members else 2]):
                 return fetched  # another process fetched it meanwhile
             return _bring(source, filename, target, searched)
-    except DownloadError as error:
+    except (DownloadError, OSError) as error:
+        why = str(error)
+        if isinstance(error, OSError):
+            why = f"cannot write to {target}: {error.strerror or error}."
         raise DownloadError(
-            f"{source.name} is not in {_listed(searched)}, and could not be downloaded: {error} "
-            f"Without a network, put the file at {folders[0] / source.name}, or set ANARCHIC_DATA "
-            f"to a folder that holds {target.name}/{source.name}."
+            f"{source.name} is not in {', '.join(map(str, searched))}, and could not be "
+            f"downloaded: {why} Without a network, put the file at {folders[0] / source.name}, or "
+            f"set ANARCHIC_DATA to a folder that holds {target.name}/{source.name}."
         ) from error
 
 
 def _bring(source: Source, filename: str, target: Path, searched: list[Path]) -> Path:
-    from anarchic.data.download import fetch
-    from anarchic.data.unpack import unpack
+    from anarchic.data.download import fetch, unpack
 
     if not source.members:
         return fetch(source, target)
@@ -138,26 +137,6 @@ def _bring(source: Source, filename: str, target: Path, searched: list[Path]) ->
     return target / filename
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock: two processes that start together must not share a .part file."""
-    try:
-        import fcntl
-    except ImportError:  # Windows: the checksum still refuses a mixed-up file
-        yield
-        return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        raise DownloadError(f"cannot write to {folder}: {error.strerror or error}.") from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
 def _writable(folder: Path) -> bool:
     """Whether ``folder`` can be written, or made in the nearest parent that exists.
 
@@ -166,7 +145,3 @@ def _writable(folder: Path) -> bool:
     existing = next(place for place in (folder, *folder.parents) if place.exists())
     may_change = existing.stat().st_mode & 0o222 and os.access(existing, os.W_OK)
     return existing.is_dir() and bool(may_change)
-
-
-def _listed(folders: Iterable[Path]) -> str:
-    return ", ".join(str(folder) for folder in folders)

@@ -6,7 +6,7 @@ looked up by the folder of its data set and its uncompressed name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 UNKNOWN_SIZE_LIMIT = 32 * 2**20
@@ -34,63 +34,34 @@ class Source:
         return UNKNOWN_SIZE_LIMIT if self.size is None else self.size
 
 
-def _gzipped(roots: tuple[str, ...], files: Mapping[str, tuple[int, str]]) -> dict[str, Source]:
+def _gzipped(roots: Sequence[str], files: str) -> dict[str, Source]:
+    found = (line.split() for line in files.strip().splitlines())
     return {
-        name: Source(f"{name}.gz", tuple(f"{root}/{name}.gz" for root in roots), size, sha256)
-        for name, (size, sha256) in files.items()
+        name: Source(f"{name}.gz", tuple(f"{root}/{name}.gz" for root in roots), int(size), sha256)
+        for name, size, sha256 in found
     }
 
 
-_MNIST = _gzipped(
-    (
-        "https://ossci-datasets.s3.amazonaws.com/mnist",
-        "https://storage.googleapis.com/cvdf-datasets/mnist",
-    ),
-    {
-        "train-images-idx3-ubyte": (
-            9_912_422,
-            "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-        ),
-        "train-labels-idx1-ubyte": (
-            28_881,
-            "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-        ),
-        "t10k-images-idx3-ubyte": (
-            1_648_877,
-            "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-        ),
-        "t10k-labels-idx1-ubyte": (
-            4_542,
-            "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-        ),
-    },
+_MNIST = """
+train-images-idx3-ubyte 9912422 440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609
+train-labels-idx1-ubyte 28881 3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c
+t10k-images-idx3-ubyte 1648877 8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6
+t10k-labels-idx1-ubyte 4542 f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6
+"""
+_MNIST_MIRRORS = (
+    "https://ossci-datasets.s3.amazonaws.com/mnist",
+    "https://storage.googleapis.com/cvdf-datasets/mnist",
 )
-
-_FASHION_MNIST = _gzipped(
-    (
-        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
-        "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion",
-    ),
-    {
-        "train-images-idx3-ubyte": (
-            26_421_880,
-            "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-        ),
-        "train-labels-idx1-ubyte": (
-            29_515,
-            "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-        ),
-        "t10k-images-idx3-ubyte": (
-            4_422_102,
-            "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-        ),
-        "t10k-labels-idx1-ubyte": (
-            5_148,
-            "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-        ),
-    },
+_FASHION_MNIST = """
+train-images-idx3-ubyte 26421880 3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84
+train-labels-idx1-ubyte 29515 a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845
+t10k-images-idx3-ubyte 4422102 346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073
+t10k-labels-idx1-ubyte 5148 67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5
+"""
+_FASHION_MNIST_MIRRORS = (
+    "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+    "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion",
 )
-
 _CIFAR10_BATCHES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
 _CIFAR10 = Source(
     "cifar-10-binary.tar.gz",
@@ -112,8 +83,8 @@ _SHAKESPEARE = Source(
 )
 
 SOURCES: Mapping[str, Mapping[str, Source]] = {
-    "mnist": _MNIST,
-    "fashion-mnist": _FASHION_MNIST,
+    "mnist": _gzipped(_MNIST_MIRRORS, _MNIST),
+    "fashion-mnist": _gzipped(_FASHION_MNIST_MIRRORS, _FASHION_MNIST),
     "cifar10": dict.fromkeys(_CIFAR10_BATCHES, _CIFAR10),
     "shakespeare": {"pg100.txt": _SHAKESPEARE},
 }

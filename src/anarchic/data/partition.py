@@ -38,9 +38,8 @@ def labels(y: ArrayLike, workers: int, per_worker: int, seed: int) -> Parts:
     parts: list[list[NDArray[np.int64]]] = [[] for _ in range(workers)]
     for label in range(len(known)):
         samples = rng.permutation(np.flatnonzero(y == label))[: share * holders]
-        for worker, own in zip(
-            np.flatnonzero(held[:, label]), samples.reshape(holders, share), strict=True
-        ):
+        who = np.flatnonzero(held[:, label])
+        for worker, own in zip(who, samples.reshape(holders, share), strict=True):
             parts[worker].append(own)
     return [np.sort(np.concatenate(part)) for part in parts]
 
@@ -116,14 +115,10 @@ def _draw_classes(classes: int, workers: int, per_worker: int, rng: Generator) -
     slots = np.arange(workers * per_worker)
     held[slots // per_worker, slots % classes] = True
     for _ in range(10):
-        for one, other in _pairs(workers, rng):
+        order = rng.permutation(workers)
+        for one, other in order[: workers // 2 * 2].reshape(-1, 2):
             _trade(held, one, other, rng)
     return held[rng.permutation(workers)]
-
-
-def _pairs(workers: int, rng: Generator) -> NDArray[np.int64]:
-    order = rng.permutation(workers)
-    return order[: workers // 2 * 2].reshape(-1, 2)
 
 
 def _trade(held: NDArray[np.bool_], one: int, other: int, rng: Generator) -> None:

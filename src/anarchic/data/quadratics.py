@@ -26,10 +26,8 @@ class Quadratics:
 
     def __post_init__(self) -> None:
         workers, dim = self.optima.shape if self.optima.ndim == 2 else (0, 0)
-        if workers * dim == 0 or self.hessians.shape not in (
-            (workers, dim),
-            (workers, dim, dim),
-        ):
+        shapes = ((workers, dim), (workers, dim, dim))
+        if workers * dim == 0 or self.hessians.shape not in shapes:
             raise ConfigError(
                 "Quadratics needs optima of shape (workers, dim) and hessians of shape (workers, "
                 f"dim, dim) or (workers, dim), got {self.optima.shape} and {self.hessians.shape}."

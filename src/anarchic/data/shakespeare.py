@@ -22,7 +22,6 @@ gap between them, so the first 80 test samples of a role share characters with i
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -31,7 +30,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from anarchic.data.dataset import Dataset
+from anarchic.data.dataset import Dataset, Folder
 from anarchic.data.files import damaged, find, read
 from anarchic.errors import ConfigError
 
@@ -50,10 +49,7 @@ Tokens = NDArray[np.uint8]
 
 
 def load_shakespeare(
-    data_dir: str | os.PathLike[str] | None = None,
-    *,
-    roles: int | None = 143,
-    seed: int = DRAW_SEED,
+    data_dir: Folder = None, *, roles: int | None = 143, seed: int = DRAW_SEED
 ) -> Dataset:
     """The given number of roles, drawn with ``seed``, or all 1,129 of them for ``roles=None``.
 
@@ -92,10 +88,8 @@ def _lines_by_role(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
 
 def _speeches(lines: Iterable[str], *, indented: bool) -> dict[str, list[str]]:
     """Role -> the lines it says in one play."""
-    margin, opening = ("    ", r"  ([a-zA-Z][a-zA-Z ]*)\. (.*)")
-    if not indented:
-        margin, opening = ("", r"([a-zA-Z][a-zA-Z ]*)\. (.*)")
-    begins = re.compile(opening).match
+    margin, before = ("    ", "  ") if indented else ("", "")
+    begins = re.compile(before + r"([a-zA-Z][a-zA-Z ]*)\. (.*)").match
     said: dict[str, list[str]] = {}
     role = None
     for line in lines:
@@ -119,14 +113,9 @@ def _tokens(lines: list[str]) -> Tokens:
     return _TOKEN_OF[letters]
 
 
-def _token_table() -> Tokens:
-    """Character code -> token; a character outside the alphabet (none in this text) is a blank."""
-    table = np.full(256, ALPHABET.index(" "), np.uint8)
-    table[np.frombuffer(ALPHABET.encode(), np.uint8)] = np.arange(len(ALPHABET))
-    return table
-
-
-_TOKEN_OF = _token_table()
+# Character code -> token; a character outside the alphabet (none in this text) is a blank.
+_TOKEN_OF = np.full(256, ALPHABET.index(" "), np.uint8)
+_TOKEN_OF[np.frombuffer(ALPHABET.encode(), np.uint8)] = np.arange(len(ALPHABET))
 
 
 def _draw(texts: dict[str, Tokens], roles: int, seed: int) -> list[str]:
@@ -143,14 +132,10 @@ def _draw(texts: dict[str, Tokens], roles: int, seed: int) -> list[str]:
 def _dataset(texts: dict[str, Tokens]) -> Dataset:
     windows = np.array([len(tokens) - WINDOW for tokens in texts.values()])
     train = windows * 4 // 5
-    x_train, y_train = _samples(texts.values(), np.zeros_like(train), train)
-    x_test, y_test = _samples(texts.values(), train, windows)
     return Dataset(
         "shakespeare",
-        x_train,
-        y_train,
-        x_test,
-        y_test,
+        *_samples(texts.values(), np.zeros_like(train), train),
+        *_samples(texts.values(), train, windows),
         classes=len(ALPHABET),
         roles=tuple(texts),
         role_train=np.repeat(np.arange(len(texts)), train),

@@ -17,13 +17,11 @@ standard deviations, which is the same at the paper's 0 and 1 but not at its 0.5
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from anarchic.data.dataset import Dataset
+from anarchic.data.dataset import Dataset, Folder
 from anarchic.errors import ConfigError
 
 _FEATURES = 60
@@ -33,7 +31,7 @@ Samples = tuple[NDArray[np.float32], NDArray[np.int64]]
 
 
 def load_synthetic(
-    data_dir: str | os.PathLike[str] | None = None,
+    data_dir: Folder = None,
     *,
     alpha: float = 1.0,
     beta: float = 1.0,
@@ -80,12 +78,14 @@ def _samples(
 
 def _split(name: str, drawn: list[Samples], counts: NDArray[np.int64]) -> Dataset:
     train = counts * 4 // 5  # a worker's samples are independent, so any of them can train
+    halves = [(x[:n], y[:n], x[n:], y[n:]) for (x, y), n in zip(drawn, train, strict=True)]
+    x, y, x_test, y_test = map(np.concatenate, zip(*halves, strict=True))
     return Dataset(
         name,
-        np.concatenate([x[:n] for (x, _), n in zip(drawn, train, strict=True)]),
-        np.concatenate([y[:n] for (_, y), n in zip(drawn, train, strict=True)]),
-        np.concatenate([x[n:] for (x, _), n in zip(drawn, train, strict=True)]),
-        np.concatenate([y[n:] for (_, y), n in zip(drawn, train, strict=True)]),
+        x,
+        y,
+        x_test,
+        y_test,
         classes=_CLASSES,
         roles=tuple(f"worker-{k}" for k in range(len(drawn))),
         role_train=np.repeat(np.arange(len(drawn)), train),

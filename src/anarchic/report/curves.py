@@ -30,21 +30,15 @@ class Curve:
 def plot_runs(runs: Sequence[RecordedRun], path: str | os.PathLike[str]) -> Path:
     """Accuracy against rounds, and beside it against virtual time where runs have a clock."""
     check_format(path)
-    timed = [run for run in runs if run.has_clock]
-    panels = 2 if timed else 1
+    panels = 2 if any(run.has_clock for run in runs) else 1
     figure = new_figure(5.4 * panels + 0.6, 4.2)
     left = figure.add_subplot(1, panels, 1)
-    labels = [_label(run) for run in runs]
-    draw(left, [Curve(label, run.metrics) for label, run in zip(labels, runs, strict=True)])
+    curves = [Curve(_label(run), run.metrics) for run in runs]
+    draw(left, curves)
     style(left, title="Accuracy by round", x=_AXES["round"], y="test accuracy")
-    if timed:
+    if panels == 2:
         right = figure.add_subplot(1, panels, 2, sharey=left)
-        # A run without a clock draws nothing, but keeps its colour.
-        curves = [
-            Curve(label, run.metrics if run.has_clock else [])
-            for label, run in zip(labels, runs, strict=True)
-        ]
-        draw(right, curves, against="virtual_s")
+        draw(right, curves, against="virtual_s")  # without a clock: no line, but its colour is kept
         style(right, title="Accuracy by virtual time", x=_AXES["virtual_s"], y="")
     _legend(left, len(runs))
     return save(figure, path)

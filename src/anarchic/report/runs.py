@@ -1,13 +1,15 @@
-"""Reading recorded runs, finished or not."""
+"""Recorded runs, finished or not: read, and compared in a table."""
 
 from __future__ import annotations
 
+import csv
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from anarchic.errors import ConfigError
 from anarchic.sim.record import MetricsRow, RunDirectory
 
 
@@ -50,3 +52,67 @@ def read_runs(paths: Iterable[str | os.PathLike[str]]) -> list[RecordedRun]:
 def first_at(metrics: Iterable[MetricsRow], accuracy: float) -> MetricsRow | None:
     """The first evaluation with at least that accuracy."""
     return next((row for row in metrics if (row.get("accuracy") or 0.0) >= accuracy), None)
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """One run of a comparison, as far as it got; None where there is no number yet."""
+
+    name: str
+    rule: str
+    finished: bool
+    rounds: int
+    final_accuracy: float | None
+    last10_accuracy: float | None
+    virtual_s: float | None
+    updates: int
+    local_steps_per_second: float | None
+
+
+def compare_runs(runs: Sequence[RecordedRun]) -> list[TableRow]:
+    """One row per run, from its metrics: an unfinished run has no summary."""
+    return [_row(run) for run in runs]
+
+
+def _row(run: RecordedRun) -> TableRow:
+    accuracies = [a for row in run.metrics if (a := row.get("accuracy")) is not None]
+    last = run.metrics[-1] if run.metrics else {}
+    steps, seconds = last.get("local_steps") or 0, last.get("train_seconds") or 0
+    newest = accuracies[-10:]
+    return TableRow(
+        run.name,
+        str(run.settings.get("rule", "?")),
+        run.summary is not None,
+        int(last.get("round") or 0),
+        accuracies[-1] if accuracies else None,
+        sum(newest) / len(newest) if newest else None,
+        last.get("virtual_s"),
+        int(last.get("updates") or 0),
+        steps / seconds if seconds else None,
+    )
+
+
+def _whole(value: float | None) -> float | None:
+    """Counts are read from a file as floats; write them without a decimal point."""
+    return int(value) if value is not None and float(value).is_integer() else value
+
+
+def write_csv(runs: Sequence[RecordedRun], path: str | os.PathLike[str]) -> Path:
+    """Write one line per evaluation of each run; the first columns are the run's name and rule."""
+    path = Path(path)
+    columns = list(dict.fromkeys(name for run in runs for row in run.metrics for name in row))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, ["run", "rule", *columns], lineterminator="\n")
+            writer.writeheader()
+            for run in runs:
+                who = {"run": run.name, "rule": run.settings.get("rule")}
+                writer.writerows(
+                    who | {n: _whole(v) for n, v in row.items()} for row in run.metrics
+                )
+    except OSError as error:
+        raise ConfigError(
+            f"Cannot write {path}: {error.strerror or error}. Choose another path."
+        ) from error
+    return path

@@ -15,7 +15,7 @@ from anarchic.core.local import LocalRule
 from anarchic.core.rule import Rule
 from anarchic.core.validation import check_choice, check_kinds
 from anarchic.data import Dataset, Parts, by_role, dirichlet, iid, labels, load
-from anarchic.data.catalogue import check_options
+from anarchic.data.dataset import check_options
 from anarchic.errors import ConfigError, RunError
 from anarchic.participation.availability import read_availability
 from anarchic.participation.continuous_time import ContinuousTime, Dropout

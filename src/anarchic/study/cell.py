@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -76,8 +77,7 @@ class Cell:
         A setting that did not exist yet when the result was recorded had its default.
         """
         asked: dict[str, Any] = _plain(self.asked)
-        defaults = {name: value for name, value in _DEFAULTS.items() if name in asked}
-        return {**defaults, **recorded} == asked
+        return {**{n: v for n, v in _DEFAULTS.items() if n in asked}, **recorded} == asked
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,10 @@ class Job:
         if not isinstance(self.cell.settings, Settings):
             raise ConfigError(f"Cell {self.cell.name!r} has no Settings; see job.cell.settings.")
         return self.settings_of(self.cell.settings)
+
+    def experiment(self) -> Settings | Experiment:
+        """What is trained."""
+        return self.settings if self.cell.train is None else self.cell.train(self)
 
     @property
     def compute(self) -> Compute:
@@ -136,11 +140,7 @@ def tiny(settings: Settings) -> Settings:
 
 def _plain(value: Any) -> Any:
     """As JSON gives it back."""
-    if isinstance(value, Mapping):
-        return {str(name): _plain(inner) for name, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    return value
+    return json.loads(json.dumps(value))
 
 
-_DEFAULTS = {name: _plain(v) for name, v in asdict(Settings()).items() if name not in WHERE}
+_DEFAULTS: dict[str, Any] = _plain({n: v for n, v in asdict(Settings()).items() if n not in WHERE})

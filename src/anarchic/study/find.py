@@ -52,7 +52,7 @@ def _study(path: Path) -> Study:
     if not isinstance(study, Study):
         raise ConfigError(
             f"{path} makes no STUDY, found {study!r}: end it with STUDY = Study(...), as "
-            "help(anarchic.study) shows."
+            "experiments/README.md shows."
         )
     return study
 

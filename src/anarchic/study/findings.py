@@ -40,7 +40,6 @@ class Outcome:
 
     @property
     def diverged(self) -> list[Result]:
-        """The runs that diverged."""
         return [result for result in self.results if result.diverged]
 
     @property
@@ -80,14 +79,8 @@ class Findings:
         A tuple of values stands for any of them: ``where(task="lr", p=(2, 5, 10))``.
         """
         wanted = {n: v if isinstance(v, tuple) else (v,) for n, v in columns.items()}
-        return Findings(
-            [
-                outcome
-                for outcome in self.outcomes
-                if all(outcome.get(name) in values for name, values in wanted.items())
-                and (keep is None or keep(outcome))
-            ]
-        )
+        found = [o for o in self.outcomes if all(o.get(n) in v for n, v in wanted.items())]
+        return Findings(found if keep is None else list(filter(keep, found)))
 
     def one(self, **columns: Any) -> Outcome:
         """The only outcome with these values."""

@@ -6,8 +6,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from types import UnionType
-from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from anarchic.core.validation import check_choice
 from anarchic.errors import AnarchicError, ConfigError
@@ -120,15 +119,9 @@ def flag(name: str) -> str:
 
 
 def flag_types() -> dict[str, type]:
-    """The type of each flag's value, without the None that stands for the default."""
-    return {name: _without_none(hint) for name, hint in get_type_hints(Flags).items()}
-
-
-def _without_none(hint: Any) -> type:
-    if get_origin(hint) is UnionType:
-        hint = next(part for part in get_args(hint) if part is not type(None))
-    found: type = hint
-    return found
+    """The type of each flag's value, without the None behind it that stands for the default."""
+    hints = get_type_hints(Flags).items()
+    return {name: (get_args(hint) or (hint,))[0] for name, hint in hints}
 
 
 def parser(study: Study) -> argparse.ArgumentParser:

@@ -10,7 +10,7 @@ from pathlib import Path
 from anarchic.study import find
 from anarchic.study.findings import Findings, read_findings
 from anarchic.study.flags import Flags, paths
-from anarchic.study.page import TIMES, claims_table, duration, mean_difference, missed, times
+from anarchic.study.page import TIMES, duration, judged, mean_difference, times
 from anarchic.study.study import Study
 from anarchic.study.tables import NOT_RUN, fixed, markdown
 
@@ -91,32 +91,30 @@ def _summary(read: Read, folder: Path) -> str:
             of_task = findings.where(task=task)
             done = of_task.run
             seeds = sorted({len(outcome.results) for outcome in done})
-            worst = done.worst
-            rows.append(
-                [
-                    f"[{study.name}]({_pages(study, folder)}/README.md)",
-                    study.task_name(task),
-                    f"{len(done)} of {len(of_task)}" if done.outcomes else NOT_RUN,
-                    " or ".join(map(str, seeds)),
-                    mean_difference(done, study.digits),
-                    ""
-                    if worst is None
-                    else f"{fixed(worst.difference, study.digits, signed=True)} "
-                    f"({worst.cell.name})",
-                ]
-            )
+            far = ""
+            if (worst := done.worst) is not None:
+                difference = fixed(worst.difference, study.digits, signed=True)
+                far = f"{difference} ({worst.cell.name})"
+            row = [
+                f"[{study.name}]({_pages(study, folder)}/README.md)",
+                study.task_name(task),
+                f"{len(done)} of {len(of_task)}" if done.outcomes else NOT_RUN,
+                " or ".join(map(str, seeds)),
+                mean_difference(done, study.digits),
+                far,
+            ]
+            rows.append(row)
     return markdown(header, rows)
 
 
 def _claims(read: Read) -> str:
-    rows = [
-        [study.name, *row]
-        for study, findings in read
-        for row in claims_table(study.claims, findings)
-    ]
-    reasons = [reason for study, findings in read for reason in missed(study.claims, findings)]
+    rows, reasons = [], []
+    for study, findings in read:
+        of_study, why = judged(study, findings)
+        rows += [[study.name, *row] for row in of_study]
+        reasons += why
     table = markdown(("experiment", "claim", "bound", "measured", "met"), rows)
-    return "\n\n".join([table, *(["\n".join(reasons)] if reasons else [])])
+    return "\n\n".join([table, "\n".join(reasons)]).strip()
 
 
 def _section(study: Study, findings: Findings, folder: Path) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from math import fsum  # the same on every Python, which `sum` of floats is not
 from pathlib import Path
 
@@ -10,15 +10,13 @@ from anarchic.errors import ConfigError
 from anarchic.study.findings import Findings
 from anarchic.study.results import FILE, Result
 from anarchic.study.study import Claim, Study
-from anarchic.study.tables import as_csv, fixed, markdown, more_numbers, result_table
+from anarchic.study.tables import fixed, markdown, more_numbers, result_table
 from anarchic.study.watch import say
 
 
 def write_pages(study: Study, findings: Findings, into: Path) -> Path:
-    """The CSV file, the pictures, and the page that shows them."""
+    """The pictures, and the page that shows them."""
     into.mkdir(parents=True, exist_ok=True)
-    if study.results_of is None:
-        (into / f"{study.name}.csv").write_text(as_csv(study, findings), encoding="utf-8")
     _draw(study, findings, into)
     page = into / "README.md"
     page.write_text(page_text(study, findings, into), encoding="utf-8")
@@ -27,41 +25,34 @@ def write_pages(study: Study, findings: Findings, into: Path) -> Path:
 
 def page_text(study: Study, findings: Findings, folder: Path) -> str:
     """The whole page; it shows the pictures that are in ``folder``."""
+    about, discussion = study.prose()
     parts = [
         f"<!-- Made by anarchic reproduce {study.name} --report from the raw results. "
         "Do not edit. -->",
         f"# {study.title}",
-        study.text("about.md"),
+        about,
         "```sh\n" + "\n".join(_commands(study)) + "\n```",
         _files(study, folder),
         *_claims(study, findings),
         *_pictures(study, folder),
         *(part for task in study.tasks for part in _task(study, findings, task)),
-        study.notes(findings).strip() if study.notes else "",
-        study.text("discussion.md"),
+        study.more_tables(findings).strip() if study.more_tables else "",
+        discussion,
         *_times(study, findings),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def claims_table(claims: Sequence[Claim], findings: Findings) -> list[list[str]]:
-    """One row per claim: its text, the bound, the measured value, whether it is met."""
-    rows = []
-    for claim in claims:
+def judged(study: Study, findings: Findings) -> tuple[list[list[str]], list[str]]:
+    """The claims: text, bound, measured value, and whether it is met; reasons where it is not."""
+    rows, reasons = [], []
+    for claim in study.claims:
         value = claim.measured(findings)
         met = "not run" if value is None else "yes" if claim.holds(value) else "**no**"
         rows.append([claim.text, bound(claim), fixed(value, 4), met])
-    return rows
-
-
-def missed(claims: Sequence[Claim], findings: Findings) -> list[str]:
-    """The reasons of the claims that are not met, one point each."""
-    found = ((claim, claim.measured(findings)) for claim in claims)
-    return [
-        f"- Not met: {claim.text}. {claim.reason or 'The reason is not known.'}"
-        for claim, value in found
-        if value is not None and not claim.holds(value)
-    ]
+        if met == "**no**":
+            reasons.append(f"- Not met: {claim.text}. {claim.reason or 'The reason is not known.'}")
+    return rows, reasons
 
 
 def mean_difference(findings: Findings, digits: int) -> str:
@@ -85,15 +76,12 @@ def times(results: Iterable[Result]) -> list[list[str]]:
     kinds: dict[tuple[str, ...], list[Result]] = {}
     for result in results:
         kinds.setdefault(_kind(result), []).append(result)
-    return [
-        [
-            *kind,
-            str(len(found)),
-            duration(fsum(result.share_s or 0 for result in found)),
-            _span(result.date for result in found),
-        ]
-        for kind, found in sorted(kinds.items())
-    ]
+    rows = []
+    for kind, found in sorted(kinds.items()):
+        took = duration(fsum(result.share_s or 0 for result in found))
+        dates = sorted({result.date for result in found})
+        rows.append([*kind, str(len(found)), took, " to ".join(dates[:1] + dates[1:][-1:])])
+    return rows
 
 
 def duration(seconds: float) -> str:
@@ -115,16 +103,16 @@ def _files(study: Study, folder: Path) -> str:
     settings = f"All settings are at the top of {run}; the"
     if study.results_of is not None:
         return f"{settings} results are those of [{study.results_of}](../{study.results_of})."
-    table = f"{study.name}.csv"
     raw = f"[{FILE}]({FILE})" if (folder / FILE).exists() else f"`{FILE}` of the package"
-    return f"{settings} raw results are in {raw}, the table is [{table}]({table})."
+    return f"{settings} raw results are in {raw}."
 
 
 def _claims(study: Study, findings: Findings) -> list[str]:
     if not study.claims:
         return []
-    table = markdown(("claim", "bound", "measured", "met"), claims_table(study.claims, findings))
-    return ["## What must hold", table, "\n".join(missed(study.claims, findings))]
+    rows, reasons = judged(study, findings)
+    table = markdown(("claim", "bound", "measured", "met"), rows)
+    return ["## What must hold", table, "\n".join(reasons)]
 
 
 def _pictures(study: Study, folder: Path) -> list[str]:
@@ -168,21 +156,11 @@ def _times(study: Study, findings: Findings) -> list[str]:
 
 
 def _kind(result: Result) -> tuple[str, ...]:
-    name = str(result.hardware.get("name", "unknown"))
-    return name, _threads(result), result.precision, result.versions
-
-
-def _threads(result: Result) -> str:
-    """How many threads a run could use; older results count those of torch alone."""
-    if (most := result.hardware.get("most_threads")) is not None:
-        return str(most)
-    torch = result.hardware.get("threads")
-    return "" if torch is None else f"at least {torch}"
-
-
-def _span(dates: Iterable[str]) -> str:
-    found = sorted(set(dates))
-    return found[0] if len(found) == 1 else f"{found[0]} to {found[-1]}"
+    """The machine, its threads, the precision and the software."""
+    has = result.hardware
+    torch = has.get("threads")  # all that older results have
+    threads = has.get("most_threads") or (f"at least {torch}" if torch else "")
+    return str(has.get("name", "unknown")), str(threads), result.precision, result.versions
 
 
 def _draw(study: Study, findings: Findings, into: Path) -> None:

@@ -1,16 +1,30 @@
-"""``anarchic reproduce``: run an experiment, and make its pages."""
+"""``anarchic reproduce``: run the cells of an experiment in batches, and make its pages.
+
+Results are written as soon as their batch is done.
+"""
 
 from __future__ import annotations
 
-from anarchic.errors import ConfigError
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import groupby, islice
+
+from anarchic.errors import ConfigError, RunError
+from anarchic.sim.run import Run
+from anarchic.sim.simulate import simulate_many
 from anarchic.study import find
+from anarchic.study.cell import Cell, Job
 from anarchic.study.findings import Findings, read_findings
-from anarchic.study.flags import Flags, paths
+from anarchic.study.flags import Flags, Paths, paths
 from anarchic.study.overview import write_overview, write_readme
 from anarchic.study.page import write_pages
-from anarchic.study.running import chosen, run
-from anarchic.study.study import Study
-from anarchic.study.watch import say
+from anarchic.study.results import Result, Results, accuracies, add_results, read_results, result_of
+from anarchic.study.study import IEEE, Study
+from anarchic.study.watch import Bar, Printed, say, watching
+
+AT_ONCE = 16  # where an experiment does not say
 
 
 def reproduce(study: Study, flags: Flags) -> Findings:
@@ -43,3 +57,135 @@ def reproduce_all(flags: Flags) -> None:
         for path in (write_overview(studies), write_readme(studies)):
             if path is not None:
                 say(f"Written: {path}.")
+
+
+def chosen(study: Study, flags: Flags) -> list[Cell]:
+    """The cells that the flags ask for."""
+    if flags.task is not None and flags.task not in study.tasks:
+        raise ConfigError(
+            f"{study.name} has no task {flags.task!r}; it has {', '.join(study.tasks)}."
+        )
+    cells = [cell for cell in study.cells if flags.task in (None, cell.task)]
+    found = [cell for cell in cells if fnmatchcase(cell.name, flags.only or "*")]
+    if not found:
+        raise ConfigError(
+            f"No cell of {study.name} fits {flags.only!r}; they are named as {cells[0].name!r}."
+        )
+    return found
+
+
+def jobs(study: Study, flags: Flags, where: Paths) -> list[Job]:
+    """The jobs to do: task by task, the first seed of every cell before the second."""
+    cells = sorted(chosen(study, flags), key=lambda cell: cell.turn)
+    here = (flags.graphs, flags.smoke, where.work)
+    known = read_results(where.results)
+    todo = []
+    for task in study.tasks:
+        precision = flags.precision or study.precision(task, flags.device)
+        todo += [
+            job
+            for seed in range(flags.seeds or (1 if flags.smoke else study.seeds.get(task, 1)))
+            for cell in cells
+            if cell.task == task
+            for job in [Job(cell, seed, flags.device, precision, *here)]
+            if not (flags.resume and known.has(job))
+        ]
+    _refuse_to_mix(todo, known, where)
+    return todo
+
+
+def run(study: Study, flags: Flags, where: Paths) -> bool:
+    """Run what the flags ask for; False where the time was over before it was done."""
+    todo = jobs(study, flags, where)
+    deadline = None if flags.stop_after is None else time.monotonic() + flags.stop_after
+    with watching() as watch:
+        watch.begin(len(todo))
+        runner = _Runner(flags, where, deadline, watch)
+        return all(runner.run(batch) for batch in _batches(study, flags, todo))
+
+
+@dataclass(frozen=True)
+class _Runner:
+    """One batch after another, until the deadline."""
+
+    flags: Flags
+    where: Paths
+    deadline: float | None
+    watch: Printed | Bar
+
+    def run(self, batch: Sequence[Job]) -> bool:
+        left = None if self.deadline is None else self.deadline - time.monotonic()
+        if left is not None and left <= 0:
+            return False
+        start = time.perf_counter()
+        if batch[0].cell.measure is not None:
+            measured = batch[0].cell.measure(batch[0])
+            share = time.perf_counter() - start
+            self._keep([(batch[0], result_of(batch[0], measured, seconds=share, share_s=share))])
+            return True
+        runs = self._train(batch, left)
+        share = (time.perf_counter() - start) / len(batch)
+        if done := [job for job in batch if job.name in runs]:
+            self._keep([(job, _of_run(job, runs[job.name], share)) for job in done])
+        return len(done) == len(batch)
+
+    def _train(self, batch: Sequence[Job], left: float | None) -> dict[str, Run]:
+        out = None if self.flags.smoke else self.where.work / batch[0].cell.task
+        try:
+            return simulate_many(
+                {job.name: job.experiment() for job in batch},
+                compute=batch[0].compute,  # a batch is of one task, and so of one precision
+                out=out,
+                resume=self.flags.resume and out is not None,
+                stop_after_s=left,
+                watch=self.watch.watch,
+            )
+        except RunError as error:
+            raise RunError(f"{error} Here that is --resume, or another --out.") from error
+
+    def _keep(self, results: Sequence[tuple[Job, Result]]) -> None:
+        add_results(self.where.results, [result for _, result in results])
+        for job, result in results:
+            value, paper = result.numbers.get(job.cell.value), job.cell.paper
+            found = "no value" if value is None else f"{value:.4f}"
+            beside = "" if paper is None or job.smoke else f" (paper {paper:.4f})"
+            self.watch.done(f"{job.cell.task} {job.name}: {found}{beside}")
+
+
+def _of_run(job: Job, run: Run, share: float) -> Result:
+    """The result of a run; ``diverged_at`` is the version at which a divergence was seen.
+
+    A GPU checks every sixteenth version, and those that are evaluated.
+    """
+    read = job.cell.read or accuracies
+    trained, stopped_at = (run.summary.get(name) for name in ("train_seconds", "stopped_at"))
+    end = {"diverged_at": run.summary["rounds"]} if stopped_at == "diverged" else {}
+    return result_of(
+        job,
+        {**end, **read(run)},
+        stopped_at=stopped_at,
+        seconds=trained,
+        share_s=max(share, trained or 0.0),  # a run that was resumed began in another batch
+    )
+
+
+def _refuse_to_mix(todo: Sequence[Job], known: Results, where: Paths) -> None:
+    """All results of a cell have one precision: that of the results that are kept."""
+    again = {(job.cell.task, job.cell.name, job.seed) for job in todo}
+    for job in {(job.cell.task, job.cell.name): job for job in todo}.values():
+        for kept in known.of(job.cell):
+            if kept.precision != job.precision and kept.key not in again:
+                raise ConfigError(
+                    f"{kept.task} {job.cell.name}.seed{kept.seed} in {where.results} was computed "
+                    f"in {kept.precision}, its cell would now get results in {job.precision} too: "
+                    f"give --precision {kept.precision}"
+                    f"{'' if kept.precision == IEEE else ' and --device cuda'}, or remove its line."
+                )
+
+
+def _batches(study: Study, flags: Flags, todo: Sequence[Job]) -> Iterator[list[Job]]:
+    """Jobs of one task that are trained together; a measurement is alone."""
+    for (task, trained), group in groupby(todo, lambda j: (j.cell.task, j.cell.measure is None)):
+        most = flags.at_once or study.at_once.get(task, AT_ONCE) if trained else 1
+        while batch := list(islice(group, most)):
+            yield batch

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,16 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anarchic.core.files import write_file
+from anarchic.core.files import locked, write_file
 from anarchic.errors import RunError
+from anarchic.kernels.chunks import threads_in_use
 from anarchic.sim.run import software
 from anarchic.study.cell import Cell, Job
-from anarchic.study.machine import hardware
-
-try:
-    import fcntl
-except ImportError:  # Windows, where only one process may write
-    fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from anarchic.sim.record import MetricsRow
@@ -101,7 +97,7 @@ def add_results(path: Path, results: Iterable[Result]) -> None:
     new one. Processes that write the same file wait for each other.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(path.parent):
+    with locked(path.parent):
         lines = {key: json.dumps(record) for key, record in _records(path)}
         lines |= {result.key: json.dumps(asdict(result)) for result in results}
         text = "".join(f"{lines[key]}\n" for key in sorted(lines))
@@ -134,6 +130,18 @@ def result_of(
         software=software(),
         date=datetime.now(UTC).date().isoformat(),
     )
+
+
+def hardware(device: str) -> dict[str, Any]:
+    """The GPU, or the processor and the most threads that a run could use.
+
+    Torch has its own number of threads, compiled loops another; the larger one counts.
+    """
+    torch: Any = sys.modules.get("torch")  # a measurement may not have loaded it
+    if device.startswith("cuda") and torch is not None:
+        return {"name": torch.cuda.get_device_name(device)}
+    most = max(threads_in_use(), 1 if torch is None else torch.get_num_threads())
+    return {"name": _processor(), "cores": os.cpu_count(), "most_threads": most}
 
 
 def accuracies(run: Run) -> dict[str, Any]:
@@ -192,20 +200,6 @@ def _records(path: Path) -> Iterator[tuple[Key, dict[str, Any]]]:
             ) from error
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder, where the system has such locks; it ends with the process."""
-    if fcntl is None:
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def _short(value: float | None) -> float | None:
     if value is None:
         return None
@@ -218,3 +212,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     return float(f"{value:.7g}") if isinstance(value, float) else value
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor() or platform.machine()

@@ -15,6 +15,7 @@ from anarchic.study.results import FILE
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+MARK = "<!-- Here the page has its tables. -->"
 IEEE = "ieee"  # float32 as it is
 
 
@@ -63,16 +64,14 @@ class Picture:
 class Study:
     """An experiment, named after its ``folder``.
 
-    Its page opens with ``title`` and the text of ``about.md``, and ends with that of
-    ``discussion.md``: both are written by hand. ``seeds`` is the default number of seeds per task,
-    ``at_once`` the number of runs that are trained as one batch. ``across`` names the column whose
-    values stand side by side in the page's table, ``show`` further numbers of the results, by task,
-    for the CSV file and the page, ``task_names`` the names of the tasks on the page, ``devices``
-    where they are best run, ``precisions`` how a GPU multiplies matrices for them. ``tables``
-    makes, by task, the Markdown that replaces the usual table, ``notes`` further tables after all
-    of them, ``headline`` the table that opens the page of all experiments and stands in the
-    project's README; each is a function of the findings. With ``results_of`` nothing is trained:
-    the results are those of that experiment.
+    ``seeds`` is the default number of seeds per task, ``at_once`` the number of runs that are
+    trained as one batch. ``across`` names the column whose values stand side by side in the page's
+    table, ``show`` further numbers of the results, by task, ``task_names`` the names of the tasks
+    on the page, ``devices`` where they are best run, ``precisions`` how a GPU multiplies matrices
+    for them. ``tables`` makes, by task, the Markdown that replaces the usual table, ``more_tables``
+    further tables after all of them, ``headline`` the table that opens the page of all experiments
+    and stands in the project's README; each is a function of the findings. With ``results_of``
+    nothing is trained: the results are those of that experiment.
     """
 
     folder: Path
@@ -85,7 +84,7 @@ class Study:
     claims: Sequence[Claim] = ()
     pictures: Sequence[Picture] = ()
     tables: Mapping[str, Callable[[Findings], str]] = field(default_factory=dict)
-    notes: Callable[[Findings], str] | None = None
+    more_tables: Callable[[Findings], str] | None = None
     headline: Callable[[Findings], str] | None = None
     devices: Mapping[str, str] = field(default_factory=dict)
     precisions: Mapping[str, str] = field(default_factory=dict)
@@ -111,10 +110,12 @@ class Study:
     def tasks(self) -> list[str]:
         return list(dict.fromkeys(cell.task for cell in self.cells))
 
-    def text(self, file: str) -> str:
-        """The prose in a file of its folder; empty where there is none."""
-        path = self.folder / file
-        return path.read_text(encoding="utf-8").strip() if path.exists() else ""
+    def prose(self) -> tuple[str, str]:
+        """``notes.md`` before and after its mark: what was done, and what the numbers show."""
+        path = self.folder / "notes.md"
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        about, _, shown = text.partition(MARK)
+        return about.strip(), shown.strip()
 
     def smoke(self) -> Study:
         """The tiny version of it."""

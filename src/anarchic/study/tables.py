@@ -1,11 +1,8 @@
-"""Findings as CSV and as Markdown."""
+"""Findings as Markdown tables."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Sequence
-from math import fsum
 from typing import Any
 
 from anarchic.study.findings import Findings, Outcome
@@ -14,37 +11,6 @@ from anarchic.study.study import Study
 
 NOT_RUN = "not run"
 MINUS = "\N{MINUS SIGN}"
-
-
-def as_csv(study: Study, findings: Findings) -> str:
-    """The table of an experiment: one row per cell, with or without results."""
-    places = columns(findings)
-    numbers = list(dict.fromkeys(n for names in study.show.values() for n in names))
-    rows = [
-        {
-            "task": study.task_name(outcome.cell.task),
-            **{name: outcome.get(name) for name in places},
-            "paper": outcome.cell.paper,
-            "ours": _rounded(outcome.ours),
-            "spread": _rounded(outcome.spread),
-            "difference": _rounded(outcome.difference),
-            "seeds": " ".join(str(r.seed) for r in outcome.results),
-            "rounds": _rounded(outcome.mean("rounds")),
-            **{name: _rounded(outcome.mean(name)) for name in numbers},
-            "stopped_at": _all(r.stopped_at for r in outcome.results),
-            "precision": _all(r.precision for r in outcome.results),
-            "hardware": _all(r.hardware.get("name") for r in outcome.results),
-            "software": _all(r.versions for r in outcome.results),
-            "seconds": _rounded(fsum(r.share_s or 0 for r in outcome.results)),
-            "cell": outcome.cell.name,
-        }
-        for outcome in findings
-    ]
-    file = io.StringIO()
-    writer = csv.DictWriter(file, list(rows[0]) if rows else ["task"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return file.getvalue()
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -60,8 +26,9 @@ def result_table(study: Study, findings: Findings) -> str:
 
 
 def columns(findings: Findings) -> list[str]:
-    """The columns that place a cell in the table."""
-    return list(dict.fromkeys(name for outcome in findings for name in outcome.cell.columns))
+    """The columns that place a cell in the table; those that no cell uses are left out."""
+    named = dict.fromkeys(name for outcome in findings for name in outcome.cell.columns)
+    return [name for name in named if any(outcome.get(name) is not None for outcome in findings)]
 
 
 def fixed(value: float | None, digits: int, *, signed: bool = False) -> str:
@@ -75,27 +42,22 @@ def fixed(value: float | None, digits: int, *, signed: bool = False) -> str:
 
 def _wide(study: Study, findings: Findings, across: str) -> str:
     left = [name for name in columns(findings) if name != across]
-    left = [name for name in left if any(outcome.get(name) is not None for outcome in findings)]
     tops = list(dict.fromkeys(outcome.get(across) for outcome in findings))
     keys = list(dict.fromkeys(tuple(outcome.get(name) for name in left) for outcome in findings))
     rows = []
     for key in keys:
         same = dict(zip(left, key, strict=True))
         cells = (findings.where(**{across: top}, **same).outcomes for top in tops)
-        rows.append(
-            [
-                *map(_text, key),
-                *("<br>".join(_entry(study, outcome) for outcome in c) for c in cells),
-            ]
-        )
+        entries = ("<br>".join(_entry(study, outcome) for outcome in c) for c in cells)
+        rows.append([*map(_text, key), *entries])
     return markdown([*left, *map(str, tops)], rows)
 
 
 def _entry(study: Study, outcome: Outcome) -> str:
     """Ours with its spread, then the paper's and the difference."""
+    text = _ours(study, outcome)
     if outcome.ours is None:
-        return NOT_RUN if not outcome.results else "none"
-    text = _with_spread(study, outcome)
+        return text
     if outcome.cell.paper is not None:
         paper = fixed(outcome.cell.paper, study.digits)
         text += f" ({paper}, {fixed(outcome.difference, study.digits, signed=True)})"
@@ -103,21 +65,18 @@ def _entry(study: Study, outcome: Outcome) -> str:
 
 
 def _long(study: Study, findings: Findings) -> str:
-    left = [n for n in columns(findings) if any(outcome.get(n) is not None for outcome in findings)]
+    left = columns(findings)
     has_paper = any(outcome.cell.paper is not None for outcome in findings)
     compared = ["paper", "difference"] if has_paper else []
     shown = list(study.show.get(findings.tasks[0], ())) if findings.outcomes else []
     rows = []
     for outcome in findings:
-        row = [*(_text(outcome.get(name)) for name in left)]
-        row.append(
-            NOT_RUN if not outcome.results else _with_spread(study, outcome) + _warning(outcome)
-        )
+        row = [_text(outcome.get(name)) for name in left]
+        row.append(_ours(study, outcome) + _warning(outcome))
         if has_paper:
             row.append(fixed(outcome.cell.paper, study.digits))
             row.append(fixed(outcome.difference, study.digits, signed=True))
-        row += [fixed(outcome.mean(name), study.digits) for name in shown]
-        rows.append(row)
+        rows.append(row + [fixed(outcome.mean(name), study.digits) for name in shown])
     return markdown([*left, "ours", *compared, *shown], rows)
 
 
@@ -126,20 +85,17 @@ def more_numbers(study: Study, findings: Findings) -> str:
     names = study.show.get(findings.tasks[0], ()) if findings.outcomes else ()
     if study.across is None or not names or not findings.run.outcomes:
         return ""
-    left = [n for n in columns(findings) if any(outcome.get(n) is not None for outcome in findings)]
-    rows = [
-        [
-            *(_text(outcome.get(n)) for n in left),
-            *(fixed(outcome.mean(n), study.digits) for n in names),
-        ]
-        for outcome in findings.run
-    ]
+    left = columns(findings)
+    rows = (
+        [_text(o.get(n)) for n in left] + [fixed(o.mean(n), study.digits) for n in names]
+        for o in findings.run
+    )
     return markdown([*left, *names], rows)
 
 
-def _with_spread(study: Study, outcome: Outcome) -> str:
+def _ours(study: Study, outcome: Outcome) -> str:
     if outcome.ours is None:
-        return "none"
+        return "none" if outcome.results else NOT_RUN
     spread = "" if outcome.spread is None else f" ± {fixed(outcome.spread, study.digits)}"
     return fixed(outcome.ours, study.digits) + spread
 
@@ -167,13 +123,3 @@ def _end(result: Result) -> str:
 
 def _text(value: Any) -> str:
     return "" if value is None else str(value)
-
-
-def _all(values: Iterable[str | None]) -> str:
-    return " + ".join(sorted({value for value in values if value}))
-
-
-def _rounded(value: float | None) -> float | None:
-    if value is None:
-        return None
-    return int(value) if float(value).is_integer() else float(f"{value:.6g}")

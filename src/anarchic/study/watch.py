@@ -29,12 +29,9 @@ class Printed:
 
     def watch(self, name: str, reached: Progress) -> None:
         if time.monotonic() - self._said_at > EVERY_S:
-            self._say(f"{name}: round {reached.round} of {reached.rounds}")
+            self.done(f"{name}: round {reached.round} of {reached.rounds}")
 
     def done(self, line: str) -> None:
-        self._say(line)
-
-    def _say(self, line: str) -> None:
         say(line)
         self._said_at = time.monotonic()
 

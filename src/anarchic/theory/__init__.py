@@ -9,7 +9,6 @@ and arrivals per worker. `general_*` is Theorem 2, `uniform_*` Theorem 3, `memor
 """
 
 from anarchic.theory import lower_bound
-from anarchic.theory.balance import Balance, balance_of
 from anarchic.theory.bounds import (
     Bound,
     general_bound,
@@ -18,7 +17,6 @@ from anarchic.theory.bounds import (
     sampling_variance,
     uniform_bound,
 )
-from anarchic.theory.calculate import Calculation, calculate
 from anarchic.theory.conditions import (
     Condition,
     RateLimits,
@@ -35,9 +33,8 @@ from anarchic.theory.estimate import (
     estimate_smoothness,
     estimate_variances,
 )
-from anarchic.theory.known import KnownNumbers
-from anarchic.theory.numbers import Arrivals, Memory, Problem, Rates
-from anarchic.theory.observed import Steps, arrivals_of, memory_of, steps_of
+from anarchic.theory.numbers import Arrivals, KnownNumbers, Memory, Problem, Rates
+from anarchic.theory.observed import Balance, Steps, arrivals_of, balance_of, memory_of, steps_of
 from anarchic.theory.rates import (
     corollary_rates,
     general_rate,
@@ -47,7 +44,14 @@ from anarchic.theory.rates import (
     uniform_rate,
 )
 from anarchic.theory.report import Report, as_dict, judge, judge_experiment, judge_run
-from anarchic.theory.verdict import Verdict, judge_general, judge_memory, judge_uniform
+from anarchic.theory.verdict import (
+    Calculation,
+    Verdict,
+    calculate,
+    judge_general,
+    judge_memory,
+    judge_uniform,
+)
 
 __all__ = [
     "Arrivals",

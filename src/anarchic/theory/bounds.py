@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from anarchic.theory.numbers import Arrivals, Memory, Problem, Rates
 
+Terms = Mapping[str, float]
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -26,8 +28,8 @@ class Bound:
     start: float
     noise: float
     heterogeneity: float
-    alpha_local: Mapping[str, float]
-    alpha_global: Mapping[str, float]
+    alpha_local: Terms
+    alpha_global: Terms
     floor: float = 0.0
     left_out: float = 0.0
 
@@ -62,7 +64,7 @@ def general_bound(problem: Problem, rates: Rates, arrivals: Arrivals) -> Bound:
     }
     share = {"arrivals": 1.5, "drift": 45 * drift * arrivals.square_steps}
     floor = 4 * share["arrivals"] * problem.sigma_global**2
-    return _bound(2, problem, rates, arrivals.rounds, 4.0, local, share, floor=floor)
+    return _bound(2, problem, rates, arrivals.rounds, local, share, floor=floor)
 
 
 def uniform_bound(problem: Problem, rates: Rates, arrivals: Arrivals) -> Bound:
@@ -85,7 +87,7 @@ def uniform_bound(problem: Problem, rates: Rates, arrivals: Arrivals) -> Bound:
     }
     share = {"drift": 30 * drift * arrivals.square_steps}
     left_out = sampling_variance(problem, rates, arrivals)
-    return _bound(3, problem, rates, arrivals.rounds, 4.0, local, share, left_out=left_out)
+    return _bound(3, problem, rates, arrivals.rounds, local, share, left_out=left_out)
 
 
 def memory_bound(problem: Problem, rates: Rates, memory: Memory) -> Bound:
@@ -109,14 +111,11 @@ def memory_bound(problem: Problem, rates: Rates, memory: Memory) -> Bound:
     y, drift = _step_and_drift(problem, rates)
     M = memory.workers
     delay = 2 * memory.delay**2 * y**2 * memory.inverse_steps if memory.delay else 0.0
-    local = {
-        "step": 4 / M * y * memory.inverse_steps,
-        "delay": 4 / M * delay,
-        "drift": 20 / M * drift * memory.sum_steps,
-    }
+    local = {"step": 4 / M * y * memory.inverse_steps, "delay": 4 / M * delay}
+    local["drift"] = 20 / M * drift * memory.sum_steps
     share = {"drift": 120 / M * drift * memory.sum_square_steps}
     left_out = reused_noise(problem, rates, memory)
-    return _bound(4, problem, rates, memory.rounds, 1.0, local, share, left_out=left_out)
+    return _bound(4, problem, rates, memory.rounds, local, share, left_out=left_out)
 
 
 def sampling_variance(problem: Problem, rates: Rates, arrivals: Arrivals) -> float:
@@ -169,27 +168,13 @@ def _step_and_drift(problem: Problem, rates: Rates) -> tuple[float, float]:
 
 
 def _bound(
-    theorem: int,
-    problem: Problem,
-    rates: Rates,
-    rounds: int,
-    factor: float,
-    alpha_local: Mapping[str, float],
-    alpha_global: Mapping[str, float],
-    *,
-    floor: float = 0.0,
-    left_out: float = 0.0,
+    theorem: int, problem: Problem, rates: Rates, T: int, local: Terms, share: Terms, **more: float
 ) -> Bound:
-    return Bound(
-        theorem,
-        4 * problem.gap / (rates.step * rounds),
-        factor * _times(sum(alpha_local.values()), problem.sigma_local**2),
-        factor * _times(sum(alpha_global.values()), problem.sigma_global**2),
-        alpha_local,
-        alpha_global,
-        floor,
-        left_out,
-    )
+    factor = 1 if theorem == 4 else 4  # the alphas of Theorem 4 contain it
+    start = 4 * problem.gap / (rates.step * T)
+    noise = factor * _times(sum(local.values()), problem.sigma_local**2)
+    heterogeneity = factor * _times(sum(share.values()), problem.sigma_global**2)
+    return Bound(theorem, start, noise, heterogeneity, local, share, **more)
 
 
 def _times(alpha: float, variance: float) -> float:

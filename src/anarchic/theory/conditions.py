@@ -55,6 +55,9 @@ class Condition:
         return self.printed is not None and self.printed.holds != self.holds
 
 
+Conditions = tuple[Condition, Condition, Condition]
+
+
 @dataclass(frozen=True)
 class RateLimits:
     """The largest learning rates that a theorem allows.
@@ -76,95 +79,56 @@ class RateLimits:
         return Rates(server_lr=share * self.step / local_lr, local_lr=local_lr)
 
 
-def general_conditions(
-    smoothness: float, rates: Rates, arrivals: Arrivals
-) -> tuple[Condition, Condition, Condition]:
+def general_conditions(smoothness: float, rates: Rates, arrivals: Arrivals) -> Conditions:
     """Theorem 2, AFA-CD with arrivals of any kind.
 
     6 eta_L^2 (2 K^2 - 3 K + 1) L^2 <= 1 and 180 eta_L^2 K^2 L^2 max(tau, 1) < 1 for every K, and
     2 L eta eta_L + 6 tau^2 L^2 eta^2 eta_L^2 <= 1. (Equation (a12) of the proof prints half of the
     last term; the inequality needs all of it, as in the theorem.)
     """
-    L, tau, K = smoothness, arrivals.staleness, arrivals.steps_max
+    L, tau, K, eta_L = smoothness, arrivals.staleness, arrivals.steps_max, rates.local_lr
     y = L * rates.step
+    formula = "2 L eta eta_L + 6 tau^2 L^2 eta^2 eta_L^2 <= 1"
     return (
-        _drift(L, rates.local_lr, K),
-        _gradient(
-            "180 eta_L^2 K^2 L^2 {tau} < 1",
-            180 * rates.local_lr**2 * K**2 * L**2,
-            tau,
-            1.0,
-            strict=True,
-        ),
-        Condition(
-            "step",
-            "2 L eta eta_L + 6 tau^2 L^2 eta^2 eta_L^2 <= 1",
-            2 * y + 6 * tau**2 * y**2,
-            1.0,
-        ),
+        _drift(L, eta_L, K),
+        _gradient("180 eta_L^2 K^2 L^2 {tau} < 1", 180 * eta_L**2 * K**2 * L**2, tau, 1.0),
+        Condition("step", formula, 2 * y + 6 * tau**2 * y**2, 1.0),
     )
 
 
-def uniform_conditions(
-    smoothness: float, rates: Rates, arrivals: Arrivals
-) -> tuple[Condition, Condition, Condition]:
+def uniform_conditions(smoothness: float, rates: Rates, arrivals: Arrivals) -> Conditions:
     """Theorem 3, AFA-CD with workers that arrive uniformly at random.
 
     *drift* as in Theorem 2; 120 L^2 K-hat_t^2 eta_L^2 max(tau, 1) < 1 for every round; and
     L eta eta_L + 2 L^2 eta^2 eta_L^2 tau^2 <= 1 / (2 M), printed without the 2 (see above).
     """
-    L, tau = smoothness, arrivals.staleness
-    y, limit = L * rates.step, 1 / (2 * arrivals.workers)
+    L, tau, squares = smoothness, arrivals.staleness, arrivals.worst_square_steps
+    y, limit, eta_L = L * rates.step, 1 / (2 * arrivals.workers), rates.local_lr
+    formula = "L eta eta_L + {}L^2 eta^2 eta_L^2 tau^2 <= 1/(2M)"
+    printed = Condition("step", formula.format(""), y + tau**2 * y**2, limit)
+    step = y + 2 * tau**2 * y**2
     return (
-        _drift(L, rates.local_lr, arrivals.steps_max),
-        _gradient(
-            "120 L^2 K-hat^2 eta_L^2 {tau} < 1",
-            120 * L**2 * arrivals.worst_square_steps * rates.local_lr**2,
-            tau,
-            1.0,
-            strict=True,
-        ),
-        Condition(
-            "step",
-            "L eta eta_L + 2 L^2 eta^2 eta_L^2 tau^2 <= 1/(2M)",
-            y + 2 * tau**2 * y**2,
-            limit,
-            printed=Condition(
-                "step",
-                "L eta eta_L + L^2 eta^2 eta_L^2 tau^2 <= 1/(2M)",
-                y + tau**2 * y**2,
-                limit,
-            ),
-        ),
+        _drift(L, eta_L, arrivals.steps_max),
+        _gradient("120 L^2 K-hat^2 eta_L^2 {tau} < 1", 120 * L**2 * squares * eta_L**2, tau, 1.0),
+        Condition("step", formula.format("2 "), step, limit, printed=printed),
     )
 
 
-def memory_conditions(
-    smoothness: float, rates: Rates, memory: Memory
-) -> tuple[Condition, Condition, Condition]:
+def memory_conditions(smoothness: float, rates: Rates, memory: Memory) -> Conditions:
     """Theorem 4, AFA-CS with arrivals of any kind.
 
     *drift* as in Theorem 2; (30 L^2 eta_L^2 max(tau, 1) / M) sum_i K_{t,i}^2 <= 1/4 for every
     round; and (eta eta_L (M - m')^2 L^2 tau^2 / M^2 + L/2) eta eta_L <= 1/4. tau is the age of a
     row and m' the number of rows without delay, see ``Memory``.
     """
-    L, M = smoothness, memory.workers
-    y = L * rates.step
-    squares = memory.worst_sum_square_steps / M
+    L, M, tau, eta_L = smoothness, memory.workers, memory.row_age, rates.local_lr
+    y, squares = L * rates.step, memory.worst_sum_square_steps / M
+    gradient = "30 L^2 eta_L^2 {tau} (sum_i K_i^2) / M <= 1/4"
+    step = "(eta eta_L (M - m')^2 L^2 tau^2 / M^2 + L/2) eta eta_L <= 1/4"
     return (
-        _drift(L, rates.local_lr, memory.steps_max),
-        _gradient(
-            "30 L^2 eta_L^2 {tau} (sum_i K_i^2) / M <= 1/4",
-            30 * L**2 * rates.local_lr**2 * squares,
-            memory.row_age,
-            1 / 4,
-        ),
-        Condition(
-            "step",
-            "(eta eta_L (M - m')^2 L^2 tau^2 / M^2 + L/2) eta eta_L <= 1/4",
-            memory.delay**2 * y**2 + y / 2,
-            1 / 4,
-        ),
+        _drift(L, eta_L, memory.steps_max),
+        _gradient(gradient, 30 * L**2 * eta_L**2 * squares, tau, 1 / 4),
+        Condition("step", step, memory.delay**2 * y**2 + y / 2, 1 / 4),
     )
 
 
@@ -196,26 +160,15 @@ def memory_limits(smoothness: float, memory: Memory) -> RateLimits:
 
 def _drift(smoothness: float, local_lr: float, steps: int) -> Condition:
     # 2 K^2 - 3 K + 1 grows with K from K = 1 on, so the largest K is enough.
-    return Condition(
-        "drift",
-        "6 eta_L^2 (2K^2 - 3K + 1) L^2 <= 1",
-        6 * local_lr**2 * (2 * steps**2 - 3 * steps + 1) * smoothness**2,
-        1.0,
-    )
+    value = 6 * local_lr**2 * (2 * steps**2 - 3 * steps + 1) * smoothness**2
+    return Condition("drift", "6 eta_L^2 (2K^2 - 3K + 1) L^2 <= 1", value, 1.0)
 
 
-def _gradient(
-    formula: str, factor: float, tau: float, limit: float, *, strict: bool = False
-) -> Condition:
+def _gradient(formula: str, factor: float, tau: float, limit: float) -> Condition:
+    strict = " < " in formula
     printed = Condition("gradient", formula.format(tau="tau"), factor * tau, limit, strict)
-    return Condition(
-        "gradient",
-        formula.format(tau="max(tau, 1)"),
-        factor * max(tau, 1),
-        limit,
-        strict,
-        printed,
-    )
+    corrected = formula.format(tau="max(tau, 1)")
+    return Condition("gradient", corrected, factor * max(tau, 1), limit, strict, printed)
 
 
 def _drift_limit(smoothness: float, steps: int) -> float:

@@ -102,12 +102,8 @@ def estimate_variances(task: Task, point: Vector, *, batch: int, repeats: int = 
     """
     if repeats < 2:
         raise ConfigError(f"A variance needs at least 2 repeats, got {repeats}.")
-    means, spreads = [], []
-    for workers in _chunks(task):
-        mean, spread = _moments(task, point, workers, batch, repeats)
-        means.append(mean)
-        spreads.append(spread)
-    mean, spread = np.concatenate(means), np.concatenate(spreads)
+    found = [_moments(task, point, workers, batch, repeats) for workers in _chunks(task)]
+    mean, spread = (np.concatenate(parts) for parts in zip(*found, strict=True))
     noise = spread / repeats  # of each worker's mean gradient
     M, together = len(mean), mean.mean(axis=0)
     apart = ((mean - together) ** 2).sum(axis=1) - (1 - 2 / M) * noise - noise.mean() / M
@@ -151,7 +147,7 @@ def _moments(
 
 def _gradients_at(task: Task, workers: Integers, batch: int, visit: int) -> Gradients:
     """Gradients of some workers on samples that stay the same."""
-    drawn = task.pick(_draws(workers, visit), batch)
+    drawn = task.pick(Draws(_SEED, workers, np.full(len(workers), visit), 1), batch)
     picks: Picks = {name: pick[:, 0] for name, pick in drawn.items()}
     dtype = task.init().dtype
 
@@ -161,10 +157,6 @@ def _gradients_at(task: Task, workers: Integers, batch: int, visit: int) -> Grad
         return found.astype(np.float64)
 
     return gradients
-
-
-def _draws(workers: Integers, visit: int) -> Draws:
-    return Draws(_SEED, workers, np.full(len(workers), visit), 1)
 
 
 def _chunks(task: Task) -> Iterator[Integers]:

@@ -17,8 +17,7 @@ from anarchic.data.quadratics import Floats, Quadratics
 from anarchic.errors import ConfigError
 from anarchic.participation.sampler import Sampler
 from anarchic.participation.timetable import Timetable
-from anarchic.participation.work import ConstantSteps
-from anarchic.theory.numbers import Rates
+from anarchic.theory.numbers import Rates, at_least_one_step
 
 SMOOTHNESS = 2.0  # L of both functions
 
@@ -43,10 +42,8 @@ def arrivals_of_one(
     1 is the worst case of Theorem 1: the second worker never reports.
     """
     _check_share(share)
-    sampler = Sampler(
-        2, m, ConstantSteps(local_steps), replace=True, probabilities=(share, 1 - share)
-    )
-    return sampler.timetable(seed, rounds)
+    steps, shares = ConstantSteps(local_steps), (share, 1 - share)
+    return Sampler(2, m, steps, replace=True, probabilities=shares).timetable(seed, rounds)
 
 
 def pull(rates: Rates, local_steps: int) -> float:
@@ -54,22 +51,10 @@ def pull(rates: Rates, local_steps: int) -> float:
 
     K local steps from x give the direction (x - x_i*) (1 - (1 - 2 eta_L)^K) / (K eta_L), so the
     server goes the share eta (1 - (1 - 2 eta_L)^K) / K of the way; for K = 1 that is 2 eta eta_L.
+    Where only the first worker reports and gradients are exact, x_t + G = (x_0 + G) (1 - pull)^t.
     """
-    if not local_steps >= 1:
-        raise ConfigError(f"A visit takes at least one local step, got local_steps={local_steps}.")
+    at_least_one_step(local_steps)
     return rates.server_lr * (1 - (1 - 2 * rates.local_lr) ** local_steps) / local_steps
-
-
-def path(
-    start: float, sigma_global: float, rates: Rates, *, rounds: int, local_steps: int = 1
-) -> Floats:
-    """x_0 .. x_T of AFA-CD where only the first worker reports and gradients are exact.
-
-    x_t + G = (x_0 + G) (1 - pull)^t. Shape (rounds + 1,).
-    """
-    G = sigma_global / 2
-    left = np.float64(1 - pull(rates, local_steps)) ** np.arange(rounds + 1)
-    return np.asarray((start + G) * left - G, np.float64)
 
 
 def squared_gradient(x: float | Floats) -> Floats:

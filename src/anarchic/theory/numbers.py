@@ -6,7 +6,8 @@ This holds for the whole package. Where its text and its proofs differ, the proo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from math import inf
 from typing import Self
 
@@ -85,7 +86,7 @@ class Arrivals:
     ) -> Self:
         """Every visit takes the same number of local steps, K."""
         K = local_steps
-        _at_least_one_step(K)
+        at_least_one_step(K)
         return cls(
             workers=workers,
             m=m,
@@ -162,7 +163,7 @@ class Memory:
         most that ``row_age`` and ``fresh`` allow.
         """
         K = local_steps
-        _at_least_one_step(K)
+        at_least_one_step(K)
         most = _delay(workers, fresh, row_age)
         return cls(
             workers=workers,
@@ -178,11 +179,49 @@ class Memory:
         )
 
 
+PROBLEM = tuple(field.name for field in fields(Problem))
+RATES = tuple(field.name for field in fields(Rates))
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownNumbers:
+    """Numbers that are known, or tried out; None where a default, an estimate or a count holds.
+
+    Symbols: as in ``Problem`` and ``Rates``; ``rounds`` is T, ``workers`` M, ``local_steps`` K of
+    every visit, ``staleness`` tau of Theorems 2 and 3, ``row_age`` tau and ``fresh`` m' of
+    Theorem 4.
+    """
+
+    smoothness: float | None = None
+    sigma_local: float | None = None
+    sigma_global: float | None = None
+    gap: float | None = None
+    server_lr: float | None = None
+    local_lr: float | None = None
+    rounds: int | None = None
+    workers: int | None = None
+    m: int | None = None
+    local_steps: int | None = None
+    staleness: int | None = None
+    row_age: int | None = None
+    fresh: int | None = None
+
+    def given(self, names: Iterable[str]) -> dict[str, float]:
+        """Those of ``names`` that are known."""
+        found = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in found.items() if value is not None}
+
+    @property
+    def participation(self) -> dict[str, float]:
+        """The known numbers of participation, which a recorded run has itself."""
+        return self.given(f.name for f in fields(self) if f.name not in PROBLEM + RATES)
+
+
 def _delay(workers: int, fresh: int, row_age: float) -> float:
     return (workers - fresh) / workers * row_age if fresh < workers else 0.0
 
 
-def _at_least_one_step(local_steps: int) -> None:
+def at_least_one_step(local_steps: int) -> None:
     if not local_steps >= 1:
         raise ConfigError(f"A visit takes at least one local step, got local_steps={local_steps}.")
 

@@ -5,32 +5,44 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from anarchic.core.arrays import on_host
+from anarchic.core.local import Sgd
 from anarchic.core.rules import AfaCd, AfaCs, FedAvg
+from anarchic.core.steps import SgdStep
 from anarchic.core.types import Vector
+from anarchic.data import Dataset, Parts
 from anarchic.errors import ConfigError, RunError
 from anarchic.participation.timetable import Timetable
+from anarchic.sim.engine import Engine
 from anarchic.sim.experiment import Experiment
 from anarchic.sim.record import RunDirectory
 from anarchic.sim.settings import Settings, build, partition
-from anarchic.theory.balance import Balance, balance_of
-from anarchic.theory.calculate import Calculation, calculate
 from anarchic.theory.estimate import estimate_constants
-from anarchic.theory.known import PROBLEM, RATES, KnownNumbers
-from anarchic.theory.numbers import Arrivals, Memory, Problem, Rates
-from anarchic.theory.observed import Steps, arrivals_of, memory_of, steps_of
-from anarchic.theory.start import model_at, training_loss
-from anarchic.theory.verdict import Verdict, judge_general, judge_memory, judge_uniform
-from anarchic.theory.warnings import arrival_warnings, coverage_warnings, verdict_warnings
+from anarchic.theory.numbers import PROBLEM, RATES, Arrivals, KnownNumbers, Memory, Problem, Rates
+from anarchic.theory.observed import Balance, Steps, arrivals_of, balance_of, memory_of, steps_of
+from anarchic.theory.verdict import (
+    Calculation,
+    Verdict,
+    calculate,
+    judge_general,
+    judge_memory,
+    judge_uniform,
+)
 from anarchic.train.compute import Compute
+from anarchic.train.task import DataTask, Task
 
 POINTS = 3  # models at which constants are estimated
 REPEATS = 16  # batches per worker and model
+LEFT_OUT = {
+    3: "the variance of drawing workers at random",
+    4: "that a row adds the same noise to every step along it",
+}
 
 
 @dataclass(frozen=True)
@@ -106,22 +118,12 @@ def judge_experiment(
         covering = [judge_general(problem, rates, arrivals)]
         covering += [judge_uniform(problem, rates, arrivals)] if balance.even else []
     warnings = [
-        *coverage_warnings(experiment),
-        *arrival_warnings(rule, problem, memory, balance),
-        *verdict_warnings(covering),
+        *_coverage_warnings(experiment),
+        *_arrival_warnings(rule, problem, memory, balance),
+        *_verdict_warnings(covering),
     ]
-    return Report(
-        rule,
-        problem,
-        rates,
-        arrivals,
-        memory,
-        balance,
-        steps_of(table),
-        gradients,
-        tuple(covering),
-        tuple(warnings),
-    )
+    counted = (arrivals, memory, balance, steps_of(table))
+    return Report(rule, problem, rates, *counted, gradients, tuple(covering), tuple(warnings))
 
 
 def judge_run(
@@ -152,6 +154,34 @@ def judge_run(
         return report
     unfinished = "The run has not finished: its constants were estimated at the first model only."
     return replace(report, warnings=(unfinished, *report.warnings))
+
+
+def model_at(experiment: Experiment, version: int) -> Vector:
+    """The model of ``version``, by running that far again: a record keeps only the last model.
+
+    Theorem 4 begins when every worker has a row. If all are about equally likely, that takes about
+    K ln M gradients per worker, less than the estimates take.
+    """
+    engine = Engine(experiment)
+    with experiment.computing():
+        while engine.version < version:
+            engine.next_version()
+    return on_host(engine.state.params)
+
+
+def training_loss(task: Task, data: Dataset, parts: Parts, params: Vector) -> float:
+    """f, the mean over workers of their mean losses on their own samples.
+
+    Samples are not cropped or flipped here.
+    """
+    assert isinstance(task, DataTask)  # settings make no other
+    losses = []
+    for part in parts:
+        x, y = data.x_train[part], data.y_train[part]
+        held = replace(data, x_train=x, y_train=y, x_test=x, y_test=y)
+        own = task.on_data(held, [np.arange(len(part))])
+        losses.append(own.evaluate(params)["loss"])
+    return float(np.mean(losses))
 
 
 def as_dict(value: Any) -> Any:
@@ -195,12 +225,12 @@ def _problem(
 ) -> tuple[Problem, tuple[float, ...]]:
     numbers = known.given(PROBLEM)
     gradients: tuple[float, ...] = ()
-    if not {"smoothness", "sigma_local", "sigma_global"} <= numbers.keys():
+    names = {"smoothness", "sigma_local", "sigma_global"}
+    if not names <= numbers.keys():
         # The assumption is about every worker, and the smallest batch is the noisiest.
         batch = min(work.batch for work in experiment.works)
         found = estimate_constants(experiment.task, points, batch=batch, repeats=repeats)
         gradients = found.squared_gradients
-        names = ("smoothness", "sigma_local", "sigma_global")
         numbers = {name: getattr(found, name) for name in names} | numbers
     return Problem(**numbers), gradients
 
@@ -211,10 +241,9 @@ def _rates(experiment: Experiment) -> tuple[str, Rates]:
     while hasattr(rule, "rule"):  # wrappers
         rule = rule.rule
     local_lr = max(work.lr for work in experiment.works)
-    if isinstance(rule, AfaCs):
-        return "afa-cs", Rates(server_lr=rule.server_lr, local_lr=local_lr)
-    if isinstance(rule, AfaCd):
-        return "afa-cd", Rates(server_lr=rule.server_lr, local_lr=local_lr)
+    if isinstance(rule, AfaCs | AfaCd):
+        name = "afa-cs" if isinstance(rule, AfaCs) else "afa-cd"
+        return name, Rates(server_lr=rule.server_lr, local_lr=local_lr)
     steps = np.unique(experiment.timetable.local_steps)
     if isinstance(rule, FedAvg) and len(steps) == 1 and not rule.by_samples:
         # At constant K, FedAvg is AFA-CD with eta K in place of eta.
@@ -223,3 +252,95 @@ def _rates(experiment: Experiment) -> tuple[str, Rates]:
         f"The theorems are about AFA-CD and AFA-CS (and FedAvg at constant K, which is AFA-CD), "
         f"the run used {type(rule).__name__}: run one of those."
     )
+
+
+def _coverage_warnings(experiment: Experiment) -> list[str]:
+    """Rules, steps and settings of the run that no theorem covers."""
+    rule: Any = experiment.rule
+    found = []
+    while hasattr(rule, "rule"):
+        found.append(type(rule).__name__)
+        rule = rule.rule
+    step = getattr(rule, "step", None)
+    if not isinstance(step, SgdStep):
+        found.append(type(step).__name__)
+    if isinstance(rule, AfaCs):
+        found += ["rows that are forgotten"] if rule.expire_after or rule.cap else []
+    others = {type(w.rule).__name__ for w in experiment.works if not isinstance(w.rule, Sgd)}
+    found += sorted(others)
+    warnings = []
+    if found:
+        warnings.append(
+            f"The theorems are about plain SGD at the server and at the workers; the run also has "
+            f"{', '.join(found)}, which they do not cover."
+        )
+    if len({work.lr for work in experiment.works}) > 1:
+        warnings.append(
+            "The workers' learning rates differ; the theorems have one eta_L, here the largest."
+        )
+    return warnings
+
+
+def _arrival_warnings(rule: str, problem: Problem, memory: Memory, balance: Balance) -> list[str]:
+    """Uneven arrivals (AFA-CD: the error ball of Theorem 1) or missing rows (AFA-CS)."""
+    if rule != "afa-cs":
+        return _uneven(problem.sigma_global, balance) if problem.sigma_global > 0 else []
+    if memory.row_age == inf:
+        return [
+            f"{balance.silent} workers never reported: the delay is unbounded, Theorem 4 does not "
+            "apply, and the run optimises the functions of the others, as in Theorem 1."
+        ]
+    if memory.first > 0:
+        return [
+            f"Some worker reported for the first time in round {memory.first + 1}: Theorem 4 is "
+            f"about the rounds from there on, with f_0 that of version {memory.first}; before "
+            "that, the function of some worker is missing."
+        ]
+    return []
+
+
+def _uneven(sigma_global: float, balance: Balance) -> list[str]:
+    """The bias of shares p_i is sum_i (p_i - 1/M) (grad f_i - grad f), at most skew * sigma_G."""
+    advice = "Use AFA-CS, which has none as long as every worker reports now and then."
+    if balance.biased:
+        return [
+            f"Biased arrivals ({100 * balance.share_min:.1f} % to {100 * balance.share_max:.1f} % "
+            f"of updates per worker, {balance.silent} silent) with heterogeneous data (sigma_G = "
+            f"{sigma_global:.3g}): AFA-CD ends in an error ball at any learning rates (Theorem "
+            "1). At these shares small steps leave a squared gradient of up to "
+            f"(sum_i |share_i - 1/M| sigma_G)^2 = {(balance.skew * sigma_global) ** 2:.3g}; "
+            f"Theorem 2 promises no better than 6 sigma_G^2 = {6 * sigma_global**2:.3g}. {advice}"
+        ]
+    if balance.shifting:
+        return [
+            "Who arrives changes with time: the shares are even in the run but not at any time, so "
+            "Theorem 3 does not apply. With heterogeneous data (sigma_G = "
+            f"{sigma_global:.3g}) AFA-CD follows the workers that are present, with a bias that "
+            f"changes with time. {advice}"
+        ]
+    return []
+
+
+def _verdict_warnings(verdicts: Sequence[Verdict]) -> list[str]:
+    """Broken conditions, terms that a bound leaves out, and delay above the speed-up."""
+    warnings = []
+    allowed = [verdict for verdict in verdicts if verdict.limits.step > 0]
+    if void := [verdict for verdict in allowed if not verdict.holds]:
+        which = " and ".join(f"Theorem {verdict.theorem}" for verdict in void)
+        warnings.append(
+            f"The learning rates are too large for {which}: no bound can be claimed. The "
+            "conditions are sufficient, not necessary: the run may still converge."
+        )
+    warnings += [
+        f"Theorem {verdict.theorem} leaves out {LEFT_OUT[verdict.theorem]}: add about "
+        f"{verdict.bound.left_out:.3g} to its bound."
+        for verdict in verdicts
+        if verdict.holds and verdict.bound.left_out
+    ]
+    first = verdicts[0]
+    if inf > first.rate["delay"] > first.rate["speed-up"]:
+        warnings.append(
+            "The delay term is larger than the speed-up term; of the terms that vanish, the "
+            f"speed-up is the largest from about {first.rounds_until_speed_up:,.0f} rounds on."
+        )
+    return warnings

@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from anarchic.theory.bounds import Bound, general_bound, memory_bound, uniform_bound
-from anarchic.theory.conditions import (
-    Condition,
-    RateLimits,
-    general_conditions,
-    general_limits,
-    memory_conditions,
-    memory_limits,
-    uniform_conditions,
-    uniform_limits,
-)
-from anarchic.theory.numbers import Arrivals, Memory, Problem, Rates
-from anarchic.theory.rates import (
-    corollary_rates,
-    general_rate,
-    memory_rate,
-    rounds_needed,
-    rounds_until_speed_up,
-    uniform_rate,
-)
+from anarchic.theory import bounds, conditions
+from anarchic.theory import rates as corollaries
+from anarchic.theory.bounds import Bound
+from anarchic.theory.conditions import Condition, RateLimits
+from anarchic.theory.numbers import PROBLEM, RATES, Arrivals, KnownNumbers, Memory, Problem, Rates
 
 
 @dataclass(frozen=True)
@@ -56,61 +42,118 @@ class Verdict:
 
 def judge_general(problem: Problem, rates: Rates, arrivals: Arrivals) -> Verdict:
     """Theorem 2."""
-    limits = general_limits(problem.smoothness, arrivals)
-    T, m, tau, K = _of(arrivals)
-    return Verdict(
-        2,
+    L, of = problem.smoothness, _of(arrivals)
+    return _verdict(
         "AFA-CD, arrivals of any kind",
         rates,
-        general_conditions(problem.smoothness, rates, arrivals),
-        general_bound(problem, rates, arrivals),
-        limits,
-        corollary_rates(rounds=T, n=m, local_steps=K),
-        general_rate(
-            rounds=T, m=m, local_steps=K, staleness=tau, sigma_global=problem.sigma_global
-        ),
-        rounds_needed(limits, n=m, local_steps=K),
-        rounds_until_speed_up(n=m, local_steps=K, delay=tau),
+        conditions.general_conditions(L, rates, arrivals),
+        bounds.general_bound(problem, rates, arrivals),
+        conditions.general_limits(L, arrivals),
+        corollaries.general_rate(**of, sigma_global=problem.sigma_global),
+        (of["rounds"], of["m"], of["local_steps"], of["staleness"]),
     )
 
 
 def judge_uniform(problem: Problem, rates: Rates, arrivals: Arrivals) -> Verdict:
     """Theorem 3."""
-    limits = uniform_limits(problem.smoothness, arrivals)
-    T, m, tau, K = _of(arrivals)
-    return Verdict(
-        3,
+    L, of = problem.smoothness, _of(arrivals)
+    return _verdict(
         "AFA-CD, workers equally likely to arrive",
         rates,
-        uniform_conditions(problem.smoothness, rates, arrivals),
-        uniform_bound(problem, rates, arrivals),
-        limits,
-        corollary_rates(rounds=T, n=m, local_steps=K),
-        uniform_rate(rounds=T, m=m, local_steps=K, staleness=tau),
-        rounds_needed(limits, n=m, local_steps=K),
-        rounds_until_speed_up(n=m, local_steps=K, delay=tau),
+        conditions.uniform_conditions(L, rates, arrivals),
+        bounds.uniform_bound(problem, rates, arrivals),
+        conditions.uniform_limits(L, arrivals),
+        corollaries.uniform_rate(**of),
+        (of["rounds"], of["m"], of["local_steps"], of["staleness"]),
     )
 
 
 def judge_memory(problem: Problem, rates: Rates, memory: Memory) -> Verdict:
     """Theorem 4."""
-    limits = memory_limits(problem.smoothness, memory)
-    T, M, tau = memory.rounds, memory.workers, memory.row_age
+    L, T, M, tau = problem.smoothness, memory.rounds, memory.workers, memory.row_age
     K = max(1, round(memory.sum_steps / M))
-    return Verdict(
-        4,
+    return _verdict(
         "AFA-CS, arrivals of any kind",
         rates,
-        memory_conditions(problem.smoothness, rates, memory),
-        memory_bound(problem, rates, memory),
-        limits,
-        corollary_rates(rounds=T, n=M, local_steps=K),
-        memory_rate(rounds=T, workers=M, local_steps=K, row_age=tau, fresh=memory.fresh),
-        rounds_needed(limits, n=M, local_steps=K),
-        rounds_until_speed_up(n=M, local_steps=K, delay=memory.delay),
+        conditions.memory_conditions(L, rates, memory),
+        bounds.memory_bound(problem, rates, memory),
+        conditions.memory_limits(L, memory),
+        corollaries.memory_rate(
+            rounds=T, workers=M, local_steps=K, row_age=tau, fresh=memory.fresh
+        ),
+        (T, M, K, memory.delay),
     )
 
 
-def _of(arrivals: Arrivals) -> tuple[int, int, int, int]:
+def _of(arrivals: Arrivals) -> dict[str, int]:
     """T, m, tau and K; the corollary has one K, here the rounded mean."""
-    return arrivals.rounds, arrivals.m, arrivals.staleness, round(arrivals.mean_steps)
+    counts = {"rounds": arrivals.rounds, "m": arrivals.m, "staleness": arrivals.staleness}
+    return counts | {"local_steps": round(arrivals.mean_steps)}
+
+
+def _verdict(
+    about: str,
+    rates: Rates,
+    met: tuple[Condition, ...],
+    bound: Bound,
+    limits: RateLimits,
+    rate: Mapping[str, float],
+    counts: tuple[int, int, int, float],
+) -> Verdict:
+    T, n, K, delay = counts
+    corollary = corollaries.corollary_rates(rounds=T, n=n, local_steps=K)
+    needed = corollaries.rounds_needed(limits, n=n, local_steps=K)
+    until = corollaries.rounds_until_speed_up(n=n, local_steps=K, delay=delay)
+    found = (met, bound, limits, corollary, rate, needed, until)
+    return Verdict(bound.theorem, about, rates, *found)
+
+
+DEFAULTS = {"rounds": 10_000, "workers": 10, "m": 5, "local_steps": 5, "staleness": 0}
+"""Participation where it is not given; the numbers of the problem are 1."""
+
+
+@dataclass(frozen=True)
+class Calculation:
+    """Theorems 2, 3 and 4, and the numbers that they were applied to."""
+
+    problem: Problem
+    arrivals: Arrivals
+    memory: Memory
+    verdicts: tuple[Verdict, Verdict, Verdict]
+
+
+def calculate(known: KnownNumbers | None = None) -> Calculation:
+    """The theorems for known numbers; ``DEFAULTS`` and 1 for the others.
+
+    Learning rates that are not given are those of the corollaries (eta with M in place of m for
+    Theorem 4). Where neither ``row_age`` nor ``fresh`` is given, the workers take turns: a row is
+    replaced every ceil(M / m) rounds, by an update of the largest staleness, after half as many
+    steps along it on average; m rows are without delay if the staleness is 0.
+
+    >>> found = calculate(KnownNumbers(sigma_global=2.0, rounds=1_000_000))
+    >>> [verdict.holds for verdict in found.verdicts], found.verdicts[0].bound.floor
+    ([True, True, True], 24.0)
+    """
+    known = known or KnownNumbers()
+    problem = Problem(**dict.fromkeys(PROBLEM, 1.0) | known.given(PROBLEM))
+    numbers: dict[str, Any] = {**DEFAULTS, **known.given(DEFAULTS)}
+    arrivals = Arrivals.steady(**numbers)
+    T, M, K = numbers["rounds"], numbers["workers"], numbers["local_steps"]
+    m, tau = numbers["m"], numbers["staleness"]
+    rows: dict[str, Any] = known.given(("row_age", "fresh"))
+    last = -(-M // m) - 1  # earlier steps along a row when it is used for the last time
+    turns = {"row_age": tau + last, "fresh": 0 if tau else min(m, M)}
+    used = None if rows else last / 2
+    memory = Memory.steady(workers=M, rounds=T, local_steps=K, used=used, **turns | rows)
+    by_m, by_workers = (_rates(known, rounds=T, n=n, local_steps=K) for n in (m, M))
+    verdicts = (
+        judge_general(problem, by_m, arrivals),
+        judge_uniform(problem, by_m, arrivals),
+        judge_memory(problem, by_workers, memory),
+    )
+    return Calculation(problem, arrivals, memory, verdicts)
+
+
+def _rates(known: KnownNumbers, *, rounds: int, n: int, local_steps: int) -> Rates:
+    usual = corollaries.corollary_rates(rounds=rounds, n=n, local_steps=local_steps)
+    return replace(usual, **known.given(RATES))

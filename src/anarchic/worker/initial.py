@@ -9,7 +9,7 @@ import numpy as np
 
 from anarchic import wire
 from anarchic.core.types import Layout, Vector
-from anarchic.data.catalogue import load
+from anarchic.data.dataset import load
 from anarchic.errors import ConfigError
 from anarchic.models import make
 from anarchic.models.softmax import softmax_layout

@@ -9,8 +9,8 @@ from anarchic.errors import ConfigError
 from anarchic.sim.settings import Settings, build
 from anarchic.study import Cell, Flags
 from anarchic.study.flags import Paths
+from anarchic.study.reproduce import jobs, run
 from anarchic.study.results import FILE, add_results, read_results
-from anarchic.study.running import jobs, run
 from tests.study.make import cell, result, study
 
 

@@ -1,16 +1,21 @@
-"""How a data set is partitioned: samples per worker and class."""
+"""Which data sets there are, where their files are, and how one is partitioned."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from anarchic.errors import ConfigError
+from anarchic.core import registry
+from anarchic.data import Parts, load, locate
+from anarchic.data.dataset import Folder
+from anarchic.data.mirrors import SOURCES
+from anarchic.errors import ConfigError, DataError
 from anarchic.report.figure import check_format, new_figure, save
 
 if TYPE_CHECKING:
@@ -20,9 +25,45 @@ _MOST_SEPARATE_BARS = 30
 _MOST_NAMED_CLASSES = 20
 
 
-def partition_table(
-    parts: Sequence[NDArray[np.int64]], y: ArrayLike, classes: int
-) -> NDArray[np.int64]:
+@dataclass(frozen=True)
+class DatasetStatus:
+    """A data set: where it is and, once loaded, its number of samples or what is wrong with it."""
+
+    name: str
+    where: str
+    train: int | None = None
+    test: int | None = None
+    problem: str | None = None
+
+
+def list_datasets(data_dir: Folder = None, *, check: bool = False) -> Iterator[DatasetStatus]:
+    """All data sets, without downloading any; with ``check`` those that are there are loaded."""
+    for name in registry.names("datasets"):
+        place = _where(name, data_dir)
+        if place is None:
+            yield DatasetStatus(name, "not here; fetched on first use")
+        elif check:
+            yield _loaded(name, place, data_dir)
+        else:
+            yield DatasetStatus(name, place)
+
+
+def _loaded(name: str, place: str, data_dir: Folder) -> DatasetStatus:
+    try:
+        data = load(name, data_dir)
+    except DataError as error:
+        return DatasetStatus(name, place, problem=str(error))
+    return DatasetStatus(name, place, len(data.y_train), len(data.y_test))
+
+
+def _where(name: str, data_dir: Folder) -> str | None:
+    if name not in SOURCES:
+        return "with the package" if name == "digits" else "made from a seed"
+    place = locate(name, data_dir)
+    return None if place is None else str(place)
+
+
+def partition_table(parts: Parts, y: ArrayLike, classes: int) -> NDArray[np.int64]:
     """Number of samples by worker and class, (workers, classes)."""
     labels = np.asarray(y)
     if labels.max(initial=0) >= classes:
@@ -34,12 +75,7 @@ def partition_table(
     return np.array(counts, np.int64).reshape(len(counts), classes)
 
 
-def plot_partition(
-    parts: Sequence[NDArray[np.int64]],
-    y: ArrayLike,
-    classes: int,
-    path: str | os.PathLike[str],
-) -> Path:
+def plot_partition(parts: Parts, y: ArrayLike, classes: int, path: str | os.PathLike[str]) -> Path:
     """Draw one stacked bar per worker, save the picture at ``path`` and return the path.
 
     The ending of ``path`` chooses the format (.png, .svg, .pdf).
