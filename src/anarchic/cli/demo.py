@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from anarchic.cli.help import examples, option
-from anarchic.cli.options import Given, settings_from, takes
-from anarchic.cli.show import number, percent, print_facts, print_table
+from anarchic.cli.options import Given, examples
+from anarchic.cli.settings import settings_from, takes
+from anarchic.cli.show import number, percent, print_facts, print_table, watching
 from anarchic.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
@@ -18,37 +18,27 @@ if TYPE_CHECKING:
 EPILOG = examples(
     "anarchic demo", "anarchic demo --live", "anarchic demo --seed 7 --out another-demo"
 )
-SECONDS = 20.0
+SECONDS, LEAST_SECONDS = 20.0, 5.0
+_OWN = f"""
+  out DIR: Directory for the runs and the picture; what an earlier demo wrote there is replaced.
+    (default: demo, or demo-live with --live)
+  live: Instead, train for real: a server and eight worker processes on this machine, with workers
+    and the server killed on the way. Needs the extra 'server'.
+  seconds S: How long the live demo trains, at least {LEAST_SECONDS:g}.
+    (default: {SECONDS:g}, with --live)
+"""
 
 
-@takes("seed")
+@takes("seed", _OWN)
 def demo(
-    given: Given,
-    out: Annotated[
-        Path | None,
-        option(
-            "Directory for the runs and the picture; what an earlier demo wrote there is replaced.",
-            "demo, or demo-live with --live",
-            metavar="DIR",
-        ),
-    ] = None,
-    live: Annotated[
-        bool,
-        option(
-            "Instead, train for real: a server and eight worker processes on this machine, with "
-            "workers and the server killed on the way. Needs the extra 'server'.",
-            flag="--live",
-        ),
-    ] = False,
-    seconds: Annotated[
-        float | None,
-        option("How long the live demo trains.", f"{SECONDS:g}, with --live", min=5.0, metavar="S"),
-    ] = None,
+    given: Given, out: Path | None = None, live: bool = False, seconds: float | None = None
 ) -> None:
     """Race FedAvg against AFA-CD and AFA-CS, with stragglers, on the embedded digits."""
     if live:
         if given:
             raise ConfigError("The live demo has no seed: leave out --seed or --live.")
+        if seconds is not None and not seconds >= LEAST_SECONDS:
+            raise ConfigError(f"--seconds must be at least {LEAST_SECONDS:g}, got {seconds:g}.")
         _live(out or Path("demo-live"), seconds or SECONDS)
     elif seconds is not None:
         raise ConfigError("Only the live demo takes --seconds: leave it out, or add --live.")
@@ -57,7 +47,6 @@ def demo(
 
 
 def _race(out: Path, seed: int) -> None:
-    from anarchic.cli.progress import watching
     from anarchic.demo.race import FEDAVG, TARGET, race, sentences
 
     typer.echo(

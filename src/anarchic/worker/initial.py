@@ -31,6 +31,8 @@ def write_initial_model(
     """
     if (model is None) == (task is None):
         raise ConfigError("Give --model or --task: one of the two says what to write.")
+    if seed < 0:
+        raise ConfigError(f"A seed must be at least 0, got {seed}.")
     if out.exists():
         raise ConfigError(f"{out} exists already: remove it, or write to another file.")
     if not out.parent.is_dir():
