@@ -68,7 +68,7 @@ def travel():
         met.append((given, again))
 
     def call(*words):
-        return CliRunner().invoke(app, words), met
+        return CliRunner().invoke(app, words, env={"COLUMNS": "120"}), met
 
     return call
 
