@@ -36,7 +36,7 @@ def init(
     seed: int = 0,
 ) -> None:
     """Write an initial model, version 0, for `anarchic serve --init`."""
-    from anarchic.worker.initial import write_initial_model
+    from anarchic.worker.task import write_initial_model
 
     layout = write_initial_model(out, model=model, data=data, task=task, seed=seed)
     typer.echo(f"Wrote {out}: {len(layout.names)} tensors, {number(layout.dim)} numbers.")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from anarchic.demo.folder import demo_directory
+from anarchic.demo import demo_directory
 from anarchic.report.curves import Curve, plot_race
 from anarchic.report.runs import first_at
 from anarchic.sim.record import MetricsRow

@@ -18,7 +18,7 @@ from anarchic.core.types import Layout, Snapshot, Update, Vector
 from anarchic.errors import ConfigError, Diverged, NotFinite, WorkerError
 from anarchic.participation.moment import Moment
 from anarchic.participation.steps import ConstantSteps
-from anarchic.worker.answers import Answer, Refused
+from anarchic.worker.connection import Answer, Refused
 from anarchic.worker.log import log_event
 from anarchic.worker.policy import Always, Policy, StepCount
 
@@ -79,13 +79,8 @@ class TrainedVisit:
     train_s: float
 
 
-def work(worker: Worker, task: LiveTask, plan: WorkPlan) -> Summary:
-    """Pull, train, push, and again; see ``Worker.run``."""
-    return _VisitLoop(worker, task, plan).run()
-
-
 @final
-class _VisitLoop:
+class VisitLoop:
     """The visits of one worker, one after another, and what became of their updates."""
 
     def __init__(self, worker: Worker, task: LiveTask, plan: WorkPlan) -> None:
