@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from anarchic.cli import data, token
-from anarchic.cli.options import examples, option
+from anarchic.cli.options import examples
 from anarchic.errors import AnarchicError, ConfigError
 
 FAILURE, MISUSE, INTERRUPTED = 1, 2, 130
@@ -69,12 +69,13 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+_VERSION = typer.Option(
+    "--version", help="Print the version.", metavar="", callback=_version, is_eager=True
+)
+
+
 @app.callback()
-def anarchic(
-    version: Annotated[
-        bool, option("Print the version.", flag="--version", callback=_version, is_eager=True)
-    ] = False,
-) -> None:
+def anarchic(version: Annotated[bool, _VERSION] = False) -> None:
     """Anarchic federated learning: the workers decide when, how long and whether they train."""
     if "" not in sys.path:  # a module of one's own lies where the command is called
         sys.path.insert(0, "")

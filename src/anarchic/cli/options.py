@@ -60,7 +60,7 @@ def table(text: str) -> dict[str, Option]:
 
 
 def takes(
-    options: Mapping[str, Option], *records: type
+    options: Mapping[str, Option], *records: Any
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command these options, each its own parameter or a field of one of the records.
 
@@ -69,7 +69,7 @@ def takes(
     known = {
         field.name: (_default(field), get_type_hints(record)[field.name])
         for record in records
-        for field in _fields(record)
+        for field in fields(record)
     }
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -93,12 +93,12 @@ def takes(
     return decorate
 
 
-def chosen(record: type, given: Given, base: object = None) -> Given:
+def chosen(record: Any, given: Given, base: object = None) -> Given:
     """Those of the given options that are fields of the record, pairs as a mapping.
 
     What the pairs belong to is named by the given options, or else by ``base`` or the defaults.
     """
-    values = {f.name: given[f.name] for f in _fields(record) if f.name in given}
+    values = {f.name: given[f.name] for f in fields(record) if f.name in given}
     for name, (chooser, kind) in _TAKEN_BY.items():
         if name in values:
             part = values.get(chooser) or getattr(base or record, chooser) or "sgd"  # a server step
@@ -106,25 +106,9 @@ def chosen(record: type, given: Given, base: object = None) -> Given:
     return values
 
 
-def option(help: str, default: object = None, *, flag: str = "", **more: Any) -> Any:
-    """An option with its help text and default; ``default`` may be words, if it is None in code.
-
-    Typer would put brackets around a default that is not the parameter's own, and <bool> after a
-    flag, which takes no value.
-    """
-    if flag:
-        more.setdefault("metavar", "")
-    text = help if default is None else f"{help} [dim](default: {default})[/dim]"
-    return typer.Option(*([flag] if flag else []), help=text, show_default=False, **more)
-
-
 def examples(*commands: str) -> str:
     """An epilog with example commands."""
     return "\n\n".join(["Examples:", *(f"  {command}" for command in commands)])
-
-
-def _fields(record: Any) -> Any:  # a dataclass
-    return fields(record)
 
 
 def _default(field: Any) -> Any:
@@ -145,12 +129,16 @@ def _parameter(name: str, known: Option, default: Any, hint: Any) -> Parameter:
     if kind == list[str]:
         flag, metavar = flag.removesuffix("s"), "NAME=VALUE"
     elif kind is bool:
-        metavar = ""
+        metavar = ""  # Typer would write <bool>
         if default is False:  # giving it is all that it takes
             shown = None
         else:
             flag = f"{flag}/--no-{flag[2:]}"
-    info = option(known.help, shown, flag=flag, metavar=metavar, rich_help_panel=known.group)
+    # Typer would put brackets around a default that is not the parameter's own.
+    text = known.help if shown is None else f"{known.help} [dim](default: {shown})[/dim]"
+    info = typer.Option(
+        flag, help=text, show_default=False, metavar=metavar, rich_help_panel=known.group
+    )
     if default is Parameter.empty:
         return Parameter(name, Parameter.KEYWORD_ONLY, annotation=Annotated[kind, info])
     hint = Annotated[kind | None, info]

@@ -16,8 +16,6 @@ EPILOG = examples(
     "anarchic reproduce table-1 --smoke",
     "anarchic reproduce all --report",
 )
-
-
 OPTIONS = {
     name: Option("Options", flag.help, flag.metavar, flag.shown) for name, flag in FLAGS.items()
 }
