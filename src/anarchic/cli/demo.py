@@ -9,7 +9,7 @@ import typer
 
 from anarchic.cli.options import Given, examples
 from anarchic.cli.settings import settings_from, takes
-from anarchic.cli.show import number, percent, print_facts, print_table, watching
+from anarchic.cli.show import number, percent, print_facts, print_table, progress_bar, watching
 from anarchic.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
@@ -80,9 +80,6 @@ def _race(out: Path, seed: int) -> None:
 
 
 def _live(out: Path, seconds: float) -> None:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
-
     from anarchic.demo.live import WORKERS, M, run_live
 
     typer.echo(
@@ -90,16 +87,14 @@ def _live(out: Path, seconds: float) -> None:
         f"handwritten digits for {seconds:.0f} s.\nEach worker holds other classes, comes when it "
         "likes and works as long as it likes."
     )
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[found]}"))
-    with Progress(*columns, console=console, transient=True) as bar:
+    with progress_bar() as bar:
         task = bar.add_task("starting", total=1.0, found="")
 
         def watch(share: float, seen: dict[str, Any]) -> None:
             found = f"version {seen['version']}  accuracy {seen['accuracy']:.3f}"
             bar.update(task, completed=share, description="training", found=found)
 
-        result = run_live(out, seconds=seconds, tell=console.print, watch=watch)
+        result = run_live(out, seconds=seconds, tell=bar.console.print, watch=watch)
     print_facts(live_facts(result, out), title="Result")
     if not result.sound:
         raise RunError("An accepted update was lost or counted twice: see the logs.")

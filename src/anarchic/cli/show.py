@@ -8,14 +8,7 @@ from contextlib import contextmanager
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from anarchic.sim.run import Progress as Reached
@@ -64,62 +57,40 @@ def _console() -> Console:
 
 @contextmanager
 def watching(what: str = "") -> Iterator[Watcher]:
-    """A watcher for ``simulate`` that shows a progress bar."""
-    with _bar(TextColumn("{task.fields[found]}")) as bar:
-        yield (lambda reached: None) if bar is None else _Watch(bar, what)
+    """A watcher for ``simulate`` that shows a progress bar.
+
+    Speed counts from the first round seen, since a resumed run starts later.
+    """
+    with progress_bar() as bar:
+        task = bar.add_task(f"{what} preparing".strip(), total=None, found="")
+        first: tuple[float, int] | None = None
+
+        def watch(reached: Reached) -> None:
+            nonlocal first
+            now, accuracy = time.monotonic(), reached.latest.get("accuracy")
+            if first is None:
+                first = now, reached.updates
+                bar.reset(task, total=reached.rounds, completed=reached.round)
+            found = "" if accuracy is None else f"accuracy {accuracy:.3f}"
+            if now > first[0]:
+                found += f"  {(reached.updates - first[1]) / (now - first[0]):,.0f} updates/s"
+            doing = f"{what} round {reached.round}/{reached.rounds}".strip()
+            bar.update(task, completed=reached.round, description=doing, found=found)
+
+        yield watch
 
 
 @contextmanager
 def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show a progress bar; call the function with the number of ``total`` that are done."""
-    with _bar(MofNCompleteColumn()) as bar:
-        if bar is None:
-            yield lambda done: None
-        else:
-            task = bar.add_task(what, total=total)
-            yield lambda done: bar.update(task, completed=done)
+    with progress_bar("{task.completed:.0f}/{task.total:.0f}") as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.update(task, completed=done)
 
 
-@contextmanager
-def _bar(found: ProgressColumn) -> Iterator[Progress | None]:
-    """A progress bar with what was found so far; None if there is no terminal."""
+def progress_bar(found: str = "{task.fields[found]}") -> Progress:
+    """A bar with what was found so far, and the time left; nothing if there is no terminal."""
     console = Console(stderr=True)
-    if not console.is_terminal:
-        yield None
-        return
-    doing = TextColumn("[progress.description]{task.description}")
-    columns = (doing, BarColumn(), found, TextColumn("left"), TimeRemainingColumn(compact=True))
-    with Progress(*columns, console=console, transient=True) as bar:
-        yield bar
-
-
-class _Watch:
-    """Moves the bar; speed counts from the first round seen, since a resumed run starts later."""
-
-    def __init__(self, bar: Progress, what: str) -> None:
-        self._bar = bar
-        self._what = what
-        self._task = bar.add_task(f"{what} preparing".strip(), total=None, found="")
-        self._first: tuple[float, int] | None = None
-
-    def __call__(self, reached: Reached) -> None:
-        now = time.monotonic()
-        if self._first is None:
-            self._first = now, reached.updates
-            self._bar.reset(self._task, total=reached.rounds, completed=reached.round)
-        self._bar.update(
-            self._task,
-            completed=reached.round,
-            description=f"{self._what} round {reached.round}/{reached.rounds}".strip(),
-            found=f"{_accuracy(reached)}  {self._speed(now, reached.updates)}",
-        )
-
-    def _speed(self, now: float, updates: int) -> str:
-        assert self._first is not None
-        since, before = self._first
-        return f"{(updates - before) / (now - since):,.0f} updates/s" if now > since else ""
-
-
-def _accuracy(reached: Reached) -> str:
-    accuracy = reached.latest.get("accuracy")
-    return "" if accuracy is None else f"accuracy {accuracy:.3f}"
+    doing, left = TextColumn("{task.description}"), TimeRemainingColumn(compact=True)
+    columns = (doing, BarColumn(), TextColumn(found), TextColumn("left"), left)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
