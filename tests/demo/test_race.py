@@ -17,7 +17,7 @@ def entry(label, seconds):
 
 def told(*seconds):
     entries = [entry(*pair) for pair in zip(("FedAvg", "AFA-CD"), seconds, strict=True)]
-    return " ".join(sentences(Race(entries, 0.9, Path("demo.png"))))
+    return " ".join(sentences(Race(entries, Path("demo.png"))))
 
 
 def test_sooner_is_said_only_if_it_was_sooner():

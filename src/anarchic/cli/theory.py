@@ -10,20 +10,7 @@ import typer
 
 from anarchic.cli.options import Given, examples, table, takes
 from anarchic.cli.show import percent, print_facts, print_table
-from anarchic.theory import (
-    Arrivals,
-    Balance,
-    Calculation,
-    Condition,
-    Memory,
-    Problem,
-    RateLimits,
-    Report,
-    Steps,
-    Verdict,
-    as_dict,
-    judge,
-)
+from anarchic.theory import Calculation, Condition, RateLimits, Report, Verdict, as_dict, judge
 from anarchic.theory.known import KnownNumbers
 from anarchic.theory.report import POINTS, REPEATS
 
@@ -102,9 +89,9 @@ def theory(
 
 def print_verdicts(found: Calculation | Report, run: Path | None) -> None:
     """The numbers, the theorems, and the warnings about a run."""
-    facts = [*_problem(found.problem), *_participation(found.arrivals, found.memory)]
+    facts = _numbers(found)
     if isinstance(found, Report):
-        facts = [("run", f"{found.rule} in {run}"), *facts, *_measured_facts(found)]
+        facts = [("run", f"{found.rule} in {run}"), *facts, *_measured(found)]
     print_facts(facts, "Numbers")
     for verdict in found.verdicts:
         _print_verdict(verdict)
@@ -112,55 +99,41 @@ def print_verdicts(found: Calculation | Report, run: Path | None) -> None:
         typer.echo(f"Warning: {warning}")
 
 
-def _measured_facts(report: Report) -> list[tuple[str, str]]:
-    return [
-        ("distribution of K", _distribution(report.local_steps)),
-        ("arrivals", _arrivals(report.balance)),
-        ("squared gradient", _measured(report.squared_gradients)),
-    ]
-
-
-def _arrivals(balance: Balance) -> str:
-    how = "biased" if balance.biased else "even in the run, but not at all times"
-    return (
-        f"{percent(balance.share_min)} to {percent(balance.share_max)} of updates per worker, "
-        f"{balance.silent} silent: {'as if equally likely' if balance.even else how}"
-    )
-
-
-def _measured(squared_gradients: tuple[float, ...]) -> str:
-    if not squared_gradients:
-        return "not estimated"
-    which = "first to last model" if len(squared_gradients) > 1 else "first model"
-    return " -> ".join(f"{value:.3g}" for value in squared_gradients) + f", {which}"
-
-
-def _problem(problem: Problem) -> list[tuple[str, str]]:
+def _numbers(found: Calculation | Report) -> list[tuple[str, str]]:
+    problem, arrivals, memory = found.problem, found.arrivals, found.memory
+    row_age = "unbounded" if memory.row_age == inf else f"{memory.row_age:g}"
     return [
         ("L", f"{problem.smoothness:.4g}"),
         ("sigma_L, sigma_G", f"{problem.sigma_local:.4g}, {problem.sigma_global:.4g}"),
         ("f_0 - f_*", f"{problem.gap:.4g}"),
-    ]
-
-
-def _participation(arrivals: Arrivals, memory: Memory) -> list[tuple[str, str]]:
-    K = f"{arrivals.mean_steps:.3g} on average, {arrivals.steps_max} at most"
-    row_age = "unbounded" if memory.row_age == inf else f"{memory.row_age:g}"
-    return [
         ("M, m, T", f"{arrivals.workers:,}, {arrivals.m:,}, {arrivals.rounds:,}"),
-        ("K", K),
+        ("K", f"{arrivals.mean_steps:.3g} on average, {arrivals.steps_max} at most"),
         ("tau", f"{arrivals.staleness} of updates, {row_age} of rows in AFA-CS's memory"),
         ("m'", f"{memory.fresh} of its rows without delay"),
     ]
 
 
-def _distribution(steps: Steps) -> str:
+def _measured(report: Report) -> list[tuple[str, str]]:
+    balance, steps, squared = report.balance, report.local_steps, report.squared_gradients
+    how = "biased" if balance.biased else "even in the run, but not at all times"
+    arrivals = (
+        f"{percent(balance.share_min)} to {percent(balance.share_max)} of updates per worker, "
+        f"{balance.silent} silent: {'as if equally likely' if balance.even else how}"
+    )
     if len(steps.counts) > FEW:
         least, low, half, high, most = steps.quartiles
-        return f"least {least}, quartiles {low}, {half}, {high}, largest {most}"
-    updates = sum(steps.counts.values())
-    shares = (f"{K} in {percent(count / updates)}" for K, count in steps.counts.items())
-    return ", ".join(shares) + " of updates"
+        spread = f"least {least}, quartiles {low}, {half}, {high}, largest {most}"
+    else:
+        updates = sum(steps.counts.values())
+        shares = (f"{K} in {percent(count / updates)}" for K, count in steps.counts.items())
+        spread = ", ".join(shares) + " of updates"
+    which = "first to last model" if len(squared) > 1 else "first model"
+    gradients = " -> ".join(f"{value:.3g}" for value in squared) + f", {which}"
+    return [
+        ("distribution of K", spread),
+        ("arrivals", arrivals),
+        ("squared gradient", gradients if squared else "not estimated"),
+    ]
 
 
 def _print_verdict(verdict: Verdict) -> None:

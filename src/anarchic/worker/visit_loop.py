@@ -258,16 +258,12 @@ def _held(rule: LocalRule, snapshot: Snapshot, kept: Mapping[str, Vector]) -> He
 
 
 def _check_layout(server: Layout, task: Layout) -> None:
-    if (server.names, server.shapes) == (task.names, task.shapes):
-        return
-    differ = sorted(
-        set(zip(server.names, server.shapes, strict=True))
-        ^ set(zip(task.names, task.shapes, strict=True))
-    )
-    raise ConfigError(
-        f"The server trains another model than the task: they differ in "
-        f"{', '.join(f'{name} {list(shape)}' for name, shape in differ[:4]) or 'order'}."
-    )
+    if (server.names, server.shapes) != (task.names, task.shapes):
+        one, other = (set(zip(x.names, x.shapes, strict=True)) for x in (server, task))
+        differ = ", ".join(f"{name} {list(shape)}" for name, shape in sorted(one ^ other)[:4])
+        raise ConfigError(
+            f"The server trains another model than the task: they differ in {differ or 'order'}."
+        )
 
 
 @contextmanager
