@@ -5,13 +5,7 @@ from __future__ import annotations
 from anarchic.cli.options import Given, chosen, examples, table, takes
 from anarchic.core import registry
 from anarchic.server.address import Address
-from anarchic.server.settings import (
-    Limits,
-    RuleSettings,
-    RunSettings,
-    ServerSettings,
-    served_names,
-)
+from anarchic.server.settings import Limits, RuleSettings, RunSettings, ServerSettings, served_names
 
 EPILOG = examples(
     "anarchic init --model logistic --out model.safetensors",
