@@ -54,6 +54,8 @@ def test_a_table_is_read_by_groups_and_indents():
     assert OPTIONS["map"] == Option("Trip", "A map.", "FILE", "none is needed")
     assert OPTIONS["guided"] == Option("Trip", "A guide, or none.", None, "as you like")
     assert OPTIONS["contents"] == Option("Luggage", "What is in them: pairs.", None, "nothing")
+    with pytest.raises(AssertionError, match="neither an option nor a group:   no-name: Where"):
+        table("  no-name: Where to.")
     assert table("  to MODULE:NAME: A: b.") == {"to": Option("Options", "A: b.", "MODULE:NAME")}
 
 

@@ -55,6 +55,7 @@ def table(text: str) -> dict[str, Option]:
         if found := _LISTED.fullmatch(line):
             options[found[1]] = Option(group, found[3], found[2], found[4])
         else:
+            assert not line.startswith(" "), f"neither an option nor a group: {line}"
             group = line
     return options
 
@@ -75,10 +76,12 @@ def takes(
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = dict(inspect.signature(command, eval_str=True).parameters)
         wants_given = own.pop("given", None) is not None
-        known.update((name, (own[name].default, own[name].annotation)) for name in own)
+        all_known = known | {name: (p.default, p.annotation) for name, p in own.items()}
         arguments = [p.replace(kind=Parameter.KEYWORD_ONLY) for p in own.values()]
-        parameters = [p for p in arguments if p.name not in options]
-        parameters += [_parameter(name, option, *known[name]) for name, option in options.items()]
+        parameters = [
+            *(argument for argument in arguments if argument.name not in options),
+            *(_parameter(name, option, *all_known[name]) for name, option in options.items()),
+        ]
 
         @wraps(command)
         def with_options(**values: Any) -> None:
@@ -139,10 +142,9 @@ def _parameter(name: str, known: Option, default: Any, hint: Any) -> Parameter:
     info = typer.Option(
         flag, help=text, show_default=False, metavar=metavar, rich_help_panel=known.group
     )
-    if default is Parameter.empty:
-        return Parameter(name, Parameter.KEYWORD_ONLY, annotation=Annotated[kind, info])
-    hint = Annotated[kind | None, info]
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=hint)
+    needed = default is Parameter.empty
+    hint, default = Annotated[kind if needed else kind | None, info], default if needed else None
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
 def _typed(hint: Any) -> Any:
