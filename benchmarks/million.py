@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from anarchic import AfaCd
 from anarchic.core.types import Updates
 from anarchic.participation import ContinuousTime, Diurnal, LogNormalTime, UniformSteps, Work
-from anarchic.worker.channel import Retry
+from anarchic.worker import Retry
 from benchmarks.fleet import DAY_S, Collector
 from benchmarks.queueing import Floats, Queue, serve
 

@@ -10,6 +10,7 @@ from typer.main import get_command
 
 import anarchic
 from anarchic.core import registry, wrappers
+from tests.public_names import PAGE, names, packages
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -93,6 +94,18 @@ def test_every_rule_is_exported_and_documented(kind: type) -> None:
 def test_every_step_and_wrapper_is_exported_and_documented(kind: type) -> None:
     assert getattr(anarchic, kind.__name__) is kind
     assert f"`{kind.__name__}" in text_of(ROOT / "docs" / "rules.md")
+
+
+def test_the_page_of_names_lists_those_of_every_package() -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("httpx")
+    listed = {
+        part.split("`")[1]: re.findall(r"^\| `(\w+)` \|", part, re.M)
+        for part in text_of(PAGE).split("\n## ")[1:]
+    }
+    known = {package: names(package) for package in packages()}
+    assert listed == known, "run: python -m tests.public_names"
+    assert {"anarchic.data", "anarchic.participation", "anarchic.theory"} <= known.keys()
 
 
 def test_every_public_name_has_a_docstring() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.numpy_worker import train
+from tests.test_examples import train
 
 pytest.importorskip("hatchling", reason="hatchling, which builds the wheel, is not installed")
 from packaging.requirements import Requirement

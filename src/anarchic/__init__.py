@@ -1,5 +1,6 @@
 """Anarchic federated learning: the workers decide when, how long and whether they train."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from anarchic import data
@@ -37,61 +38,18 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    *local.__all__,
-    *rules.__all__,
-    "AdamStep",
-    "Batched",
-    "SharedVectors",
-    "Clip",
-    "Compute",
-    "ConstantSteps",
-    "Experiment",
-    "Exponential",
-    "ContinuousTime",
-    "Layout",
-    "LocalWork",
-    "Loop",
-    "MomentumStep",
-    "Progress",
-    "Rule",
-    "RuleState",
-    "Run",
-    "Sampler",
-    "Settings",
-    "SgdStep",
-    "Snapshot",
-    "StalenessDiscount",
-    "State",
-    "Step",
-    "SteppingRule",
-    "Task",
-    "Timetable",
-    "TorchTask",
-    "UniformSteps",
-    "Update",
-    "Updates",
-    "Work",
-    "Worker",
-    "WorkerRows",
-    "YogiStep",
-    "build",
-    "check",
-    "data",
-    "make_task",
-    "make_timetable",
-    "simulate",
-    "simulate_many",
-]
+    *local.__all__, *rules.__all__, "AdamStep", "Batched", "SharedVectors", "Clip", "Compute",
+    "ConstantSteps", "Experiment", "Exponential", "ContinuousTime", "Layout", "LocalWork", "Loop",
+    "MomentumStep", "Progress", "Rule", "RuleState", "Run", "Sampler", "Settings", "SgdStep",
+    "Snapshot", "StalenessDiscount", "State", "Step", "SteppingRule", "Task", "Timetable",
+    "TorchTask", "UniformSteps", "Update", "Updates", "Work", "Worker", "WorkerRows", "YogiStep",
+    "build", "check", "data", "make_task", "make_timetable", "simulate", "simulate_many",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     """Two names are loaded on first use: one brings an HTTP client, the other PyTorch."""
-    if name == "Worker":
-        from anarchic.worker import Worker
-
-        return Worker
-    if name == "TorchTask":
-        from anarchic.train.torch_task import TorchTask
-
-        return TorchTask
-    raise AttributeError(f"module 'anarchic' has no attribute {name!r}")
+    lazy = {"Worker": "anarchic.worker", "TorchTask": "anarchic.train.torch_task"}
+    if name not in lazy:
+        raise AttributeError(f"module 'anarchic' has no attribute {name!r}")
+    return getattr(import_module(lazy[name]), name)

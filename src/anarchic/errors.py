@@ -1,22 +1,5 @@
 """Every exception that this package raises on purpose.
 
-    AnarchicError
-      ConfigError         a setting is wrong, or two settings contradict each other
-      DataError           a data set is missing, damaged or of the wrong shape
-        DownloadError     it could not be downloaded
-      RunError            a run directory or checkpoint cannot be used
-      UpdateRefused       a rule refuses this update; its state is unchanged
-        MalformedUpdate   wrong shape, dtype or numbers
-          NotFinite       NaN, infinity, or numbers that would overflow in a step
-        StaleUpdate       its base version is unknown or too old
-      Diverged            training produced numbers that are not finite
-      StoreError          an error of the server's database
-        StoreFull         it has no room left
-        StoreUnavailable  it cannot be read or written now
-        StoreCorrupt      its contents are wrong
-        Deposed           another process leads by now; nothing was written
-      WorkerError         a worker cannot reach its server, was refused, or cannot use its spool
-
 A message says what is wrong, the value found and what to do about it.
 """
 

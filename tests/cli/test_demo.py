@@ -62,6 +62,7 @@ def test_a_live_demo_goes_where_it_is_told(anarchic, monkeypatch):
 def test_an_option_of_the_other_demo_is_refused(refused):
     assert "--seed" in refused(2, "demo", "--live", "--seed", 7)
     assert "--seconds" in refused(2, "demo", "--seconds", 9)
+    assert "at least 5, got 4" in refused(2, "demo", "--live", "--seconds", 4)
 
 
 @pytest.mark.slow

@@ -74,6 +74,7 @@ def test_nothing_is_overwritten(refused, tmp_path):
     [
         ([], "Give --model or --task"),
         (["--model", "logistic", "--task", "a:b"], "Give --model or --task"),
+        (["--model", "mlp", "--seed", -1], "at least 0, got -1"),
         (["--model", "nope"], "no model 'nope'"),
         (["--model", "logistic", "--data", "nope"], "no data set 'nope'"),
     ],

@@ -21,7 +21,7 @@ def test_a_run_that_is_folded_to_the_same_bytes_is_equal(tmp_path, anarchic, mon
     def counting(what, total):
         yield lambda done: told.append((done, total))
 
-    monkeypatch.setattr("anarchic.cli.progress.counting", counting)
+    monkeypatch.setattr("anarchic.cli.replay.counting", counting)
 
     async def scenario():
         async with serving(tmp_path / "run.db", rules={"m": 2}) as (service, client):

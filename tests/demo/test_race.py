@@ -1,10 +1,12 @@
-"""What the demo says must follow from its numbers, whatever they are."""
+"""What the demo says must follow from its numbers, and it replaces its own files only."""
 
 from pathlib import Path
 
 import pytest
 
+from anarchic.demo import demo_directory
 from anarchic.demo.race import FEDAVG, Entry, Race, race, sentences
+from anarchic.errors import RunError
 from anarchic.sim.run import Run
 
 
@@ -15,7 +17,7 @@ def entry(label, seconds):
 
 def told(*seconds):
     entries = [entry(*pair) for pair in zip(("FedAvg", "AFA-CD"), seconds, strict=True)]
-    return " ".join(sentences(Race(entries, 0.9, Path("demo.png"))))
+    return " ".join(sentences(Race(entries, Path("demo.png"))))
 
 
 def test_sooner_is_said_only_if_it_was_sooner():
@@ -46,3 +48,24 @@ def test_all_rules_race_with_the_same_workers_for_the_same_time(tmp_path, monkey
     same = replace(FEDAVG, rounds=8, seed=1)
     for one in done.entries:  # only the rule, its rate and the rounds that fit differ
         assert replace(one.settings, rule="fedavg", server_lr=1.0, rounds=8) == same
+
+
+def test_a_demo_replaces_its_own_files_and_no_others(tmp_path):
+    out = tmp_path / "demo"
+    demo_directory(out, ["run", "log-*"])
+    for name in ("log-1", "log-2", "notes.txt"):
+        (out / name).write_text("old")
+    (out / "run").mkdir()
+    (out / "run" / "model").write_text("old")
+    demo_directory(out, ["run", "log-*"])
+    assert sorted(path.name for path in out.iterdir()) == ["demo.json", "notes.txt"]
+
+
+@pytest.mark.parametrize("what", ["file", "full"])
+def test_other_directories_are_left_alone(tmp_path, what):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "run").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(RunError, match=r"not made by the demo: .* --out"):
+        demo_directory(tmp_path / what, ["run"])
+    assert (tmp_path / "full" / "run").read_text() == (tmp_path / "file").read_text() == "mine"

@@ -19,7 +19,7 @@ from anarchic.server.app import make_app
 from anarchic.server.replay import replay
 from anarchic.server.store import open_store
 from anarchic.worker import Connection, ConstantSteps, FunctionTask, Retry, Worker, WorkPlan
-from anarchic.worker.answers import FINAL_REFUSALS
+from anarchic.worker.connection import FINAL_REFUSALS
 from tests.server.live import newest_snapshot, serving
 from tests.server.make import DIM, LAYOUT, first_params
 from tests.server.test_protocol_page import refused_with

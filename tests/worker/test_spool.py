@@ -149,19 +149,21 @@ def test_local_state_belongs_to_one_run(tmp_path):
     assert spool.local_state("run-a") == {}
 
 
+ONE_PUSH = """
+import sys
+import numpy as np
+from anarchic.worker import Worker
+with Worker(sys.argv[1], name="ann", spool=sys.argv[2]) as worker:
+    print(worker.push(np.ones(2, np.float32), local_lr=0.5).status)
+"""
+
+
 @pytest.mark.slow
 def test_a_worker_killed_while_sending_sends_the_same_update_again(tmp_path, listening):
     scripted = listening.scripted
     scripted.faults = ["hang"]
-    command = [
-        sys.executable,
-        "-m",
-        "tests.worker.one_push",
-        listening.url,
-        str(tmp_path / "spool"),
-    ]
-    root = Path(__file__).parents[2]
-    environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"}
+    command = [sys.executable, "-c", ONE_PUSH, listening.url, str(tmp_path / "spool")]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     first = subprocess.Popen(command, env=environment)
     until(lambda: scripted.posts)
     first.send_signal(signal.SIGKILL)

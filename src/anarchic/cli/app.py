@@ -5,30 +5,19 @@ from __future__ import annotations
 import errno
 import io
 import sys
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from anarchic.cli import (
-    compare,
-    data,
-    demo,
-    init,
-    replay,
-    reproduce,
-    rules,
-    serve,
-    simulate,
-    theory,
-    timetable,
-    token,
-    work,
-)
-from anarchic.cli.help import examples, option
+from anarchic.cli import data, token
+from anarchic.cli.options import examples
 from anarchic.errors import AnarchicError, ConfigError
 
 FAILURE, MISUSE, INTERRUPTED = 1, 2, 130
+# Functions in modules of their names, in the order of the help.
+COMMANDS = "demo simulate compare timetable theory rules reproduce init serve work replay"
 
 
 class Commands(TyperGroup):
@@ -65,17 +54,9 @@ app = typer.Typer(
         "anarchic compare runs/cd runs/cs --out compare.png",
     ),
 )
-app.command(epilog=demo.EPILOG)(demo.demo)
-app.command(epilog=simulate.EPILOG)(simulate.simulate)
-app.command(epilog=compare.EPILOG)(compare.compare)
-app.command(epilog=timetable.EPILOG)(timetable.timetable)
-app.command(epilog=theory.EPILOG)(theory.theory)
-app.command(epilog=rules.EPILOG)(rules.rules)
-app.command(epilog=reproduce.EPILOG)(reproduce.reproduce)
-app.command(epilog=init.EPILOG)(init.init)
-app.command(epilog=serve.EPILOG)(serve.serve)
-app.command(epilog=work.EPILOG)(work.work)
-app.command(epilog=replay.EPILOG)(replay.replay)
+for name in COMMANDS.split():
+    module = import_module(f"anarchic.cli.{name}")
+    app.command(epilog=module.EPILOG)(getattr(module, name))
 app.add_typer(token.app, name="token")
 app.add_typer(data.app, name="data")
 
@@ -88,13 +69,13 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+_VERSION = typer.Option(
+    "--version", help="Print the version.", metavar="", callback=_version, is_eager=True
+)
+
+
 @app.callback()
-def anarchic(
-    version: Annotated[
-        bool,
-        option("Print the version.", flag="--version", callback=_version, is_eager=True),
-    ] = False,
-) -> None:
+def anarchic(version: Annotated[bool, _VERSION] = False) -> None:
     """Anarchic federated learning: the workers decide when, how long and whether they train."""
     if "" not in sys.path:  # a module of one's own lies where the command is called
         sys.path.insert(0, "")
@@ -102,8 +83,6 @@ def anarchic(
 
 def main() -> None:
     """The console script."""
-    if isinstance(
-        sys.stdout, io.TextIOWrapper
-    ):  # a terminal without bars and dashes gets question marks
-        sys.stdout.reconfigure(errors="replace")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # where bars and dashes are unknown: "?"
     app(prog_name="anarchic")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from anarchic.cli.help import examples, option
+from anarchic.cli.options import examples, table, takes
 from anarchic.cli.show import number, percent, print_table
 
 EPILOG = examples(
@@ -15,28 +15,18 @@ EPILOG = examples(
     "anarchic compare runs/* --out compare.png --csv compare.csv",
 )
 
+OPTIONS = table("""
+  out FILE: Draw accuracy by round, and by virtual time for runs with a clock: .png, .svg or .pdf.
+    (default: nothing is drawn)
+  csv FILE: Write the numbers of every evaluation as CSV. (default: they are not written)
+""")
+Runs = Annotated[
+    list[Path], typer.Argument(help="Directories of runs, finished or not.", metavar="RUN")
+]
 
-def compare(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(help="Directories of runs, finished or not.", metavar="RUN"),
-    ],
-    out: Annotated[
-        Path | None,
-        option(
-            "Draw accuracy by round, and by virtual time for runs with a clock: .png, .svg or "
-            ".pdf.",
-            "nothing is drawn",
-            metavar="FILE",
-        ),
-    ] = None,
-    csv: Annotated[
-        Path | None,
-        option(
-            "Write the numbers of every evaluation as CSV.", "they are not written", metavar="FILE"
-        ),
-    ] = None,
-) -> None:
+
+@takes(OPTIONS)
+def compare(runs: Runs, out: Path | None = None, csv: Path | None = None) -> None:
     """Compare recorded runs, in a table and in a picture."""
     from anarchic.report.runs import compare_runs, read_runs, write_csv
 

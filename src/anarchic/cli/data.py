@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from anarchic.cli.help import examples, option
-from anarchic.cli.options import Given, settings_from, takes
+from anarchic.cli.options import Given, examples
+from anarchic.cli.settings import settings_from, takes
 from anarchic.cli.show import MISSING, number, print_facts, print_table
 from anarchic.errors import DataError
 
@@ -20,14 +19,8 @@ app = typer.Typer(
 
 
 @app.command("list", epilog=examples("anarchic data list", "anarchic data list --check"))
-@takes("data_dir")
-def list_data(
-    given: Given,
-    check: Annotated[
-        bool,
-        option("Load each data set that is there and count its samples.", flag="--check"),
-    ] = False,
-) -> None:
+@takes("data_dir", "  check: Load each data set that is there and count its samples.")
+def list_data(given: Given, check: bool = False) -> None:
     """List the data sets and where their files are; nothing is downloaded."""
     from anarchic.report.datasets import list_datasets
 
@@ -47,14 +40,11 @@ def list_data(
     "partition",
     epilog=examples("anarchic data partition --labels-per-worker 2 --out partition.png"),
 )
-@takes("data", "data_dir", "data_options", "workers", "labels_per_worker", "dirichlet", "seed")
-def show_partition(
-    given: Given,
-    out: Annotated[
-        Path | None,
-        option("Draw it: .png, .svg or .pdf.", "nothing is drawn", metavar="FILE"),
-    ] = None,
-) -> None:
+@takes(
+    "data data_dir data_options workers labels_per_worker dirichlet seed",
+    "  out FILE: Draw it: .png, .svg or .pdf. (default: nothing is drawn)",
+)
+def show_partition(given: Given, out: Path | None = None) -> None:
     """Show the samples per worker and class, partitioned as `anarchic simulate` does it."""
     from anarchic.report.datasets import partition_table, plot_partition
     from anarchic.sim.settings import partition

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from anarchic.cli.help import examples, option
-from anarchic.cli.options import Given, settings_from, takes
-from anarchic.cli.show import number, percent, print_facts, print_table
+from anarchic.cli.options import Given, examples
+from anarchic.cli.settings import settings_from, takes
+from anarchic.cli.show import number, percent, print_facts, print_table, progress_bar, watching
 from anarchic.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
@@ -18,37 +18,27 @@ if TYPE_CHECKING:
 EPILOG = examples(
     "anarchic demo", "anarchic demo --live", "anarchic demo --seed 7 --out another-demo"
 )
-SECONDS = 20.0
+SECONDS, LEAST_SECONDS = 20.0, 5.0
+_OWN = f"""
+  out DIR: Directory for the runs and the picture; what an earlier demo wrote there is replaced.
+    (default: demo, or demo-live with --live)
+  live: Instead, train for real: a server and eight worker processes on this machine, with workers
+    and the server killed on the way. Needs the extra 'server'.
+  seconds S: How long the live demo trains, at least {LEAST_SECONDS:g}.
+    (default: {SECONDS:g}, with --live)
+"""
 
 
-@takes("seed")
+@takes("seed", _OWN)
 def demo(
-    given: Given,
-    out: Annotated[
-        Path | None,
-        option(
-            "Directory for the runs and the picture; what an earlier demo wrote there is replaced.",
-            "demo, or demo-live with --live",
-            metavar="DIR",
-        ),
-    ] = None,
-    live: Annotated[
-        bool,
-        option(
-            "Instead, train for real: a server and eight worker processes on this machine, with "
-            "workers and the server killed on the way. Needs the extra 'server'.",
-            flag="--live",
-        ),
-    ] = False,
-    seconds: Annotated[
-        float | None,
-        option("How long the live demo trains.", f"{SECONDS:g}, with --live", min=5.0, metavar="S"),
-    ] = None,
+    given: Given, out: Path | None = None, live: bool = False, seconds: float | None = None
 ) -> None:
     """Race FedAvg against AFA-CD and AFA-CS, with stragglers, on the embedded digits."""
     if live:
         if given:
             raise ConfigError("The live demo has no seed: leave out --seed or --live.")
+        if seconds is not None and not seconds >= LEAST_SECONDS:
+            raise ConfigError(f"--seconds must be at least {LEAST_SECONDS:g}, got {seconds:g}.")
         _live(out or Path("demo-live"), seconds or SECONDS)
     elif seconds is not None:
         raise ConfigError("Only the live demo takes --seconds: leave it out, or add --live.")
@@ -57,7 +47,6 @@ def demo(
 
 
 def _race(out: Path, seed: int) -> None:
-    from anarchic.cli.progress import watching
     from anarchic.demo.race import FEDAVG, TARGET, race, sentences
 
     typer.echo(
@@ -91,9 +80,6 @@ def _race(out: Path, seed: int) -> None:
 
 
 def _live(out: Path, seconds: float) -> None:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
-
     from anarchic.demo.live import WORKERS, M, run_live
 
     typer.echo(
@@ -101,16 +87,14 @@ def _live(out: Path, seconds: float) -> None:
         f"handwritten digits for {seconds:.0f} s.\nEach worker holds other classes, comes when it "
         "likes and works as long as it likes."
     )
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[found]}"))
-    with Progress(*columns, console=console, transient=True) as bar:
+    with progress_bar() as bar:
         task = bar.add_task("starting", total=1.0, found="")
 
         def watch(share: float, seen: dict[str, Any]) -> None:
             found = f"version {seen['version']}  accuracy {seen['accuracy']:.3f}"
             bar.update(task, completed=share, description="training", found=found)
 
-        result = run_live(out, seconds=seconds, tell=console.print, watch=watch)
+        result = run_live(out, seconds=seconds, tell=bar.console.print, watch=watch)
     print_facts(live_facts(result, out), title="Result")
     if not result.sound:
         raise RunError("An accepted update was lost or counted twice: see the logs.")

@@ -1,210 +1,204 @@
-"""The options of ``Settings`` and ``Compute``: one per field, shared by all commands that take it.
+"""Options of a command: listed in a table of text, typed by the fields of records.
 
 A field's type and default stand in its record and nowhere else. An option that was not given is
-not passed on, so that the defaults, or the settings of a run that is resumed, hold.
+not passed on, so that the defaults of the record hold.
 """
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import MISSING, dataclass, fields
+from functools import wraps
+from inspect import Parameter
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from anarchic.cli import records
-from anarchic.cli.records import Given, Option
-from anarchic.cli.values import parse_options, parse_probabilities
+import typer
+
 from anarchic.core import registry
-from anarchic.participation.work import TIME_DISTRIBUTIONS
-from anarchic.sim.settings import WORKERS, Settings
-from anarchic.train.compute import BACKENDS, PRECISIONS, Compute
+from anarchic.errors import ConfigError
 
+Given = dict[str, Any]
+"""The options that were given on the command line, by the name of their field, still as typed."""
 
-def _one_of(group: str, help: str, known: Iterable[str], stands_for: str | None = None) -> Option:
-    """An option that takes a name. The names are in the sentence: beside the flag is no room."""
-    return Option(group, f"{help}: {', '.join(known)}.", "NAME", stands_for)
-
-
-def _part(group: str, help: str, kind: str, stands_for: str | None = None) -> Option:
-    """A part by name, or one of your own."""
-    return _one_of(group, help, (*registry.names(kind), "or MODULE:NAME"), stands_for)
-
-
-_DATA, _SERVER, _WORKERS = "Data and model", "Server", "Workers"
-_PARTICIPATION, _TIME = "Participation", "Participation in continuous time"
-_RUN, _COMPUTE = "Run", "Compute"
-
-OPTIONS: Mapping[str, Option] = {
-    "data": _part(_DATA, "The data set", "datasets"),
-    "data_dir": Option(
-        _DATA, "Directory to search first for data files.", "DIR", "ANARCHIC_DATA, then the cache"
-    ),
-    "data_options": Option(
-        _DATA,
-        "A setting of the data set, such as roles=50 of shakespeare; may be repeated.",
-        "NAME=VALUE",
-        "the data set's own",
-        flag="--data-option",
-    ),
-    "model": _part(_DATA, "The model", "models"),
-    "workers": Option(_DATA, "Number of workers (M).", None, f"{WORKERS}, or one per role"),
-    "labels_per_worker": Option(
-        _DATA, "Each worker holds samples of N classes (p).", None, "all classes, at random"
-    ),
-    "dirichlet": Option(
-        _DATA,
-        "Split each class in Dirichlet(alpha) proportions; small alpha is uneven.",
-        "ALPHA",
-        "all classes, at random",
-    ),
-    "augment": Option(
-        _DATA, "Crop and mirror training images.", None, "as is usual for the data set"
-    ),
-    "rule": _part(_SERVER, "How updates become steps", "rules"),
-    "m": Option(_SERVER, "Updates per server step (m).", None, "5, for rules that have it"),
-    "server_lr": Option(
-        _SERVER,
-        "Server learning rate (eta). AFA steps along the mean of eta_L * G, FedAvg K times as far.",
-        None,
-        "1.0, for rules that have it",
-    ),
-    "server_opt": _part(_SERVER, "How a mean becomes a step", "server_steps", "sgd"),
-    "server_options": Option(
-        _SERVER,
-        "A setting of the server step, such as epsilon=1e-5 of adam; may be repeated.",
-        "NAME=VALUE",
-        "the step's own",
-        flag="--server-option",
-    ),
-    "rule_options": Option(
-        _SERVER,
-        "Another setting of the rule, such as power=0.5 of fedbuff; may be repeated.",
-        "NAME=VALUE",
-        "the rule's own",
-        flag="--rule-option",
-    ),
-    "staleness_power": Option(
-        _SERVER,
-        "Weigh each update by (1 + tau) ** -P, where tau is its staleness.",
-        "P",
-        "equal weights",
-    ),
-    "clip": Option(
-        _SERVER,
-        "Bound eta_L * ||G|| of each update (times K where the rule counts it).",
-        "C",
-        "no bound",
-    ),
-    "local_rule": _part(_WORKERS, "What a local step does", "local_rules"),
-    "mu": Option(_WORKERS, "Pull of prox towards the pulled model (mu).", None, "0.1, for prox"),
-    "local_options": Option(
-        _WORKERS,
-        "Another setting of the local rule, such as beta=0.9 of momentum; may be repeated.",
-        "NAME=VALUE",
-        "the rule's own",
-        flag="--local-option",
-    ),
-    "local_steps": Option(_WORKERS, "Local steps per visit (K)."),
-    "dynamic_steps": Option(_WORKERS, "Draw K for each visit uniformly from 1 .. 2*local-steps."),
-    "local_lr": Option(_WORKERS, "Local learning rate (eta_L)."),
-    "batch": Option(_WORKERS, "Samples per local step."),
-    "participation": _part(
-        _PARTICIPATION,
-        "Who reports when: the paper's sampler, which has no clock, or continuous time, where "
-        "fedavg runs in synchronous rounds that wait for the slowest worker",
-        "participation",
-    ),
-    "max_staleness": Option(
-        _PARTICIPATION, "Sampler: updates start at most N versions back (tau); 0 is never late."
-    ),
-    "replace": Option(_PARTICIPATION, "Sampler: a worker may report more than once per round."),
-    "arrival_probs": Option(
-        _PARTICIPATION, "Sampler: probability of each worker to report.", "P1,P2,...", "equal"
-    ),
-    "idle_s": Option(
-        _TIME,
-        "Mean idle time before a visit, in virtual seconds; of diurnal workers while they are "
-        "awake, 8 hours per day.",
-    ),
-    "step_s": Option(_TIME, "Mean time of one local step; slow workers take longer."),
-    "time_distribution": _one_of(
-        _TIME, "Distribution of the time that a visit takes", TIME_DISTRIBUTIONS
-    ),
-    "slow_share": Option(_TIME, "Probability that a worker is slow."),
-    "slow_factor": Option(_TIME, "Slow workers take this many times longer."),
-    "lost_share": Option(_TIME, "Probability that a worker drops out during a visit."),
-    "timeout_s": Option(
-        _TIME,
-        "Seconds after which synchronous fedavg replaces a silent worker.",
-        None,
-        "never; needed with --lost-share",
-    ),
-    "availability": Option(
-        _TIME, "CSV file worker,from_s,until_s: when workers are available.", "FILE", "always"
-    ),
-    "rounds": Option(_RUN, "Number of server steps (T)."),
-    "seed": Option(_RUN, "Random seed."),
-    "dtype": _one_of(_RUN, "Type of parameters", ("float32", "float64")),
-    "eval_every": Option(
-        _RUN,
-        "Rounds between evaluations; the last ten rounds are evaluated.",
-        None,
-        "about 50 in all",
-    ),
-    "target_accuracy": Option(
-        _RUN,
-        "End the run when this share of test samples is classified correctly.",
-        None,
-        "run all rounds",
-    ),
-    "device": _one_of(_COMPUTE, "Where training is computed", ("cpu", "cuda")),
-    "precision": _one_of(_COMPUTE, "How cuda multiplies matrices", PRECISIONS),
-    "threads": Option(
-        _COMPUTE,
-        "Threads that train and fold updates.",
-        None,
-        "torch's choice; 1 for logistic, but up to 4 in compiled loops and folds of large models",
-    ),
-    "backend": _one_of(
-        _COMPUTE,
-        "Compute one visit at a time, many together, or many on a Ray cluster",
-        BACKENDS,
-    ),
-    "graphs": Option(
-        _COMPUTE, "Let cuda replay local steps from a recording.", stands_for="on, with cuda"
-    ),
-    "compiled": Option(
-        _COMPUTE, "Use loops compiled by Numba, if there are any.", stands_for="in a long run"
-    ),
-    "lookahead": Option(_COMPUTE, "Compute up to N updates ahead of the next step.", "N"),
+# Fields of NAME=VALUE pairs: the field that names the part which takes them, and its kind.
+_TAKEN_BY = {
+    "data_options": ("data", "datasets"),
+    "server_options": ("server_opt", "server_steps"),
+    "rule_options": ("rule", "rules"),
+    "local_options": ("local_rule", "local_rules"),
 }
-
-__all__ = ["ALL", "OPTIONS", "Given", "Option", "compute_from", "settings_from", "takes"]
-ALL = tuple(OPTIONS)
+_LISTED = re.compile(r"  (\w+)(?: (\S+))?: (.+?)(?: \(default: (.+)\))?")
 
 
-def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of these settings; it gets the given ones as ``given``."""
-    return records.takes({name: OPTIONS[name] for name in names}, Settings, Compute)
+@dataclass(frozen=True)
+class Option:
+    """One option: its help, and the group in which it is listed."""
+
+    group: str
+    help: str
+    metavar: str | None = None
+    stands_for: str | None = None  # the default in words, where the record has None
 
 
-def settings_from(given: Given, base: Settings | None = None) -> Settings:
-    """The settings that were given; ``base``, or else the defaults, for the rest."""
-    base = base or Settings()
-    values = records.chosen(Settings, given)
-    if "arrival_probs" in given:
-        values["arrival_probs"] = parse_probabilities(given["arrival_probs"])
-    choices = (
-        ("data_options", "--data-option", "data", "datasets"),
-        ("server_options", "--server-option", "server_opt", "server_steps"),
-        ("rule_options", "--rule-option", "rule", "rules"),
-        ("local_options", "--local-option", "local_rule", "local_rules"),
+def table(text: str) -> dict[str, Option]:
+    """Options by the names of their fields, as ``  field METAVAR: help (default: in words)``.
+
+    The name of a group stands at the margin, before its options. Lines indented by four or more
+    spaces go on with the option before.
+    """
+    options, group = {}, "Options"
+    for line in re.sub(r"\n {4,}", " ", text).strip("\n").splitlines():
+        if found := _LISTED.fullmatch(line):
+            options[found[1]] = Option(group, found[3], found[2], found[4])
+        else:
+            assert not line.startswith(" "), f"neither an option nor a group: {line}"
+            group = line
+    return options
+
+
+def takes(
+    options: Mapping[str, Option], *records: Any
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command these options, each its own parameter or a field of one of the records.
+
+    The command gets those of the records as ``given``; what was not given is left out.
+    """
+    known = {
+        field.name: (_default(field), get_type_hints(record)[field.name])
+        for record in records
+        for field in fields(record)
+    }
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = dict(inspect.signature(command, eval_str=True).parameters)
+        wants_given = own.pop("given", None) is not None
+        all_known = known | {name: (p.default, p.annotation) for name, p in own.items()}
+        arguments = [p.replace(kind=Parameter.KEYWORD_ONLY) for p in own.values()]
+        parameters = [
+            *(argument for argument in arguments if argument.name not in options),
+            *(_parameter(name, option, *all_known[name]) for name, option in options.items()),
+        ]
+
+        @wraps(command)
+        def with_options(**values: Any) -> None:
+            values = {name: value for name, value in values.items() if value not in (None, [])}
+            mine = {name: values.pop(name) for name in own if name in values}
+            command(**mine, **({"given": values} if wants_given else {}))
+
+        with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # read by Typer
+        with_options.__annotations__ = {p.name: p.annotation for p in parameters}
+        return with_options
+
+    return decorate
+
+
+def chosen(record: Any, given: Given, base: object = None) -> Given:
+    """Those of the given options that are fields of the record, pairs as a mapping.
+
+    What the pairs belong to is named by the given options, or else by ``base`` or the defaults.
+    """
+    values = {f.name: given[f.name] for f in fields(record) if f.name in given}
+    for name, (chooser, kind) in _TAKEN_BY.items():
+        if name in values:
+            part = values.get(chooser) or getattr(base or record, chooser) or "sgd"  # a server step
+            values[name] = parse_options(_flag(name[:-1]), values[name], registry.find(kind, part))
+    return values
+
+
+def examples(*commands: str) -> str:
+    """An epilog with example commands."""
+    return "\n\n".join(["Examples:", *(f"  {command}" for command in commands)])
+
+
+def _default(field: Any) -> Any:
+    if field.default is not MISSING:
+        return field.default
+    return Parameter.empty if field.default_factory is MISSING else None
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _parameter(name: str, known: Option, default: Any, hint: Any) -> Parameter:
+    kind, flag, metavar = _typed(hint), _flag(name), known.metavar
+    shown = default if isinstance(default, str | int | float) else known.stands_for
+    if isinstance(default, float):
+        shown = f"{default:g}"
+    if kind == list[str]:
+        flag, metavar = flag.removesuffix("s"), "NAME=VALUE"
+    elif kind is bool:
+        metavar = ""  # Typer would write <bool>
+        if default is False:  # giving it is all that it takes
+            shown = None
+        else:
+            flag = f"{flag}/--no-{flag[2:]}"
+    # Typer would put brackets around a default that is not the parameter's own.
+    text = known.help if shown is None else f"{known.help} [dim](default: {shown})[/dim]"
+    info = typer.Option(
+        flag, help=text, show_default=False, metavar=metavar, rich_help_panel=known.group
     )
-    for name, flag, chooser, kind in choices:
-        if name in given:
-            chosen = given.get(chooser, getattr(base, chooser)) or "sgd"  # of server_opt alone
-            values[name] = parse_options(flag, given[name], registry.find(kind, chosen))
-    return replace(base, **values)
+    needed = default is Parameter.empty
+    hint, default = Annotated[kind if needed else kind | None, info], default if needed else None
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
-def compute_from(given: Given, base: Compute | None = None) -> Compute:
-    """How to compute, as it was given; ``base``, or else the defaults, for the rest."""
-    return replace(base or Compute(), **records.chosen(Compute, given))
+def _typed(hint: Any) -> Any:
+    """What the command line reads for a field: a mapping as pairs, a tuple as one text."""
+    if get_origin(hint) in (Union, UnionType):
+        hint = next(part for part in get_args(hint) if part is not type(None))
+    if get_origin(hint) is Mapping:
+        return list[str]
+    return hint if hint in (int, float, bool, str, Path) else str
+
+
+def parse_options(flag: str, pairs: Iterable[str], kind: Any) -> dict[str, Any]:
+    """``["power=0.5"]`` as a mapping, each value of the type that ``kind`` declares.
+
+    ``kind`` is the dataclass or function that takes them; ``none`` is None where its type allows
+    it. A name that ``kind`` lacks is kept: its constructor refuses it.
+    """
+    types = get_type_hints(kind) if kind is not None else {}
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not name or not text.strip():
+            raise ConfigError(f"{flag} takes NAME=VALUE, such as power=0.5; got {pair!r}.")
+        if name in options:
+            raise ConfigError(f"{flag} gives {name} twice; give it once.")
+        options[name] = _value(flag, name, text.strip(), types.get(name, float))
+    return options
+
+
+def _value(flag: str, name: str, text: str, hint: Any) -> Any:
+    kinds = [hint]
+    if get_origin(hint) in (Union, UnionType):
+        if type(None) in get_args(hint) and text.lower() == "none":
+            return None
+        kinds = [part for part in get_args(hint) if part is not type(None)]
+    if get_origin(hint) is Literal:
+        kinds = [type(get_args(hint)[0])]  # the constructor checks the value
+    kind = next((kind for kind in kinds if kind in _READERS), None)
+    if kind is None:
+        raise ConfigError(
+            f"{flag} {name}: only numbers, names and true or false can be given here; "
+            "a server step is chosen with --server-opt."
+        )
+    wanted, read = _READERS[kind]
+    try:
+        return read(text)
+    except (ValueError, KeyError) as error:
+        raise ConfigError(f"{flag} {name} must be {wanted}, got {text!r}.") from error
+
+
+_READERS: Mapping[Any, tuple[str, Callable[[str], Any]]] = {
+    bool: ("true or false", lambda text: {"true": True, "false": False}[text.lower()]),
+    int: ("a whole number", int),
+    float: ("a number", float),
+    str: ("a text", str),
+}

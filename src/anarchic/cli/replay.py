@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from anarchic.cli.help import examples
+from anarchic.cli.options import examples
+from anarchic.cli.show import counting
 
 EPILOG = examples(
     "anarchic serve --init model.safetensors --store run.db --keep-payloads  # some time before",
@@ -25,7 +26,6 @@ def replay(
 
     The server must have run with --keep-payloads. Exits with 1 if they differ.
     """
-    from anarchic.cli.progress import counting
     from anarchic.server.replay import replay as fold_again
     from anarchic.server.store import open_store
 

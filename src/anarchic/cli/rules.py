@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from anarchic.cli.help import examples
+from anarchic.cli.options import examples
 from anarchic.core import registry
 from anarchic.core.validation import check_choice
 

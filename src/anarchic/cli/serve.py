@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from anarchic.cli.help import examples
-from anarchic.cli.records import Given, Option, chosen, takes
-from anarchic.cli.values import parse_options
+from anarchic.cli.options import Given, chosen, examples, table, takes
 from anarchic.core import registry
 from anarchic.server.settings import (
     Address,
@@ -24,104 +19,57 @@ EPILOG = examples(
     "anarchic serve --init model.safetensors --store run.db",
     "anarchic serve --store run.db  # continue the run",
 )
-_RUN, _NET, _LIMITS = "Run", "Network and security", "Limits"
-_FIXED = "Fixed when the run begins"
-
-OPTIONS: Mapping[str, Option] = {
-    "store": Option(
-        _RUN, "Where the run is kept: a file (SQLite), or postgresql://... for several servers.",
-        "PATH|URL",
-    ),
-    "init": Option(
-        _RUN, "First model, for a store without a run: `anarchic init` writes one.",
-        "FILE", "continue the run in the store",
-    ),
-    "step_after_s": Option(
-        _RUN, "Step with fewer than m updates once the oldest has waited this many seconds.",
-        "SECONDS", "wait for m",
-    ),
-    "history": Option(_RUN, "Number of versions that can be pulled.", "N"),
-    "keep_payloads": Option(
-        _RUN, "Keep every update, for `anarchic replay`.",
-        None, "as the run has done so far; a new run does not",
-    ),
-    "evaluate": Option(
-        _RUN, "Evaluate new versions with this function of a snapshot, in a separate process.",
-        "MODULE:NAME", "versions are not evaluated",
-    ),
-    "rule": Option(
-        _FIXED, f"How updates become steps: {', '.join(served_names())}, or MODULE:NAME.", "NAME"
-    ),
-    "m": Option(_FIXED, "Updates per server step (m).", "N"),
-    "server_lr": Option(_FIXED, "Server learning rate (eta)."),
-    "server_opt": Option(
-        _FIXED, f"How a mean becomes a step: {', '.join(registry.names('server_steps'))}.", "NAME"
-    ),
-    "server_options": Option(
-        _FIXED, "A setting of the server step, such as epsilon=1e-5 of adam; may be repeated.",
-        "NAME=VALUE", "the step's own", "--server-option",
-    ),
-    "rule_options": Option(
-        _FIXED, "Another setting of the rule, such as power=1 of fedbuff; may be repeated.",
-        "NAME=VALUE", "the rule's own", "--rule-option",
-    ),
-    "staleness_power": Option(
-        _FIXED, "Weigh each update by (1 + tau) ** -P, where tau is its staleness.",
-        "P", "equal weights",
-    ),
-    "clip": Option(
-        _FIXED, "Shorten updates whose eta_L * ||G|| (fedbuff: K times that) is larger.",
-        "C", "no bound",
-    ),
-    "expire_after": Option(
-        _FIXED, "afa-cs: forget a worker that sent nothing for N versions.",
-        "N", "none is forgotten",
-    ),
-    "cap": Option(
-        _FIXED, "afa-cs: remember at most N workers; a new one replaces the one that sent nothing "
-        "for the longest time. Needed with --open-enrolment.",
-        "N", "no limit",
-    ),
-    "local_rule": Option(
-        _FIXED, "Local rule that workers may run besides those that share nothing. scaffold shares "
-        "its control, which then travels beside the model. Needs --workers.",
-        "NAME",
-    ),
-    "workers": Option(_FIXED, "scaffold: number of workers (M).", "N", "not needed"),
-    "host": Option(
-        _NET, "Address to listen on; one that others can reach needs TLS, or --insecure.", "HOST"
-    ),
-    "port": Option(_NET, "Port to listen on.", "PORT"),
-    "open_enrolment": Option(
-        _NET, "Accept updates without tokens; each worker chooses its name."
-    ),
-    "public_model": Option(_NET, "Anybody may pull the model, without a token."),
-    "tls_cert": Option(
-        _NET, "The server's certificate (PEM, with its chain); needs --tls-key.",
-        "FILE", "plain HTTP",
-    ),
-    "tls_key": Option(_NET, "Private key of the certificate (PEM).", "FILE", "plain HTTP"),
-    "client_ca": Option(
-        _NET, "Workers must show a certificate that this authority signed (PEM).",
-        "FILE", "no certificate is asked for",
-    ),
-    "insecure": Option(_NET, "Listen on a public address without TLS all the same."),
-    "per_worker": Option(
-        _LIMITS, "Updates of one worker that may wait for a step.",
-        "N", "half of m rounded up, or m while no other worker reports",
-    ),
-    "max_staleness": Option(
-        _LIMITS, "Refuse updates whose base version is more than N versions old (tau).", "N"
-    ),
-    "max_norm": Option(
-        _LIMITS, "Refuse updates with a larger eta_L * ||G|| (fedbuff: K times that).",
-        None, "no limit",
-    ),
-    "updates_per_minute": Option(_LIMITS, "Updates that one worker may send per minute."),
-    "least_rate": Option(
-        _LIMITS, "Close connections that send or read fewer bytes per second.", "BYTES"
-    ),
-}  # fmt: skip
+OPTIONS = table(f"""
+Run
+  store PATH|URL: Where the run is kept: a file (SQLite), or postgresql://... for several servers.
+  init FILE: First model, for a store without a run: `anarchic init` writes one.
+    (default: continue the run in the store)
+  step_after_s SECONDS: Step with fewer than m updates once the oldest has waited this many seconds.
+    (default: wait for m)
+  history N: Number of versions that can be pulled.
+  keep_payloads: Keep every update, for `anarchic replay`.
+    (default: as the run has done so far; a new run does not)
+  evaluate MODULE:NAME: Evaluate new versions with this function of a snapshot, in a separate
+    process. (default: versions are not evaluated)
+Fixed when the run begins
+  rule NAME: How updates become steps: {", ".join(served_names())}, or MODULE:NAME.
+  m N: Updates per server step (m).
+  server_lr: Server learning rate (eta).
+  server_opt NAME: How a mean becomes a step: {", ".join(registry.names("server_steps"))}.
+  server_options: A setting of the server step, such as epsilon=1e-5 of adam; may be repeated.
+    (default: the step's own)
+  rule_options: Another setting of the rule, such as power=1 of fedbuff; may be repeated.
+    (default: the rule's own)
+  staleness_power P: Weigh each update by (1 + tau) ** -P, where tau is its staleness.
+    (default: equal weights)
+  clip C: Shorten updates whose eta_L * ||G|| (fedbuff: K times that) is larger.
+    (default: no bound)
+  expire_after N: afa-cs: forget a worker that sent nothing for N versions.
+    (default: none is forgotten)
+  cap N: afa-cs: remember at most N workers; a new one replaces the one that sent nothing for the
+    longest time. Needed with --open-enrolment. (default: no limit)
+  local_rule NAME: Local rule that workers may run besides those that share nothing. scaffold shares
+    its control, which then travels beside the model. Needs --workers.
+  workers N: scaffold: number of workers (M). (default: not needed)
+Network and security
+  host HOST: Address to listen on; one that others can reach needs TLS, or --insecure.
+  port PORT: Port to listen on.
+  open_enrolment: Accept updates without tokens; each worker chooses its name.
+  public_model: Anybody may pull the model, without a token.
+  tls_cert FILE: The server's certificate (PEM, with its chain); needs --tls-key.
+    (default: plain HTTP)
+  tls_key FILE: Private key of the certificate (PEM). (default: plain HTTP)
+  client_ca FILE: Workers must show a certificate that this authority signed (PEM).
+    (default: no certificate is asked for)
+  insecure: Listen on a public address without TLS all the same.
+Limits
+  per_worker N: Updates of one worker that may wait for a step.
+    (default: half of m rounded up, or m while no other worker reports)
+  max_staleness N: Refuse updates whose base version is more than N versions old (tau).
+  max_norm: Refuse updates with a larger eta_L * ||G|| (fedbuff: K times that). (default: no limit)
+  updates_per_minute: Updates that one worker may send per minute.
+  least_rate BYTES: Close connections that send or read fewer bytes per second.
+""")
 
 
 @takes(OPTIONS, RunSettings, RuleSettings, ServerSettings, Limits, Address)
@@ -136,23 +84,9 @@ def serve(given: Given) -> None:
 
     run(
         RunSettings(**chosen(RunSettings, given)),
-        rules=_rules(given),
+        rules=chosen(RuleSettings, given),
         settings=ServerSettings(
             limits=Limits(**chosen(Limits, given)), **chosen(ServerSettings, given)
         ),
         address=Address(**chosen(Address, given)),
     )
-
-
-def _rules(given: Given) -> dict[str, Any]:
-    """The settings of the rule that were given, of the types that rule and step declare."""
-    rules = chosen(RuleSettings, given)
-    choices = (
-        ("server_options", "--server-option", "server_steps", "server_opt"),
-        ("rule_options", "--rule-option", "rules", "rule"),
-    )
-    for name, flag, kind, chooser in choices:
-        if name in rules:
-            part = registry.find(kind, given.get(chooser, getattr(RuleSettings, chooser)))
-            rules[name] = parse_options(flag, rules[name], part)
-    return rules

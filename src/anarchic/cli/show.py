@@ -1,12 +1,18 @@
-"""Print numbers and tables on the terminal."""
+"""Print numbers and tables on the terminal, and progress bars on stderr if that is a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+
+from anarchic.sim.run import Progress as Reached
+from anarchic.sim.run import Watcher
 
 MISSING = "–"  # noqa: RUF001  # a dash
 
@@ -47,3 +53,44 @@ def _console() -> Console:
     console = Console(highlight=False, markup=False, emoji=False)
     # Files and pipes have no width: do not break their lines at 80 characters.
     return console if console.is_terminal else Console(width=160, highlight=False, markup=False)
+
+
+@contextmanager
+def watching(what: str = "") -> Iterator[Watcher]:
+    """A watcher for ``simulate`` that shows a progress bar.
+
+    Speed counts from the first round seen, since a resumed run starts later.
+    """
+    with progress_bar() as bar:
+        task = bar.add_task(f"{what} preparing".strip(), total=None, found="")
+        first: tuple[float, int] | None = None
+
+        def watch(reached: Reached) -> None:
+            nonlocal first
+            now, accuracy = time.monotonic(), reached.latest.get("accuracy")
+            if first is None:
+                first = now, reached.updates
+                bar.reset(task, total=reached.rounds, completed=reached.round)
+            found = "" if accuracy is None else f"accuracy {accuracy:.3f}"
+            if now > first[0]:
+                found += f"  {(reached.updates - first[1]) / (now - first[0]):,.0f} updates/s"
+            doing = f"{what} round {reached.round}/{reached.rounds}".strip()
+            bar.update(task, completed=reached.round, description=doing, found=found)
+
+        yield watch
+
+
+@contextmanager
+def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar; call the function with the number of ``total`` that are done."""
+    with progress_bar("{task.completed:.0f}/{task.total:.0f}") as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def progress_bar(found: str = "{task.fields[found]}") -> Progress:
+    """A bar with what was found so far, and the time left; nothing if there is no terminal."""
+    console = Console(stderr=True)
+    doing, left = TextColumn("{task.description}"), TimeRemainingColumn(compact=True)
+    columns = (doing, BarColumn(), TextColumn(found), TextColumn("left"), left)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import shlex
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from anarchic.cli.help import examples, option
-from anarchic.cli.options import ALL, Given, compute_from, settings_from, takes
-from anarchic.cli.show import MISSING, number, percent, print_facts
-from anarchic.errors import ConfigError
+from anarchic import wire
+from anarchic.cli.options import Given, examples
+from anarchic.cli.settings import OPTIONS, compute_from, settings_from, takes
+from anarchic.cli.show import MISSING, number, percent, print_facts, watching
+from anarchic.errors import ConfigError, RunError
+from anarchic.participation.timetable import Timetable
 from anarchic.sim.experiment import Experiment
 from anarchic.sim.record import RunDirectory
 from anarchic.sim.settings import Settings
@@ -29,42 +31,25 @@ EPILOG = examples(
     "--out runs/cs",
     "anarchic simulate --resume --out runs/cd",
 )
-_RECORD = "Record"
+_OWN = """
+Participation
+  trace STORE|DIR: Who reports when, from a recording: the store of a server or the directory of a
+    run. (default: the participation settings)
+Record
+  out DIR: Directory for the run's files; it must be new or empty. (default: the run is not
+    recorded)
+  resume: Go on with the run in --out from its last checkpoint, with its own settings.
+  checkpoint_every: Rounds between checkpoints. (default: one every minute)
+"""
 
 
-@takes(*ALL)
+@takes(" ".join(OPTIONS), _OWN)
 def simulate(
     given: Given,
-    trace: Annotated[
-        str | None,
-        option(
-            "Who reports when, from a recording: the store of a server or the directory of a run.",
-            "the participation settings",
-            metavar="STORE|DIR",
-            rich_help_panel="Participation",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        option(
-            "Directory for the run's files; it must be new or empty.",
-            "the run is not recorded",
-            metavar="DIR",
-            rich_help_panel=_RECORD,
-        ),
-    ] = None,
-    resume: Annotated[
-        bool,
-        option(
-            "Go on with the run in --out from its last checkpoint, with its own settings.",
-            flag="--resume",
-            rich_help_panel=_RECORD,
-        ),
-    ] = False,
-    checkpoint_every: Annotated[
-        int | None,
-        option("Rounds between checkpoints.", "one every minute", rich_help_panel=_RECORD),
-    ] = None,
+    trace: str | None = None,
+    out: Path | None = None,
+    resume: bool = False,
+    checkpoint_every: int | None = None,
 ) -> None:
     """Train in virtual time with workers that come and go as they like.
 
@@ -72,7 +57,6 @@ def simulate(
 
     The same settings and seed give the same run.
     """
-    from anarchic.cli.progress import watching
     from anarchic.sim.simulate import simulate as run
 
     if resume and out is None:
@@ -105,11 +89,26 @@ def _traced(
     settings: Settings, compute: Compute, trace: str, record: RunDirectory | None
 ) -> Experiment:
     """A run with recorded participation; one that is resumed has it in its own directory."""
-    from anarchic.cli.trace import read_trace
     from anarchic.sim.settings import build_traced
 
-    table = record.timetable() if record else read_trace(trace)
+    table = record.timetable() if record else _read_trace(trace)
     return build_traced(settings, table, name=trace, compute=compute)
+
+
+def _read_trace(where: str) -> Timetable:
+    """The timetable in a run directory, in a file of one, or in the store of a server."""
+    path = Path(where)
+    if path.is_dir():
+        path = path / "timetable.safetensors"
+    if path.suffix == ".safetensors":
+        return Timetable.from_arrays(*wire.read(path))
+    from anarchic.server.replay import timetable_of
+    from anarchic.server.store import open_store
+
+    if "://" not in where and not path.is_file():
+        raise RunError(f"There is no trace {where}: give a server's store or a run directory.")
+    with closing(open_store(where)) as store:
+        return timetable_of(store)
 
 
 @contextmanager

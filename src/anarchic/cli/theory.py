@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from json import dumps
+from math import inf
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from anarchic.cli.help import examples, option
-from anarchic.cli.records import Given, Option, takes
+from anarchic.cli.options import Given, examples, table, takes
+from anarchic.cli.show import percent, print_facts, print_table
+from anarchic.theory import Calculation, Condition, RateLimits, Report, Verdict, as_dict, judge
 from anarchic.theory.numbers import KnownNumbers
 from anarchic.theory.report import POINTS, REPEATS
 
@@ -22,99 +22,51 @@ EPILOG = examples(
     "anarchic theory --run runs/cs --local-lr 0.001   # another learning rate",
     "anarchic theory --run runs/cs --json             # for programs",
 )
-_RUN = "Run"
-_PROBLEM = "Problem (with --run: estimated where not given)"
-_RATES = "Learning rates (with --run: its own where not given)"
-_PARTICIPATION = "Participation (with --run: counted, not given)"
-
-OPTIONS: Mapping[str, Option] = {
-    "smoothness": Option(
-        _PROBLEM,
-        "L of Assumption 1: || grad f_i(x) - grad f_i(y) || <= L || x - y || for every worker i.",
-        stands_for="1",
-    ),
-    "sigma_local": Option(
-        _PROBLEM,
-        "sigma_L of Assumption 3: E || stochastic gradient - grad f_i(x) ||^2 <= sigma_L^2 for "
-        "every worker i.",
-        stands_for="1",
-    ),
-    "sigma_global": Option(
-        _PROBLEM,
-        "sigma_G of Assumption 3: || grad f_i(x) - grad f(x) ||^2 <= sigma_G^2; 0 if all workers "
-        "have the same distribution of data.",
-        stands_for="1",
-    ),
-    "gap": Option(
-        _PROBLEM,
-        "f_0 - f_* (Theorem 4: f(x_0) - f(x_T)): how far the mean training loss can fall from the "
-        "first model that the theorem is about.",
-        stands_for="1; with --run f_0, since a loss is at least 0",
-    ),
-    "server_lr": Option(
-        _RATES,
-        "eta: server learning rate, x_(t+1) = x_t - eta eta_L G_t.",
-        stands_for="the corollaries' sqrt(m K), for Theorem 4 sqrt(M K)",
-    ),
-    "local_lr": Option(
-        _RATES,
-        "eta_L: local learning rate of every local step.",
-        stands_for="the corollaries' 1/sqrt(T)",
-    ),
-    "rounds": Option(_PARTICIPATION, "T: rounds, that is server steps.", stands_for="10,000"),
-    "workers": Option(_PARTICIPATION, "M: number of workers.", stands_for="10"),
-    "m": Option(_PARTICIPATION, "m: updates per server step.", stands_for="5"),
-    "local_steps": Option(_PARTICIPATION, "K: local steps of every visit.", stands_for="5"),
-    "staleness": Option(
-        _PARTICIPATION,
-        "tau of Theorems 2 and 3: largest staleness of an update, in rounds.",
-        stands_for="0",
-    ),
-    "row_age": Option(
-        _PARTICIPATION,
-        "tau of Theorem 4: largest age of a row in the memory of AFA-CS, in rounds.",
-        stands_for="workers take turns: --staleness + ceil(M/m) - 1",
-    ),
-    "fresh": Option(
-        _PARTICIPATION,
-        "m' of Theorem 4: rows without delay, the fewest of all rounds.",
-        stands_for="m if --staleness is 0, else 0",
-    ),
-}
+OPTIONS = table("""
+Problem (with --run: estimated where not given)
+  smoothness: L of Assumption 1: || grad f_i(x) - grad f_i(y) || <= L || x - y || for every worker
+    i. (default: 1)
+  sigma_local: sigma_L of Assumption 3: E || stochastic gradient - grad f_i(x) ||^2 <= sigma_L^2 for
+    every worker i. (default: 1)
+  sigma_global: sigma_G of Assumption 3: || grad f_i(x) - grad f(x) ||^2 <= sigma_G^2; 0 if all
+    workers have the same distribution of data. (default: 1)
+  gap: f_0 - f_* (Theorem 4: f(x_0) - f(x_T)): how far the mean training loss can fall from the
+    first model that the theorem is about. (default: 1; with --run f_0, since a loss is at least 0)
+Learning rates (with --run: its own where not given)
+  server_lr: eta: server learning rate, x_(t+1) = x_t - eta eta_L G_t.
+    (default: the corollaries' sqrt(m K), for Theorem 4 sqrt(M K))
+  local_lr: eta_L: local learning rate of every local step. (default: the corollaries' 1/sqrt(T))
+Participation (with --run: counted, not given)
+  rounds: T: rounds, that is server steps. (default: 10,000)
+  workers: M: number of workers. (default: 10)
+  m: m: updates per server step. (default: 5)
+  local_steps: K: local steps of every visit. (default: 5)
+  staleness: tau of Theorems 2 and 3: largest staleness of an update, in rounds. (default: 0)
+  row_age: tau of Theorem 4: largest age of a row in the memory of AFA-CS, in rounds.
+    (default: workers take turns: --staleness + ceil(M/m) - 1)
+  fresh: m' of Theorem 4: rows without delay, the fewest of all rounds.
+    (default: m if --staleness is 0, else 0)
+Run
+  run DIR: Directory of a recorded run. Its constants are estimated (on the CPU), its delays and
+    local steps are counted. AFA-CS is run again until every worker has reported, for f_0 of
+    Theorem 4, unless --gap is given. (default: the given numbers)
+  points: Number of models, evenly spaced from the run's first to its last, at which L, sigma_L and
+    sigma_G are estimated; the largest values count.
+  repeats: Batches per worker and model, for sigma_L and sigma_G.
+Options
+  json: Print everything as JSON.
+""")
+FEW = 12  # values of K that are listed one by one
+LONG = 1e15  # rounds; larger numbers are shown with three digits
 
 
 @takes(OPTIONS, KnownNumbers)
 def theory(
     given: Given,
-    run: Annotated[
-        Path | None,
-        option(
-            "Directory of a recorded run. Its constants are estimated (on the CPU), its delays and "
-            "local steps are counted. AFA-CS is run again until every worker has reported, for f_0 "
-            "of Theorem 4, unless --gap is given.",
-            "the given numbers",
-            metavar="DIR",
-            rich_help_panel=_RUN,
-        ),
-    ] = None,
-    points: Annotated[
-        int,
-        option(
-            "Number of models, evenly spaced from the run's first to its last, at which L, sigma_L "
-            "and sigma_G are estimated; the largest values count.",
-            POINTS,
-            rich_help_panel=_RUN,
-        ),
-    ] = POINTS,
-    repeats: Annotated[
-        int,
-        option(
-            "Batches per worker and model, for sigma_L and sigma_G.",
-            REPEATS,
-            rich_help_panel=_RUN,
-        ),
-    ] = REPEATS,
-    as_json: Annotated[bool, option("Print everything as JSON.", flag="--json")] = False,
+    run: Path | None = None,
+    points: int = POINTS,
+    repeats: int = REPEATS,
+    json: bool = False,
 ) -> None:
     """Show what the paper's theorems promise, and for which learning rates.
 
@@ -128,11 +80,123 @@ def theory(
     A condition marked "corrected" is the one that the proof needs; the paper prints another.
     The output says so where the two disagree.
     """
-    from anarchic.cli.verdicts import print_verdicts
-    from anarchic.theory import as_dict, judge
-
     found = judge(KnownNumbers(**given), run=run, points=points, repeats=repeats)
-    if as_json:
-        typer.echo(json.dumps(as_dict(found), indent=2))
+    if json:
+        typer.echo(dumps(as_dict(found), indent=2))
     else:
         print_verdicts(found, run)
+
+
+def print_verdicts(found: Calculation | Report, run: Path | None) -> None:
+    """The numbers, the theorems, and the warnings about a run."""
+    facts = _numbers(found)
+    if isinstance(found, Report):
+        facts = [("run", f"{found.rule} in {run}"), *facts, *_measured(found)]
+    print_facts(facts, "Numbers")
+    for verdict in found.verdicts:
+        _print_verdict(verdict)
+    for warning in found.warnings if isinstance(found, Report) else ():
+        typer.echo(f"Warning: {warning}")
+
+
+def _numbers(found: Calculation | Report) -> list[tuple[str, str]]:
+    problem, arrivals, memory = found.problem, found.arrivals, found.memory
+    row_age = "unbounded" if memory.row_age == inf else f"{memory.row_age:g}"
+    return [
+        ("L", f"{problem.smoothness:.4g}"),
+        ("sigma_L, sigma_G", f"{problem.sigma_local:.4g}, {problem.sigma_global:.4g}"),
+        ("f_0 - f_*", f"{problem.gap:.4g}"),
+        ("M, m, T", f"{arrivals.workers:,}, {arrivals.m:,}, {arrivals.rounds:,}"),
+        ("K", f"{arrivals.mean_steps:.3g} on average, {arrivals.steps_max} at most"),
+        ("tau", f"{arrivals.staleness} of updates, {row_age} of rows in AFA-CS's memory"),
+        ("m'", f"{memory.fresh} of its rows without delay"),
+    ]
+
+
+def _measured(report: Report) -> list[tuple[str, str]]:
+    balance, steps, squared = report.balance, report.local_steps, report.squared_gradients
+    how = "biased" if balance.biased else "even in the run, but not at all times"
+    arrivals = (
+        f"{percent(balance.share_min)} to {percent(balance.share_max)} of updates per worker, "
+        f"{balance.silent} silent: {'as if equally likely' if balance.even else how}"
+    )
+    if len(steps.counts) > FEW:
+        least, low, half, high, most = steps.quartiles
+        spread = f"least {least}, quartiles {low}, {half}, {high}, largest {most}"
+    else:
+        updates = sum(steps.counts.values())
+        shares = (f"{K} in {percent(count / updates)}" for K, count in steps.counts.items())
+        spread = ", ".join(shares) + " of updates"
+    which = "first to last model" if len(squared) > 1 else "first model"
+    gradients = " -> ".join(f"{value:.3g}" for value in squared) + f", {which}"
+    return [
+        ("distribution of K", spread),
+        ("arrivals", arrivals),
+        ("squared gradient", gradients if squared else "not estimated"),
+    ]
+
+
+def _print_verdict(verdict: Verdict) -> None:
+    held = sum(condition.holds for condition in verdict.conditions)
+    typer.echo(f"\nTheorem {verdict.theorem}: {verdict.about}. {held} of 3 conditions hold.")
+    header = "condition", "", "value", "limit", "value / limit"
+    print_table(header, [_row(condition) for condition in verdict.conditions], names=2)
+    for condition in verdict.conditions:
+        if condition.printed and condition.disputed:
+            typer.echo(
+                f"As the paper prints it, {condition.printed.formula}, that condition holds (value "
+                f"{condition.printed.value:.3g}); the proof needs the corrected one."
+            )
+    print_facts(_facts(verdict))
+
+
+def _row(condition: Condition) -> tuple[str, ...]:
+    formula = condition.formula + (" (corrected)" if condition.printed else "")
+    value, limit = condition.value, condition.limit
+    numbers = (f"{n:.3g}" for n in (value, limit, value / limit))
+    return formula, "holds" if condition.holds else "BROKEN", *numbers
+
+
+def _facts(verdict: Verdict) -> list[tuple[str, str]]:
+    bound, rates, best = verdict.bound, verdict.rates, verdict.corollary
+    parts = f"start {bound.start:.3g} + noise {bound.noise:.3g} + heterogeneity "
+    parts += f"{bound.heterogeneity:.3g}"
+    if bound.floor:
+        parts += f", of which {bound.floor:.3g} never vanishes"
+    if bound.left_out:
+        parts += f"; plus about {bound.left_out:.3g} that the theorem leaves out"
+    terms = ", ".join(f"{name} {value:.3g}" for name, value in verdict.rate.items())
+    return [
+        ("at", f"eta = {rates.server_lr:.4g}, eta_L = {rates.local_lr:.4g}"),
+        ("bound" if verdict.holds else "bound (void)", f"{bound.total:.4g} = {parts}"),
+        (
+            "alpha_L, alpha_G",
+            f"{sum(bound.alpha_local.values()):.3g}, {sum(bound.alpha_global.values()):.3g}",
+        ),
+        ("rates allowed", _allowed(verdict.limits)),
+        (
+            "corollary",
+            f"eta = {best.server_lr:.4g}, eta_L = {best.local_lr:.4g}; allowed "
+            f"{_from(verdict.rounds_needed)}",
+        ),
+        (
+            "its rate, O( )",
+            f"{terms}; speed-up above delay and drift {_from(verdict.rounds_until_speed_up)}",
+        ),
+    ]
+
+
+def _from(rounds: float) -> str:
+    if rounds == inf:
+        return "never"
+    return f"from T = {rounds:.3g} on" if rounds > LONG else f"from T = {rounds:,.0f} on"
+
+
+def _allowed(limits: RateLimits) -> str:
+    if not limits.local_lr > 0:
+        return "none: the delay is unbounded"
+    such = limits.rates()
+    return (
+        f"eta_L < {limits.local_lr:.3g} and eta * eta_L <= {limits.step:.3g}, such as eta = "
+        f"{such.server_lr:.3g}, eta_L = {such.local_lr:.3g}"
+    )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from anarchic.cli.help import examples, option
-from anarchic.cli.options import Given, settings_from, takes
+from anarchic.cli.options import Given, examples
+from anarchic.cli.settings import settings_from, takes
 from anarchic.cli.show import number, percent, print_facts
 
 EPILOG = examples(
@@ -19,26 +18,14 @@ EPILOG = examples(
 _BAR = 30  # characters of the longest bar
 
 
-@takes(
-    *("workers", "rule", "m", "local_steps", "dynamic_steps", "participation", "max_staleness"),
-    *(
-        "replace",
-        "arrival_probs",
-        "idle_s",
-        "step_s",
-        "time_distribution",
-        "slow_share",
-        "slow_factor",
-    ),
-    *("lost_share", "timeout_s", "availability", "rounds", "seed"),
-)
-def timetable(
-    given: Given,
-    out: Annotated[
-        Path | None,
-        option("Draw it to a .png, .svg or .pdf file.", "not drawn", metavar="FILE"),
-    ] = None,
-) -> None:
+_TAKEN = """
+workers rule m local_steps dynamic_steps participation max_staleness replace arrival_probs idle_s
+step_s time_distribution slow_share slow_factor lost_share timeout_s availability rounds seed
+"""
+
+
+@takes(_TAKEN, "  out FILE: Draw it to a .png, .svg or .pdf file. (default: not drawn)")
+def timetable(given: Given, out: Path | None = None) -> None:
     """Show who reports when, how late and after how many local steps; nothing is trained.
 
     It is the timetable of `anarchic simulate` with the same options and seed.

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from anarchic.cli.help import examples, option
+from anarchic.cli.options import examples
 from anarchic.cli.show import print_table
 
 app = typer.Typer(
@@ -19,8 +19,7 @@ app = typer.Typer(
     ),
 )
 Where = Annotated[
-    str,
-    option("The server's store: a file, or postgresql://...", flag="--store", metavar="PATH|URL"),
+    str, typer.Option(help="The server's store: a file, or postgresql://...", metavar="PATH|URL")
 ]
 Name = Annotated[str, typer.Argument(help="The worker's name.")]
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping
 
 import typer
 
-from anarchic.cli.help import examples
-from anarchic.cli.records import Given, Option, takes
-from anarchic.cli.values import parse_options
+from anarchic.cli.options import Given, chosen, examples, table, takes
 from anarchic.core import registry
 from anarchic.worker.settings import TOKEN_VARIABLE, WorkSettings
 
@@ -20,87 +17,38 @@ EPILOG = examples(
     "--policy hours:22-6 --time-budget-s 60",
     "anarchic work --server http://127.0.0.1:8780 --task digits:3/8 --name ann --updates 20",
 )
-_NEEDED, _CONNECTION, _WORK = "Options", "Connection", "When, and how much"
-OPTIONS: Mapping[str, Option] = {
-    "server": Option(
-        _NEEDED, "Where the server is, such as http://127.0.0.1:8780 or https://example.org.", "URL"
-    ),
-    "task": Option(
-        _NEEDED,
-        "What to train: a task, or a function without arguments that returns one; or digits:3/8, "
-        "the third of eight parts of the digits that come with the package.",
-        "MODULE:NAME",
-    ),
-    "token_file": Option(
-        _CONNECTION,
-        "File that holds the worker's token.",
-        "FILE",
-        f"the variable {TOKEN_VARIABLE}",
-    ),
-    "name": Option(
-        _CONNECTION,
-        "The worker's name, where the server takes updates without tokens.",
-        None,
-        "the name in the token",
-    ),
-    "spool": Option(
-        _CONNECTION,
-        "Directory in which updates wait until the server has them; one for each worker.",
-        "DIR",
-        "one in the user's state directory",
-    ),
-    "ca_file": Option(
-        _CONNECTION,
-        "Certificate of the authority that signed the server's (PEM).",
-        "FILE",
-        "the system's",
-    ),
-    "client_cert": Option(
-        _CONNECTION, "Own certificate (PEM), for a server with --client-ca.", "FILE", "none"
-    ),
-    "client_key": Option(
-        _CONNECTION,
-        "Private key of the own certificate (PEM).",
-        "FILE",
-        "in the file of the certificate",
-    ),
-    "proxy": Option(_CONNECTION, "Proxy to go through.", "URL", "HTTPS_PROXY and the like"),
-    "timeout_s": Option(
-        _CONNECTION, "Seconds of silence after which a request is tried again.", "SECONDS"
-    ),
-    "dtype": Option(
-        _CONNECTION, "How directions travel: F32, or F16 or BF16 in half the bytes.", "NAME"
-    ),
-    "policy": Option(
-        _WORK,
-        "When to take part: always, every:MINUTES, hours:FROM-UNTIL of the day, random:SECONDS "
-        "of mean idle time, or when:MODULE:NAME returns true.",
-        "POLICY",
-    ),
-    "local_steps": Option(
-        _WORK, "Local steps per visit (K), or a range to draw it from.", "K|LOW-HIGH", "10"
-    ),
-    "time_budget_s": Option(
-        _WORK,
-        "Instead, as many local steps per visit as fit into this many seconds.",
-        "SECONDS",
-        "--local-steps counts",
-    ),
-    "local_lr": Option(_WORK, "Local learning rate (eta_L)."),
-    "local_rule": Option(
-        _WORK,
-        f"What a local step does: {', '.join(registry.names('local_rules'))}, or MODULE:NAME.",
-        "NAME",
-    ),
-    "local_options": Option(
-        _WORK,
-        "A setting of the local rule, such as mu=0.1 of prox; may be repeated.",
-        "NAME=VALUE",
-        "the rule's own",
-        flag="--local-option",
-    ),
-    "updates": Option(_WORK, "Stop once N updates were accepted.", "N", "go on"),
-}
+OPTIONS = table(f"""
+Options
+  server URL: Where the server is, such as http://127.0.0.1:8780 or https://example.org.
+  task MODULE:NAME: What to train: a task, or a function without arguments that returns one; or
+    digits:3/8, the third of eight parts of the digits that come with the package.
+Connection
+  token_file FILE: File that holds the worker's token. (default: the variable {TOKEN_VARIABLE})
+  name: The worker's name, where the server takes updates without tokens.
+    (default: the name in the token)
+  spool DIR: Directory in which updates wait until the server has them; one for each worker.
+    (default: one in the user's state directory)
+  ca_file FILE: Certificate of the authority that signed the server's (PEM).
+    (default: the system's)
+  client_cert FILE: Own certificate (PEM), for a server with --client-ca. (default: none)
+  client_key FILE: Private key of the own certificate (PEM).
+    (default: in the file of the certificate)
+  proxy URL: Proxy to go through. (default: HTTPS_PROXY and the like)
+  timeout_s SECONDS: Seconds of silence after which a request is tried again.
+  dtype NAME: How directions travel: F32, or F16 or BF16 in half the bytes.
+When, and how much
+  policy POLICY: When to take part: always, every:MINUTES, hours:FROM-UNTIL of the day,
+    random:SECONDS of mean idle time, or when:MODULE:NAME returns true.
+  local_steps K|LOW-HIGH: Local steps per visit (K), or a range to draw it from. (default: 10)
+  time_budget_s SECONDS: Instead, as many local steps per visit as fit into this many seconds.
+    (default: --local-steps counts)
+  local_lr: Local learning rate (eta_L).
+  local_rule NAME: What a local step does: {", ".join(registry.names("local_rules"))}, or
+    MODULE:NAME.
+  local_options: A setting of the local rule, such as mu=0.1 of prox; may be repeated.
+    (default: the rule's own)
+  updates N: Stop once N updates were accepted. (default: go on)
+""")
 
 
 @takes(OPTIONS, WorkSettings)
@@ -113,9 +61,7 @@ def work(given: Given) -> None:
     """
     from anarchic import worker
 
-    options = given.pop("local_options", [])
-    kind = registry.find("local_rules", given.get("local_rule", "sgd"))
-    settings = WorkSettings(**given, local_options=parse_options("--local-option", options, kind))
+    settings = WorkSettings(**chosen(WorkSettings, given))
     _log_to_stderr()
     summary = worker.run(settings)
     typer.echo(

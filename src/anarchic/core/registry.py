@@ -88,7 +88,7 @@ KINDS: Mapping[str, Kind] = {
             "lstm": "anarchic.models.lstm:Lstm",
         },
     ),
-    "tasks": Kind("task", {"digits": "anarchic.worker.digits:digits_task"}),
+    "tasks": Kind("task", {"digits": "anarchic.worker.task:digits_task"}),
 }
 
 

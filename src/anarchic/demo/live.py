@@ -11,7 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -22,12 +22,12 @@ import numpy as np
 from anarchic import wire
 from anarchic.core.types import Snapshot
 from anarchic.data.digits import load_digits
-from anarchic.demo.folder import demo_directory
+from anarchic.demo import demo_directory
 from anarchic.errors import RunError
-from anarchic.server.access import new_token
+from anarchic.server.access import add_token
 from anarchic.server.replay import Replay, replay
 from anarchic.server.store import open_store
-from anarchic.worker.digits import digits_task
+from anarchic.worker import digits_task
 
 WORKERS, M, SERVER_LR = 8, 4, 3.0
 OWN = ("model.safetensors*", "run.db*", "server.log", "worker-*")  # what an earlier demo wrote
@@ -150,16 +150,13 @@ class _Processes:
         accepted = Counter(
             (p["worker"], p["id"]) for p in pushes if p["status"] in ("accepted", "duplicate")
         )
-        store = open_store(self._folder / "run.db", keep_payloads=True)
-        try:
+        with closing(open_store(self._folder / "run.db", keep_payloads=True)) as store:
             trace = list(store.trace())
             run = store.run()
             body = store.model(run.version) if run is not None else None
             if run is None or body is None:
                 raise RunError("The server stored no run.")
             again = replay(store)
-        finally:
-            store.close()
         stored = Counter((row.worker, row.id) for row in trace)
         orders = Counter(row.order for row in trace if row.order is not None)
         return LiveResult(
@@ -260,16 +257,11 @@ def _prepare(folder: Path) -> None:
     task = digits_task(f"digits:1/{WORKERS}")
     first = np.zeros(task.layout.dim, np.float32)
     wire.save_model(folder / "model.safetensors", task.layout, first)
-    store = open_store(folder / "run.db")
-    try:
-        for number in range(1, WORKERS + 1):
-            token, account = new_token(f"worker-{number}")
-            store.put_account(account)
-            path = folder / f"worker-{number}.token"
-            path.touch(mode=0o600)
-            path.write_text(token + "\n", encoding="utf-8")
-    finally:
-        store.close()
+    for number in range(1, WORKERS + 1):
+        path = folder / f"worker-{number}.token"
+        path.touch(mode=0o600)
+        token = add_token(folder / "run.db", f"worker-{number}")
+        path.write_text(token + "\n", encoding="utf-8")
 
 
 def _pushes(folder: Path) -> Iterator[dict[str, Any]]:

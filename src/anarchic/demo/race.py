@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from anarchic.demo.folder import demo_directory
+from anarchic.demo import demo_directory
 from anarchic.report.curves import Curve, plot_race
 from anarchic.report.runs import first_at
 from anarchic.sim.record import MetricsRow
@@ -19,6 +19,7 @@ from anarchic.sim.simulate import simulate
 
 WORKERS = 20
 TARGET = 0.9
+GOAL = f"{100 * TARGET:.0f} %"
 FEDAVG = Settings(
     workers=WORKERS,
     labels_per_worker=2,
@@ -60,7 +61,6 @@ class Race:
     """The runs, the baseline first, and where their picture is."""
 
     entries: list[Entry]
-    target: float
     picture: Path
 
     def ratio(self, entry: Entry) -> float | None:
@@ -80,7 +80,7 @@ def race(out: Path, *, seed: int = 0, watching: Watching | None = None) -> Race:
         with watching(label) if watching else nullcontext(None) as watch:
             run = simulate(settings, out=out / rule, watch=watch)
         entries.append(Entry(label, settings, run, first_at(run.metrics, TARGET)))
-    done = Race(entries, TARGET, out / PICTURE)
+    done = Race(entries, out / PICTURE)
     curves = [Curve(_legend(entry), entry.run.metrics) for entry in entries]
     plot_race(curves, done.picture, target=TARGET, title=_title(done))
     return done
@@ -89,32 +89,28 @@ def race(out: Path, *, seed: int = 0, watching: Watching | None = None) -> Race:
 def sentences(done: Race) -> list[str]:
     """What the race showed, read off its numbers."""
     baseline, *others = done.entries
-    goal = f"{100 * done.target:.0f} % accuracy"
     if baseline.seconds is None:
-        told = [f"FedAvg did not reach {goal} in the time given."]
+        told = f"FedAvg did not reach {GOAL} accuracy in the time given."
     else:
-        told = [
-            f"FedAvg, which waits for its slowest worker, took {baseline.seconds:.0f} s to {goal}."
-        ]
-    told += [_told(done, entry, goal) for entry in others]
-    told.append(_price(baseline, others))
-    return told
+        told = f"FedAvg, which waits for its slowest worker, took {baseline.seconds:.0f} s to "
+        told += f"{GOAL} accuracy."
+    return [told, *(_told(done, entry) for entry in others), _price(done.entries)]
 
 
-def _told(done: Race, entry: Entry, goal: str) -> str:
+def _told(done: Race, entry: Entry) -> str:
     ratio = done.ratio(entry)
     if entry.seconds is None:
-        return f"{entry.label} did not reach {goal} in the time given."
+        return f"{entry.label} did not reach {GOAL} accuracy in the time given."
     if ratio is None:
-        return f"{entry.label} reached {goal} after {entry.seconds:.0f} s."
+        return f"{entry.label} reached {GOAL} accuracy after {entry.seconds:.0f} s."
     if ratio >= 1:
         return f"{entry.label} took {entry.seconds:.0f} s: {ratio:.1f} times sooner."
     return f"{entry.label} took {entry.seconds:.0f} s: {1 / ratio:.1f} times later."
 
 
-def _price(baseline: Entry, others: list[Entry]) -> str:
+def _price(entries: list[Entry]) -> str:
     """Sooner is not cheaper: it may be, or more workers may simply be at work at once."""
-    sent = {entry.label: entry.reached["updates"] for entry in (baseline, *others) if entry.reached}
+    sent = {entry.label: entry.reached["updates"] for entry in entries if entry.reached}
     if not sent:
         return "Nobody got there, so there is no price to compare."
     listed = ", ".join(f"{label} {count:,.0f}" for label, count in sent.items())
@@ -122,9 +118,8 @@ def _price(baseline: Entry, others: list[Entry]) -> str:
 
 
 def _legend(entry: Entry) -> str:
-    goal = f"{100 * TARGET:.0f} %"
-    when = f"{goal} after {entry.seconds:.0f} s" if entry.seconds else f"{goal} not reached"
-    return f"{entry.label}: {when}"
+    when = f"after {entry.seconds:.0f} s" if entry.seconds else "not reached"
+    return f"{entry.label}: {GOAL} {when}"
 
 
 def _title(done: Race) -> str:

@@ -17,6 +17,7 @@ from anarchic.data.quadratics import Floats, Quadratics
 from anarchic.errors import ConfigError
 from anarchic.participation.sampler import Sampler
 from anarchic.participation.timetable import Timetable
+from anarchic.participation.work import ConstantSteps
 from anarchic.theory.numbers import Rates, at_least_one_step
 
 SMOOTHNESS = 2.0  # L of both functions

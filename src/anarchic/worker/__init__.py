@@ -2,56 +2,35 @@
 
 from anarchic.participation.idle import Exponential, Moment
 from anarchic.participation.work import ConstantSteps, UniformSteps
-from anarchic.worker.answers import Answer
-from anarchic.worker.clock import Clock, WallClock
-from anarchic.worker.connection import Connection, Retry
-from anarchic.worker.digits import digits_task
+from anarchic.worker.connection import Answer, Connection, Retry
 from anarchic.worker.policy import (
     Always,
     Both,
+    Clock,
     Every,
     Hours,
     Policy,
     StepCount,
     TimeBudget,
+    WallClock,
     When,
 )
 from anarchic.worker.settings import WorkSettings, run
-from anarchic.worker.softmax import SoftmaxTask
 from anarchic.worker.spool import Spool
-from anarchic.worker.task import FromTask, FunctionTask, LiveTask, load_task
+from anarchic.worker.task import (
+    FromTask,
+    FunctionTask,
+    LiveTask,
+    SoftmaxTask,
+    digits_task,
+    load_task,
+)
 from anarchic.worker.visit_loop import Summary, WorkPlan
 from anarchic.worker.worker import Worker, read_token
 
 __all__ = [
-    "Always",
-    "Answer",
-    "Both",
-    "Clock",
-    "Connection",
-    "ConstantSteps",
-    "Every",
-    "Exponential",
-    "FromTask",
-    "FunctionTask",
-    "Hours",
-    "LiveTask",
-    "Moment",
-    "Policy",
-    "Retry",
-    "SoftmaxTask",
-    "Spool",
-    "StepCount",
-    "Summary",
-    "TimeBudget",
-    "UniformSteps",
-    "WallClock",
-    "When",
-    "WorkPlan",
-    "WorkSettings",
-    "Worker",
-    "digits_task",
-    "load_task",
-    "read_token",
-    "run",
-]
+    "Always", "Answer", "Both", "Clock", "Connection", "ConstantSteps", "Every", "Exponential",
+    "FromTask", "FunctionTask", "Hours", "LiveTask", "Moment", "Policy", "Retry", "SoftmaxTask",
+    "Spool", "StepCount", "Summary", "TimeBudget", "UniformSteps", "WallClock", "When", "WorkPlan",
+    "WorkSettings", "Worker", "digits_task", "load_task", "read_token", "run",
+]  # fmt: skip

@@ -7,7 +7,6 @@ import logging
 import re
 import ssl
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from email.utils import parsedate_to_datetime
 from itertools import count
 from random import Random
@@ -17,10 +16,9 @@ import httpx
 
 from anarchic.core.names import token_owner
 from anarchic.errors import ConfigError, WorkerError
-from anarchic.worker.answers import RetryableError, refusal
-from anarchic.worker.clock import Clock
-from anarchic.worker.connection import Connection, Retry
+from anarchic.worker.connection import Connection, Retry, RetryableError, refusal
 from anarchic.worker.log import log_event
+from anarchic.worker.policy import Clock
 
 T = TypeVar("T")
 
@@ -127,13 +125,11 @@ class Channel:
     def _retry_after_s(self, text: str) -> float:
         """Retry-After: seconds, or a date."""
         try:
-            return float(text) if re.fullmatch(r"[\d.]+", text) else self._until_s(text)
+            if re.fullmatch(r"[\d.]+", text):
+                return float(text)
+            return parsedate_to_datetime(text).timestamp() - self._clock.now_s()
         except (ValueError, TypeError):
             return 0.0
-
-    def _until_s(self, text: str) -> float:
-        when: datetime = parsedate_to_datetime(text)
-        return when.timestamp() - self._clock.now_s()
 
     def _check_certificate(self, error: httpx.RequestError) -> None:
         """A server with a certificate that cannot be verified is not asked again."""

@@ -1,20 +1,30 @@
-"""Settings of a worker's connection to its server."""
+"""Settings of a worker's connection to its server, and the server's answers to an update."""
 
 from __future__ import annotations
 
+import json
 import ssl
 from dataclasses import dataclass, field
 from os import PathLike
 from random import Random
 from typing import TYPE_CHECKING, Literal, final
 
-from anarchic.errors import ConfigError
+from anarchic.errors import ConfigError, WorkerError
 
 if TYPE_CHECKING:
     import httpx
 
 Path = str | PathLike[str]
 DTYPES = ("F32", "F16", "BF16")
+# Refusals of the update itself, by an anarchic server: sending it again is no use. The same status
+# with another body comes from a proxy, and says nothing about the update.
+FINAL_REFUSALS = frozenset(
+    {
+        *((409, code) for code in ("stale", "unknown_version", "conflict")),
+        (413, "too_large"),
+        *((422, code) for code in ("malformed", "not_finite")),
+    }
+)
 
 
 @final
@@ -87,3 +97,65 @@ class Connection:
             )
             raise ConfigError(f"{named} cannot be used for TLS: {error.strerror}.") from error
         return context
+
+
+class RetryableError(Exception):
+    """No answer, or one that may be different next time."""
+
+    def __init__(self, code: str, message: str, retry_after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.code, self.retry_after_s = code, retry_after_s
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The server has stored the update for good; its newest version is ``version``."""
+
+    status: Literal["accepted", "duplicate"]
+    version: int
+    buffered: int  # updates that wait for the next step
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The server will never take this update."""
+
+    code: str
+    message: str
+
+    @property
+    def out_of_date(self) -> bool:
+        """The next update will be taken if it starts from a newer model."""
+        return self.code in ("stale", "unknown_version")
+
+
+def read_answer(answer: httpx.Response) -> Answer | Refused:
+    """Accepted or refused; raises what is neither."""
+    if answer.status_code >= 400:
+        code, message = refusal(answer)
+        if (answer.status_code, code) in FINAL_REFUSALS:
+            return Refused(code, message)
+    if answer.status_code not in (200, 202):
+        raise unexpected(answer)
+    try:
+        told = json.loads(answer.content)
+        if told["status"] not in ("accepted", "duplicate"):
+            raise ValueError(told["status"])
+        return Answer(told["status"], int(told["version"]), int(told["buffered"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise RetryableError("garbled", "The answer is not that of an anarchic server.") from error
+
+
+def refusal(answer: httpx.Response) -> tuple[str, str]:
+    """The code of a refusal, and its message with the remedy."""
+    try:
+        told = json.loads(answer.content)
+        return str(told["error"]), f"{told['message']} {told.get('remedy', '')}".strip()
+    except (ValueError, KeyError, TypeError):  # from a proxy, not from our server
+        return f"http_{answer.status_code}", f"HTTP {answer.status_code} {answer.reason_phrase}."
+
+
+def unexpected(answer: httpx.Response) -> WorkerError:
+    """An answer that does not concern the update: a wrong token, a wrong address."""
+    code, message = refusal(answer)
+    return WorkerError(f"{answer.request.method} {answer.request.url}: {message}", code)

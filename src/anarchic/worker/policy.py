@@ -1,4 +1,4 @@
-"""When a worker takes part, and how many local steps it takes. The worker alone decides both.
+"""When a worker takes part, how many local steps it takes, and its clock. It alone decides.
 
 Random idle times (``Exponential``), ``ConstantSteps`` and ``UniformSteps`` are the simulator's.
 """
@@ -6,13 +6,17 @@ Random idle times (``Exponential``), ``ConstantSteps`` and ``UniformSteps`` are 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
+from queue import Empty, SimpleQueue
 from typing import Protocol, final
 
 from anarchic.errors import ConfigError
 from anarchic.participation.idle import Moment
+
+DAY_S = 86_400.0
 
 
 class Policy(Protocol):
@@ -133,3 +137,44 @@ class TimeBudget:
 def _positive(kind: str, name: str, value: float) -> None:
     if not 0 < value < math.inf:
         raise ConfigError(f"{kind} needs {name} > 0, got {name}={value}.")
+
+
+class Clock(Protocol):
+    """What a worker needs to know of time."""
+
+    def now_s(self) -> float:
+        """The wall clock, seconds since 1970."""
+
+    def elapsed_s(self) -> float:
+        """Seconds since some moment; never goes back."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, or less if ``wake`` is called."""
+
+    def wake(self) -> None:
+        """End the present sleep, or the next; from a signal handler or another thread."""
+
+
+@final
+class WallClock:
+    """Real time."""
+
+    def __init__(self) -> None:
+        # The only thing to wait for that a signal handler may safely use.
+        self._wakes: SimpleQueue[None] = SimpleQueue()
+
+    def now_s(self) -> float:
+        return time.time()
+
+    def elapsed_s(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        if seconds > 0:
+            try:
+                self._wakes.get(timeout=min(seconds, DAY_S))
+            except Empty:
+                return
+
+    def wake(self) -> None:
+        self._wakes.put(None)

@@ -17,7 +17,7 @@ from anarchic.core.types import Layout, Snapshot, Update, Vector
 from anarchic.errors import ConfigError, Diverged, NotFinite, WorkerError
 from anarchic.participation.idle import Moment
 from anarchic.participation.work import ConstantSteps
-from anarchic.worker.answers import Answer, Refused
+from anarchic.worker.connection import Answer, Refused
 from anarchic.worker.log import log_event
 from anarchic.worker.policy import Always, Policy, StepCount
 
@@ -78,13 +78,8 @@ class TrainedVisit:
     train_s: float
 
 
-def work(worker: Worker, task: LiveTask, plan: WorkPlan) -> Summary:
-    """Pull, train, push, and again; see ``Worker.run``."""
-    return _VisitLoop(worker, task, plan).run()
-
-
 @final
-class _VisitLoop:
+class VisitLoop:
     """The visits of one worker, one after another, and what became of their updates."""
 
     def __init__(self, worker: Worker, task: LiveTask, plan: WorkPlan) -> None:
@@ -262,16 +257,12 @@ def _held(rule: LocalRule, snapshot: Snapshot, kept: Mapping[str, Vector]) -> He
 
 
 def _check_layout(server: Layout, task: Layout) -> None:
-    if (server.names, server.shapes) == (task.names, task.shapes):
-        return
-    differ = sorted(
-        set(zip(server.names, server.shapes, strict=True))
-        ^ set(zip(task.names, task.shapes, strict=True))
-    )
-    raise ConfigError(
-        f"The server trains another model than the task: they differ in "
-        f"{', '.join(f'{name} {list(shape)}' for name, shape in differ[:4]) or 'order'}."
-    )
+    if (server.names, server.shapes) != (task.names, task.shapes):
+        one, other = (set(zip(x.names, x.shapes, strict=True)) for x in (server, task))
+        differ = ", ".join(f"{name} {list(shape)}" for name, shape in sorted(one ^ other)[:4])
+        raise ConfigError(
+            f"The server trains another model than the task: they differ in {differ or 'order'}."
+        )
 
 
 @contextmanager

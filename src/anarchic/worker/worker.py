@@ -10,19 +10,25 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, final
 
 from anarchic import wire
 from anarchic.core.names import WORKER_NAME
 from anarchic.core.types import EMPTY, Layout, Snapshot, Update, Vector
 from anarchic.errors import ConfigError, RunError, WorkerError
-from anarchic.worker.answers import Answer, Refused, RetryableError, read_answer, unexpected
-from anarchic.worker.clock import Clock, WallClock
-from anarchic.worker.connection import Connection, Retry
+from anarchic.worker.connection import (
+    Answer,
+    Connection,
+    Refused,
+    Retry,
+    RetryableError,
+    read_answer,
+    unexpected,
+)
 from anarchic.worker.log import log_event
+from anarchic.worker.policy import Clock, WallClock
 from anarchic.worker.spool import OutgoingUpdate, Spool
-from anarchic.worker.visit_loop import Summary, WorkPlan, work
+from anarchic.worker.visit_loop import Summary, VisitLoop, WorkPlan
 
 if TYPE_CHECKING:
     import httpx
@@ -71,12 +77,7 @@ class Worker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -110,7 +111,7 @@ class Worker:
         It outlasts any absence of the server.
         """
         try:
-            return work(self, task, plan or WorkPlan())
+            return VisitLoop(self, task, plan or WorkPlan()).run()
         finally:
             self._channel.stopping = False
 

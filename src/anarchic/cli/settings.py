@@ -1,0 +1,126 @@
+"""The options of ``Settings`` and ``Compute``: one per field, shared by all commands that take it.
+
+Where an option was not given, the defaults hold, or the settings of a run that is resumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from anarchic.cli import options
+from anarchic.cli.options import Given, chosen, table
+from anarchic.core import registry
+from anarchic.errors import ConfigError
+from anarchic.participation.work import TIME_DISTRIBUTIONS
+from anarchic.sim.settings import WORKERS, Settings
+from anarchic.train.compute import BACKENDS, PRECISIONS, Compute
+
+
+def _known(kind: str) -> str:
+    return ", ".join((*registry.names(kind), "or MODULE:NAME"))
+
+
+OPTIONS = table(f"""
+Data and model
+  data NAME: The data set: {_known("datasets")}.
+  data_dir DIR: Directory to search first for data files. (default: ANARCHIC_DATA, then the cache)
+  data_options: A setting of the data set, such as roles=50 of shakespeare; may be repeated.
+    (default: the data set's own)
+  model NAME: The model: {_known("models")}.
+  workers: Number of workers (M). (default: {WORKERS}, or one per role)
+  labels_per_worker: Each worker holds samples of N classes (p). (default: all classes, at random)
+  dirichlet ALPHA: Split each class in Dirichlet(alpha) proportions; small alpha is uneven.
+    (default: all classes, at random)
+  augment: Crop and mirror training images. (default: as is usual for the data set)
+Server
+  rule NAME: How updates become steps: {_known("rules")}.
+  m: Updates per server step (m). (default: 5, for rules that have it)
+  server_lr: Server learning rate (eta). AFA steps along the mean of eta_L * G, FedAvg K times as
+    far. (default: 1.0, for rules that have it)
+  server_opt NAME: How a mean becomes a step: {_known("server_steps")}. (default: sgd)
+  server_options: A setting of the server step, such as epsilon=1e-5 of adam; may be repeated.
+    (default: the step's own)
+  rule_options: Another setting of the rule, such as power=0.5 of fedbuff; may be repeated.
+    (default: the rule's own)
+  staleness_power P: Weigh each update by (1 + tau) ** -P, where tau is its staleness.
+    (default: equal weights)
+  clip C: Bound eta_L * ||G|| of each update (times K where the rule counts it).
+    (default: no bound)
+Workers
+  local_rule NAME: What a local step does: {_known("local_rules")}.
+  mu: Pull of prox towards the pulled model (mu). (default: 0.1, for prox)
+  local_options: Another setting of the local rule, such as beta=0.9 of momentum; may be repeated.
+    (default: the rule's own)
+  local_steps: Local steps per visit (K).
+  dynamic_steps: Draw K for each visit uniformly from 1 .. 2*local-steps.
+  local_lr: Local learning rate (eta_L).
+  batch: Samples per local step.
+Participation
+  participation NAME: Who reports when: the paper's sampler, which has no clock, or continuous
+    time, where fedavg runs in synchronous rounds that wait for the slowest worker:
+    {_known("participation")}.
+  max_staleness: Sampler: updates start at most N versions back (tau); 0 is never late.
+  replace: Sampler: a worker may report more than once per round.
+  arrival_probs P1,P2,...: Sampler: probability of each worker to report. (default: equal)
+Participation in continuous time
+  idle_s: Mean idle time before a visit, in virtual seconds; of diurnal workers while they are
+    awake, 8 hours per day.
+  step_s: Mean time of one local step; slow workers take longer.
+  time_distribution NAME: Distribution of the time that a visit takes:
+    {", ".join(TIME_DISTRIBUTIONS)}.
+  slow_share: Probability that a worker is slow.
+  slow_factor: Slow workers take this many times longer.
+  lost_share: Probability that a worker drops out during a visit.
+  timeout_s: Seconds after which synchronous fedavg replaces a silent worker.
+    (default: never; needed with --lost-share)
+  availability FILE: CSV file worker,from_s,until_s: when workers are available. (default: always)
+Run
+  rounds: Number of server steps (T).
+  seed: Random seed.
+  dtype NAME: Type of parameters: float32, float64.
+  eval_every: Rounds between evaluations; the last ten rounds are evaluated.
+    (default: about 50 in all)
+  target_accuracy: End the run when this share of test samples is classified correctly.
+    (default: run all rounds)
+Compute
+  device NAME: Where training is computed: cpu, cuda.
+  precision NAME: How cuda multiplies matrices: {", ".join(PRECISIONS)}.
+  threads: Threads that train and fold updates.
+    (default: torch's choice; 1 for logistic, but up to 4 in compiled loops and folds of large
+    models)
+  backend NAME: Compute one visit at a time, many together, or many on a Ray cluster:
+    {", ".join(BACKENDS)}.
+  graphs: Let cuda replay local steps from a recording. (default: on, with cuda)
+  compiled: Use loops compiled by Numba, if there are any. (default: in a long run)
+  lookahead N: Compute up to N updates ahead of the next step.
+""")
+
+
+def takes(names: str, own: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of these settings, and of its own parameters as in ``own``."""
+    listed = {name: OPTIONS[name] for name in names.split()}
+    return options.takes({**listed, **table(own)}, Settings, Compute)
+
+
+def settings_from(given: Given, base: Settings | None = None) -> Settings:
+    """The settings that were given; ``base``, or else the defaults, for the rest."""
+    values = chosen(Settings, given, base)
+    if "arrival_probs" in given:
+        values["arrival_probs"] = parse_probabilities(given["arrival_probs"])
+    return replace(base or Settings(), **values)
+
+
+def compute_from(given: Given, base: Compute | None = None) -> Compute:
+    """How to compute, as it was given; ``base``, or else the defaults, for the rest."""
+    return replace(base or Compute(), **chosen(Compute, given))
+
+
+def parse_probabilities(text: str) -> tuple[float, ...]:
+    """``"0.2,0.8"`` as numbers."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise ConfigError(
+            f"--arrival-probs takes numbers separated by commas, such as 0.2,0.3,0.5; got {text!r}."
+        ) from error
