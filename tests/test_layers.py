@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.missing import without
-
 SOURCE = Path(__file__).parents[1] / "src" / "anarchic"
 
 # A room may import itself and the rooms named here; cli sees all.
@@ -134,6 +132,18 @@ from anarchic.core.types import Update
 rule, large = AfaCd(m=1), np.zeros(5_000_000, np.float32)  # long enough for compiled loops
 state = rule.receive(rule.init(large), Update("ann", 0, 1, 0.5, large + 2))
 print(state.params[0])
+"""
+
+
+def without(*packages: str) -> str:
+    """The first lines of a program that finds none of these packages."""
+    return f"""
+from importlib.machinery import PathFinder
+_find = PathFinder.find_spec
+PathFinder.find_spec = classmethod(
+    lambda cls, name, path=None, target=None:
+    None if name.split(".")[0] in {packages} else _find(name, path, target)
+)
 """
 
 

@@ -15,7 +15,7 @@ from anarchic.models import make
 from anarchic.train.draws import Draws
 from anarchic.train.logistic_task import LogisticTask
 from anarchic.train.task import make_task
-from tests.missing import without
+from tests.test_layers import without
 
 DTYPES = ["float32", "float64"]
 
