@@ -77,9 +77,7 @@ class Folding:
         else:
             if decoded.loss is not None:
                 self._losses.append(decoded.loss)
-        if (
-            update.worker in self._access.revoked
-        ):  # what it sent before counts in one step and no more
+        if update.worker in self._access.revoked:  # what it sent before counts in one step only
             self._suspects.add(update.worker)
         self._folded.append((seq, before + 1, update.worker))
         self._oldest_s = self._oldest_s or time.monotonic()
