@@ -147,9 +147,7 @@ def main(study: Study, arguments: Sequence[str] | None = None) -> None:
     given = made.parse_args(arguments)
     try:
         reproduce(study, Flags(**vars(given)))
-    except ConfigError as error:
-        made.exit(2, f"Error: {error}\n")
     except AnarchicError as error:
-        made.exit(1, f"Error: {error}\n")
+        made.exit(2 if isinstance(error, ConfigError) else 1, f"Error: {error}\n")
     except KeyboardInterrupt:
         made.exit(130, "Interrupted. To go on, add --resume.\n")

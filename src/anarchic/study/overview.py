@@ -130,14 +130,9 @@ def _section(study: Study, findings: Findings, folder: Path) -> list[str]:
 
 
 def _times(read: Read) -> str:
-    rows = []
-    for study, findings in read:
-        for task in study.tasks:
-            results = findings.where(task=task).results
-            rows += [[study.name, study.task_name(task), *row] for row in times(results)]
+    rows = [[study.name, *row] for study, findings in read for row in times(study, findings)]
     total = fsum(r.share_s or 0 for _, findings in read for r in findings.results)
-    table = markdown(("experiment", "task", *TIMES), rows)
-    return f"{table}\n\nIn all {duration(total)}."
+    return f"{markdown(('experiment', *TIMES), rows)}\n\nIn all {duration(total)}."
 
 
 def _pages(study: Study, folder: Path) -> str:

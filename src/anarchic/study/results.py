@@ -203,8 +203,7 @@ def _records(path: Path) -> Iterator[tuple[Key, dict[str, Any]]]:
 def _short(value: float | None) -> float | None:
     if value is None:
         return None
-    short = float(f"{value:.{DIGITS}g}")
-    return int(value) if float(value).is_integer() else short
+    return int(value) if float(value).is_integer() else float(f"{value:.{DIGITS}g}")
 
 
 def _plain(value: Any) -> Any:
