@@ -94,16 +94,10 @@ class Job:
     def name(self) -> str:
         return f"{self.cell.name}.seed{self.seed}"
 
-    @property
-    def settings(self) -> Settings:
-        """The cell's settings for this seed."""
-        if not isinstance(self.cell.settings, Settings):
-            raise ConfigError(f"Cell {self.cell.name!r} has no Settings; see job.cell.settings.")
-        return self.settings_of(self.cell.settings)
-
     def experiment(self) -> Settings | Experiment:
         """What is trained."""
-        return self.settings if self.cell.train is None else self.cell.train(self)
+        train = self.cell.train
+        return self.settings_of(self.cell.settings) if train is None else train(self)
 
     @property
     def compute(self) -> Compute:

@@ -30,7 +30,7 @@ def page_text(study: Study, findings: Findings, folder: Path) -> str:
         "Do not edit. -->",
         f"# {study.title}",
         about,
-        "```sh\n" + "\n".join(_commands(study)) + "\n```",
+        "\n".join(["```sh", *_commands(study), "```"]),
         _files(study, folder),
         *_claims(study, findings),
         *_pictures(study, folder),

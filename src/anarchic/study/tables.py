@@ -102,15 +102,12 @@ def _ours(study: Study, outcome: Outcome) -> str:
 
 def _warning(outcome: Outcome) -> str:
     """How many seeds diverged and where, and a mix of precisions."""
-    bad = outcome.diverged
-    precisions = sorted({result.precision for result in outcome.results})
-    notes = []
-    if bad:
+    text = ""
+    if bad := outcome.diverged:
         of = f" in {len(bad)} of {len(outcome.results)}" if len(outcome.results) > 1 else ""
-        notes.append(f"diverged{of} {' and '.join(dict.fromkeys(map(_end, bad)))}".rstrip())
-    if len(precisions) > 1:
-        notes.append(f"in {' and '.join(precisions)}")
-    return "".join(f", {note}" for note in notes)
+        text = f", diverged{of} {' and '.join(dict.fromkeys(map(_end, bad)))}".rstrip()
+    precisions = sorted({result.precision for result in outcome.results})
+    return f"{text}, in {' and '.join(precisions)}" if len(precisions) > 1 else text
 
 
 def _end(result: Result) -> str:

@@ -21,10 +21,7 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Steps:
-    """The distribution of local steps per visit, K_{t,i}.
-
-    ``counts`` maps K to the number of updates that took K steps, in order of K.
-    """
+    """Local steps per visit, K_{t,i}: K -> the number of updates that took K, in order of K."""
 
     counts: Mapping[int, int]
 

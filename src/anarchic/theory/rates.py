@@ -68,8 +68,7 @@ def rounds_needed(limits: RateLimits, *, n: int, local_steps: int) -> float:
     """
     if not limits.local_lr > 0 or not limits.step > 0:
         return inf
-    least = max(limits.local_lr**-2, n * local_steps * limits.step**-2)
-    return floor(least) + 1
+    return floor(max(limits.local_lr**-2, n * local_steps * limits.step**-2)) + 1
 
 
 def rounds_until_speed_up(*, n: int, local_steps: int, delay: float) -> float:
