@@ -206,8 +206,7 @@ class KnownNumbers:
 
     def given(self, names: Iterable[str]) -> dict[str, float]:
         """Those of ``names`` that are known."""
-        found = {name: getattr(self, name) for name in names}
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: n for name in names if (n := getattr(self, name)) is not None}
 
     @property
     def participation(self) -> dict[str, float]:
