@@ -1,8 +1,9 @@
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from anarchic.core.files import part_of, sync, write_file
+from anarchic.core.files import locked, part_of, sync, write_file
 
 
 def test_a_file_is_written_and_replaced(tmp_path):
@@ -38,3 +39,18 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
         write_file(path, pieces())
     assert path.read_bytes() == b"old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_folder_is_locked_by_one_at_a_time(tmp_path):
+    pytest.importorskip("fcntl")
+
+    def enter():
+        with locked(tmp_path):
+            return "in"
+
+    with ThreadPoolExecutor(1) as pool:
+        with locked(tmp_path):
+            other = pool.submit(enter)
+            with pytest.raises(TimeoutError):
+                other.result(timeout=0.1)
+        assert other.result(timeout=30) == "in"

@@ -57,7 +57,7 @@ def test_a_smoke_run_cannot_be_taken_for_the_cell():
 
 def test_a_job_has_settings_with_its_seed_and_a_compute_record_with_its_device():
     job = Job(trained(rounds=7), seed=4, device="cuda", precision="bf16", graphs=False)
-    assert (job.settings.rounds, job.settings.seed) == (7, 4)
+    assert (job.experiment().rounds, job.experiment().seed) == (7, 4)
     there = {"device": "cuda", "precision": "bf16", "graphs": False}
     assert job.compute == Compute(**there, compiled=True)
 

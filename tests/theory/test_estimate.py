@@ -3,7 +3,11 @@ import pytest
 
 from anarchic.data import Quadratics, load, random_quadratics
 from anarchic.errors import ConfigError
-from anarchic.theory import estimate_constants, estimate_smoothness, estimate_variances
+from anarchic.theory.estimate import (
+    estimate_constants,
+    estimate_smoothness,
+    estimate_variances,
+)
 from anarchic.train.quadratic import QuadraticTask
 
 

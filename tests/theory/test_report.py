@@ -17,7 +17,6 @@ from anarchic.theory import (
     calculate,
     judge,
     judge_experiment,
-    judge_run,
 )
 from anarchic.theory.report import model_at, training_loss
 from anarchic.train.quadratic import QuadraticTask
@@ -195,7 +194,7 @@ def test_a_recorded_run(tmp_path):
 
     settings = Settings(rounds=12, max_staleness=2, labels_per_worker=2, batch=8)
     simulate(settings, out=tmp_path / "run")
-    found = judge_run(tmp_path / "run", points=2, repeats=2)
+    found = judge(run=tmp_path / "run", points=2, repeats=2)
     assert found.rule == "afa-cd"
     assert (found.arrivals.workers, found.arrivals.m, found.arrivals.rounds) == (10, 5, 12)
     assert 1 <= found.arrivals.staleness <= 2
@@ -203,7 +202,7 @@ def test_a_recorded_run(tmp_path):
     assert found.squared_gradients[1] < found.squared_gradients[0]
     assert found.local_steps.counts == {5: 60}
     with pytest.raises(ConfigError, match="points >= 1 models, got 0"):
-        judge_run(tmp_path / "run", points=0)
+        judge(run=tmp_path / "run", points=0)
 
 
 def test_a_run_from_a_gpu_is_judged_on_the_cpu(tmp_path):
@@ -211,13 +210,13 @@ def test_a_run_from_a_gpu_is_judged_on_the_cpu(tmp_path):
     from anarchic import simulate
 
     simulate(Settings(rounds=3, batch=8), out=tmp_path)
-    here = judge_run(tmp_path, points=1, repeats=2)
+    here = judge(run=tmp_path, points=1, repeats=2)
     path = tmp_path / "settings.json"
     there = {"device": "cuda", "precision": "bf16", "graphs": True, "backend": "ray"}
     record = json.loads(path.read_text())
     record["compute"] |= there
     path.write_text(json.dumps(record))
-    assert judge_run(tmp_path, points=1, repeats=2) == here
+    assert judge(run=tmp_path, points=1, repeats=2) == here
 
 
 def test_an_unfinished_run(tmp_path):
@@ -228,12 +227,12 @@ def test_an_unfinished_run(tmp_path):
     (tmp_path / "run" / "summary.json").unlink()
     record = RunDirectory(tmp_path / "run")
     record.start_metrics(record.metrics()[:5])
-    found = judge_run(tmp_path / "run", repeats=2)
+    found = judge(run=tmp_path / "run", repeats=2)
     assert found.arrivals.rounds == int(record.metrics()[-1]["round"]) < 12
     assert "not finished" in found.warnings[0]
     record.start_metrics(record.metrics()[:1])
     with pytest.raises(RunError, match="not finished a round"):
-        judge_run(tmp_path / "run")
+        judge(run=tmp_path / "run")
 
 
 def test_the_model_of_a_version_is_that_of_the_run():

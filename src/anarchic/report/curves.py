@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from anarchic.report.figure import check_format, line_style, new_figure, save, style
 from anarchic.report.runs import RecordedRun, first_at
@@ -15,8 +15,7 @@ from anarchic.sim.record import MetricsRow
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_AXES = {"round": "round", "virtual_s": "virtual time (s)", "updates": "updates"}
-Against = Literal["round", "virtual_s", "updates"]
+_TIME = "virtual time (s)"
 
 
 @dataclass(frozen=True)
@@ -35,11 +34,11 @@ def plot_runs(runs: Sequence[RecordedRun], path: str | os.PathLike[str]) -> Path
     left = figure.add_subplot(1, panels, 1)
     curves = [Curve(_label(run), run.metrics) for run in runs]
     draw(left, curves)
-    style(left, title="Accuracy by round", x=_AXES["round"], y="test accuracy")
+    style(left, title="Accuracy by round", x="round", y="test accuracy")
     if panels == 2:
         right = figure.add_subplot(1, panels, 2, sharey=left)
         draw(right, curves, against="virtual_s")  # without a clock: no line, but its colour is kept
-        style(right, title="Accuracy by virtual time", x=_AXES["virtual_s"], y="")
+        style(right, title="Accuracy by virtual time", x=_TIME, y="")
     _legend(left, len(runs))
     return save(figure, path)
 
@@ -67,24 +66,21 @@ def plot_race(
     for index, curve in enumerate(curves):
         _mark(axes, curve, target, line_style(index)["color"])
     axes.set_xlim(left=0, right=_common_end(curves))
-    style(axes, title=title, x=_AXES["virtual_s"], y="test accuracy")
+    style(axes, title=title, x=_TIME, y="test accuracy")
     axes.legend(loc="center right", bbox_to_anchor=(1, 0.35), frameon=False)
     return save(figure, path)
 
 
 def draw(
-    axes: Axes, curves: Sequence[Curve], against: Against = "round", *, stairs: bool = False
+    axes: Axes, curves: Sequence[Curve], against: str = "round", *, stairs: bool = False
 ) -> None:
     """One line per curve; with ``stairs`` a value holds until the next evaluation."""
     for index, curve in enumerate(curves):
-        points = [
-            (x, y)
-            for row in curve.metrics
-            if (x := row.get(against)) is not None and (y := row.get("accuracy")) is not None
-        ]
+        found = ((row.get(against), row.get("accuracy")) for row in curve.metrics)
+        points = [(float(x), float(y)) for x, y in found if x is not None and y is not None]
         axes.plot(
-            [float(x) for x, _ in points],
-            [float(y) for _, y in points],
+            [x for x, _ in points],
+            [y for _, y in points],
             label=curve.label,
             linewidth=1.8,
             marker="o" if len(points) == 1 else None,  # a single evaluation is a point

@@ -76,10 +76,7 @@ def partition_table(parts: Parts, y: ArrayLike, classes: int) -> NDArray[np.int6
 
 
 def plot_partition(parts: Parts, y: ArrayLike, classes: int, path: str | os.PathLike[str]) -> Path:
-    """Draw one stacked bar per worker, save the picture at ``path`` and return the path.
-
-    The ending of ``path`` chooses the format (.png, .svg, .pdf).
-    """
+    """Draw one stacked bar per worker; the ending of ``path`` chooses .png, .svg or .pdf."""
     check_format(path)
     table = partition_table(parts, y, classes)
     width = min(max(6.0, 2.5 + 0.3 * len(table)), 16.0)  # inches; room for 10 and for 143 workers

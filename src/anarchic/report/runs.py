@@ -108,9 +108,8 @@ def write_csv(runs: Sequence[RecordedRun], path: str | os.PathLike[str]) -> Path
             writer.writeheader()
             for run in runs:
                 who = {"run": run.name, "rule": run.settings.get("rule")}
-                writer.writerows(
-                    who | {n: _whole(v) for n, v in row.items()} for row in run.metrics
-                )
+                rows = ({name: _whole(value) for name, value in row.items()} for row in run.metrics)
+                writer.writerows(who | row for row in rows)
     except OSError as error:
         raise ConfigError(
             f"Cannot write {path}: {error.strerror or error}. Choose another path."

@@ -78,9 +78,10 @@ def bins(values: NDArray[np.integer[Any]]) -> Bins:
         return [(str(value), int(counts[value])) for value in range(first, len(counts))]
     edges = [0, *(2**power for power in range(len(counts).bit_length() + 1))]
     ranges = [(low, high) for low, high in pairwise(edges) if high > first]
-    found = [(low, high, int(counts[low:high].sum())) for low, high in ranges if low < len(counts)]
     return [
-        (str(low) if high == low + 1 else f"{low}-{high - 1}", count) for low, high, count in found
+        (str(low) if high == low + 1 else f"{low}-{high - 1}", int(counts[low:high].sum()))
+        for low, high in ranges
+        if low < len(counts)
     ]
 
 
@@ -92,17 +93,12 @@ def plot_timetable(table: Timetable, path: str | os.PathLike[str]) -> Path:
     left, right = figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)
     labels, counts = zip(*found.staleness, strict=True)
     left.bar(labels, 100 * np.array(counts) / len(table), color=COLOURS[0])
-    style(
-        left,
-        title=f"Staleness of updates: {found.staleness_mean:.1f} versions on average",
-        x="staleness (versions)",
-        y="share of updates (%)",
-    )
+    title = f"Staleness of updates: {found.staleness_mean:.1f} versions on average"
+    style(left, title=title, x="staleness (versions)", y="share of updates (%)")
     left.tick_params(axis="x", labelrotation=0 if len(labels) <= 7 else 40)
     sent = np.sort(np.bincount(table.worker, minlength=table.workers))[::-1]
-    right.fill_between(
-        np.arange(len(sent) + 1), [*sent, sent[-1]], step="post", color=COLOURS[2], alpha=0.8
-    )
+    edges = np.arange(len(sent) + 1)
+    right.fill_between(edges, [*sent, sent[-1]], step="post", color=COLOURS[2], alpha=0.8)
     right.axhline(len(table) / table.workers, color="0.35", linestyle=":", label="equal shares")
     right.set(ylim=(0, None), xlim=(0, len(sent)))
     right.locator_params(axis="y", integer=True)  # counts

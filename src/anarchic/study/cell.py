@@ -27,12 +27,11 @@ class Cell:
     """One number of a table.
 
     ``settings`` hold everything that the number depends on and are recorded with each result; a
-    result with other settings is not one of this cell. A cell with ``Settings`` is trained. With
-    ``train`` it is trained as the ``Experiment`` that the function makes of a job. With ``measure``
-    the function itself returns the numbers. ``value`` names the number that the table shows as
-    ours; ``read`` takes the numbers from a finished run. ``columns`` say where the cell is in the
-    table, ``paper`` is the paper's number. Cells with a lower ``turn`` are run first, whatever
-    their order in the table.
+    result with other settings is not one of this cell. ``train`` makes of a job the ``Experiment``
+    that is trained in place of ``Settings``; ``measure`` returns the numbers itself. ``value``
+    names the number that the table shows as ours; ``read`` takes the numbers from a finished run.
+    ``columns`` say where the cell is in the table, ``paper`` is the paper's number. Cells with a
+    lower ``turn`` are run first.
     """
 
     name: str
@@ -47,16 +46,15 @@ class Cell:
     turn: int = 0
 
     def __post_init__(self) -> None:
+        name = repr(self.name)
         if not re.fullmatch(r"[\w.=+-]+", self.name):
             raise ConfigError(
-                f"A cell's name needs letters, digits and . = + - _ only, got {self.name!r}."
+                f"A cell's name needs letters, digits and . = + - _ only, got {name}."
             )
         if self.measure and (self.train or self.read):
-            raise ConfigError(
-                f"Cell {self.name!r} has measure and train or read: give one of the two."
-            )
+            raise ConfigError(f"Cell {name} has measure and train or read: give one of the two.")
         if not isinstance(self.settings, Settings) and not (self.train or self.measure):
-            raise ConfigError(f"Cell {self.name!r} has no Settings: give train or measure as well.")
+            raise ConfigError(f"Cell {name} has no Settings: give train or measure as well.")
 
     @property
     def asked(self) -> dict[str, Any]:
@@ -96,16 +94,10 @@ class Job:
     def name(self) -> str:
         return f"{self.cell.name}.seed{self.seed}"
 
-    @property
-    def settings(self) -> Settings:
-        """The cell's settings for this seed."""
-        if not isinstance(self.cell.settings, Settings):
-            raise ConfigError(f"Cell {self.cell.name!r} has no Settings; see job.cell.settings.")
-        return self.settings_of(self.cell.settings)
-
     def experiment(self) -> Settings | Experiment:
         """What is trained."""
-        return self.settings if self.cell.train is None else self.cell.train(self)
+        train = self.cell.train
+        return self.settings_of(self.cell.settings) if train is None else train(self)
 
     @property
     def compute(self) -> Compute:

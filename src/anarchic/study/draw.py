@@ -81,10 +81,7 @@ def draw_curves(axes: Axes, outcomes: Labelled) -> None:
 
 
 def curves_of(outcome: Outcome) -> tuple[np.ndarray, np.ndarray]:
-    """Rounds that all seeds reach, and the accuracies there: (seeds, rounds).
-
-    Seeds that were evaluated in other rounds are interpolated.
-    """
+    """Rounds that all seeds reach, and the accuracies there, interpolated: (seeds, rounds)."""
     columns = [zip(r.curve["round"], r.curve["accuracy"], strict=True) for r in outcome.results]
     curves = [_settled(np.array([(x, y) for x, y in p if y is not None])) for p in columns]
     rounds = min(curves, key=lambda curve: curve[-1, 0])[:, 0]

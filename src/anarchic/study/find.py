@@ -42,11 +42,6 @@ def beside(run: str, name: str) -> ModuleType:
     return _module(Path(run).with_name(f"{name}.py"))
 
 
-def is_installed(study: Study) -> bool:
-    """Whether its folder is part of an installed package, where nothing is written."""
-    return PACKAGE in study.folder.parents
-
-
 def _study(path: Path) -> Study:
     study = getattr(_module(path), "STUDY", None)
     if not isinstance(study, Study):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 
 from anarchic.core.validation import check_choice
 from anarchic.errors import AnarchicError, ConfigError
-from anarchic.study.find import is_installed
+from anarchic.study.find import PACKAGE
 from anarchic.study.results import FILE
 from anarchic.study.study import Study
 
@@ -108,7 +108,7 @@ def paths(study: Study, flags: Flags) -> Paths:
     work = flags.out_of(study.name)
     if flags.smoke:
         return Paths(work, work / FILE, work)
-    if not is_installed(study):
+    if PACKAGE not in study.folder.parents:  # where it is installed, nothing is written
         return Paths(work, study.results, study.folder)
     of = work if study.results_of is None else Flags().out_of(study.results_of)
     return Paths(work, of / FILE, work, shipped=study.results)
@@ -147,9 +147,7 @@ def main(study: Study, arguments: Sequence[str] | None = None) -> None:
     given = made.parse_args(arguments)
     try:
         reproduce(study, Flags(**vars(given)))
-    except ConfigError as error:
-        made.exit(2, f"Error: {error}\n")
     except AnarchicError as error:
-        made.exit(1, f"Error: {error}\n")
+        made.exit(2 if isinstance(error, ConfigError) else 1, f"Error: {error}\n")
     except KeyboardInterrupt:
         made.exit(130, "Interrupted. To go on, add --resume.\n")

@@ -91,19 +91,13 @@ def _summary(read: Read, folder: Path) -> str:
             of_task = findings.where(task=task)
             done = of_task.run
             seeds = sorted({len(outcome.results) for outcome in done})
-            far = ""
+            link = f"[{study.name}]({_pages(study, folder)}/README.md)"
+            cells = f"{len(done)} of {len(of_task)}" if done.outcomes else NOT_RUN
+            row = [link, study.task_name(task), cells, " or ".join(map(str, seeds))]
+            rows.append([*row, mean_difference(done, study.digits), ""])
             if (worst := done.worst) is not None:
                 difference = fixed(worst.difference, study.digits, signed=True)
-                far = f"{difference} ({worst.cell.name})"
-            row = [
-                f"[{study.name}]({_pages(study, folder)}/README.md)",
-                study.task_name(task),
-                f"{len(done)} of {len(of_task)}" if done.outcomes else NOT_RUN,
-                " or ".join(map(str, seeds)),
-                mean_difference(done, study.digits),
-                far,
-            ]
-            rows.append(row)
+                rows[-1][-1] = f"{difference} ({worst.cell.name})"
     return markdown(header, rows)
 
 
@@ -130,14 +124,9 @@ def _section(study: Study, findings: Findings, folder: Path) -> list[str]:
 
 
 def _times(read: Read) -> str:
-    rows = []
-    for study, findings in read:
-        for task in study.tasks:
-            results = findings.where(task=task).results
-            rows += [[study.name, study.task_name(task), *row] for row in times(results)]
+    rows = [[study.name, *row] for study, findings in read for row in times(study, findings)]
     total = fsum(r.share_s or 0 for _, findings in read for r in findings.results)
-    table = markdown(("experiment", "task", *TIMES), rows)
-    return f"{table}\n\nIn all {duration(total)}."
+    return f"{markdown(('experiment', *TIMES), rows)}\n\nIn all {duration(total)}."
 
 
 def _pages(study: Study, folder: Path) -> str:

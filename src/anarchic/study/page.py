@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from math import fsum  # the same on every Python, which `sum` of floats is not
 from pathlib import Path
 
@@ -31,7 +30,7 @@ def page_text(study: Study, findings: Findings, folder: Path) -> str:
         "Do not edit. -->",
         f"# {study.title}",
         about,
-        "```sh\n" + "\n".join(_commands(study)) + "\n```",
+        "\n".join(["```sh", *_commands(study), "```"]),
         _files(study, folder),
         *_claims(study, findings),
         *_pictures(study, folder),
@@ -71,13 +70,14 @@ def bound(claim: Claim) -> str:
     return f"{claim.at_least:g} to {claim.at_most:g}"
 
 
-def times(results: Iterable[Result]) -> list[list[str]]:
-    """One row per kind of machine: its software, the number of runs and their time."""
+def times(study: Study, findings: Findings) -> list[list[str]]:
+    """One row per task and kind of machine: its software, the number of runs and their time."""
     kinds: dict[tuple[str, ...], list[Result]] = {}
-    for result in results:
-        kinds.setdefault(_kind(result), []).append(result)
+    for task in study.tasks:
+        for result in sorted(findings.where(task=task).results, key=_kind):
+            kinds.setdefault((study.task_name(task), *_kind(result)), []).append(result)
     rows = []
-    for kind, found in sorted(kinds.items()):
+    for kind, found in kinds.items():
         took = duration(fsum(result.share_s or 0 for result in found))
         dates = sorted({result.date for result in found})
         rows.append([*kind, str(len(found)), took, " to ".join(dates[:1] + dates[1:][-1:])])
@@ -90,7 +90,7 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-TIMES = ("hardware", "threads", "precision", "software", "runs", "time", "date")
+TIMES = ("task", "hardware", "threads", "precision", "software", "runs", "time", "date")
 
 
 def _commands(study: Study) -> list[str]:
@@ -147,12 +147,7 @@ def _task(study: Study, every: Findings, task: str) -> list[str]:
 def _times(study: Study, findings: Findings) -> list[str]:
     if not findings.results or study.results_of is not None:
         return []
-    rows = [
-        [study.task_name(task), *row]
-        for task in study.tasks
-        for row in times(findings.where(task=task).results)
-    ]
-    return ["## Hardware and run times", markdown(("task", *TIMES), rows)]
+    return ["## Hardware and run times", markdown(TIMES, times(study, findings))]
 
 
 def _kind(result: Result) -> tuple[str, ...]:

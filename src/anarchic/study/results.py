@@ -93,8 +93,7 @@ def read_results(path: Path) -> Results:
 def add_results(path: Path, results: Iterable[Result]) -> None:
     """Write results into a file, in place of older ones of the same cells and seeds.
 
-    The file is replaced as a whole: a reader, or a crash at any moment, finds the old file or the
-    new one. Processes that write the same file wait for each other.
+    The file is replaced as a whole. Processes that write the same file wait for each other.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.parent):
@@ -203,8 +202,7 @@ def _records(path: Path) -> Iterator[tuple[Key, dict[str, Any]]]:
 def _short(value: float | None) -> float | None:
     if value is None:
         return None
-    short = float(f"{value:.{DIGITS}g}")
-    return int(value) if float(value).is_integer() else short
+    return int(value) if float(value).is_integer() else float(f"{value:.{DIGITS}g}")
 
 
 def _plain(value: Any) -> Any:

@@ -50,10 +50,7 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """A plot beside the page. ``draw`` gives a figure, or None where there is nothing to draw yet.
-
-    It is called only where matplotlib is installed.
-    """
+    """A plot beside the page; ``draw`` gives None where there is nothing to draw yet."""
 
     file: str
     caption: str

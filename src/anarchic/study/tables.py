@@ -20,9 +20,18 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def result_table(study: Study, findings: Findings) -> str:
     """The table of one task: one row per cell, or the values of ``across`` side by side."""
-    if study.across is None:
+    if (across := study.across) is None:
         return _long(study, findings)
-    return _wide(study, findings, study.across)
+    left = [name for name in columns(findings) if name != across]
+    tops = list(dict.fromkeys(outcome.get(across) for outcome in findings))
+    keys = list(dict.fromkeys(tuple(outcome.get(name) for name in left) for outcome in findings))
+    rows = []
+    for key in keys:
+        same = dict(zip(left, key, strict=True))
+        cells = (findings.where(**{across: top}, **same).outcomes for top in tops)
+        entries = ("<br>".join(_entry(study, outcome) for outcome in c) for c in cells)
+        rows.append([*map(_text, key), *entries])
+    return markdown([*left, *map(str, tops)], rows)
 
 
 def columns(findings: Findings) -> list[str]:
@@ -38,19 +47,6 @@ def fixed(value: float | None, digits: int, *, signed: bool = False) -> str:
     decimals = 0 if abs(value) >= 1000 else max(0, digits - 2) if abs(value) >= 10 else digits
     text = f"{value:{'+' if signed else ''},.{decimals}f}"
     return text.replace("-", MINUS)
-
-
-def _wide(study: Study, findings: Findings, across: str) -> str:
-    left = [name for name in columns(findings) if name != across]
-    tops = list(dict.fromkeys(outcome.get(across) for outcome in findings))
-    keys = list(dict.fromkeys(tuple(outcome.get(name) for name in left) for outcome in findings))
-    rows = []
-    for key in keys:
-        same = dict(zip(left, key, strict=True))
-        cells = (findings.where(**{across: top}, **same).outcomes for top in tops)
-        entries = ("<br>".join(_entry(study, outcome) for outcome in c) for c in cells)
-        rows.append([*map(_text, key), *entries])
-    return markdown([*left, *map(str, tops)], rows)
 
 
 def _entry(study: Study, outcome: Outcome) -> str:
@@ -102,15 +98,12 @@ def _ours(study: Study, outcome: Outcome) -> str:
 
 def _warning(outcome: Outcome) -> str:
     """How many seeds diverged and where, and a mix of precisions."""
-    bad = outcome.diverged
-    precisions = sorted({result.precision for result in outcome.results})
-    notes = []
-    if bad:
+    text = ""
+    if bad := outcome.diverged:
         of = f" in {len(bad)} of {len(outcome.results)}" if len(outcome.results) > 1 else ""
-        notes.append(f"diverged{of} {' and '.join(dict.fromkeys(map(_end, bad)))}".rstrip())
-    if len(precisions) > 1:
-        notes.append(f"in {' and '.join(precisions)}")
-    return "".join(f", {note}" for note in notes)
+        text = f", diverged{of} {' and '.join(dict.fromkeys(map(_end, bad)))}".rstrip()
+    precisions = sorted({result.precision for result in outcome.results})
+    return f"{text}, in {' and '.join(precisions)}" if len(precisions) > 1 else text
 
 
 def _end(result: Result) -> str:

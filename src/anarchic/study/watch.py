@@ -37,10 +37,7 @@ class Printed:
 
 
 class Bar:
-    """All runs as one bar: the finished ones, and the finished shares of the others.
-
-    A finished run is printed above the bar and stays on the screen.
-    """
+    """All runs as one bar, with the shares of unfinished ones; results are printed above it."""
 
     def __init__(self, bar: Any) -> None:
         self._bar = bar

@@ -1,6 +1,6 @@
 """The paper's theorems as functions: conditions, bounds, rates, and the numbers that they take.
 
-`judge` applies the theorems to given numbers (`calculate`) or to a recorded run (`judge_run`).
+`judge` applies the theorems to given numbers (`calculate`) or to a recorded run.
 
 `Problem`, `Rates`, `Arrivals` and `Memory` hold the numbers, given or estimated
 (`estimate_constants`, `arrivals_of`, `memory_of`); `steps_of` and `balance_of` count local steps
@@ -27,12 +27,7 @@ from anarchic.theory.conditions import (
     uniform_conditions,
     uniform_limits,
 )
-from anarchic.theory.estimate import (
-    Estimate,
-    estimate_constants,
-    estimate_smoothness,
-    estimate_variances,
-)
+from anarchic.theory.estimate import estimate_constants
 from anarchic.theory.numbers import Arrivals, KnownNumbers, Memory, Problem, Rates
 from anarchic.theory.observed import Balance, Steps, arrivals_of, balance_of, memory_of, steps_of
 from anarchic.theory.rates import (
@@ -43,7 +38,7 @@ from anarchic.theory.rates import (
     rounds_until_speed_up,
     uniform_rate,
 )
-from anarchic.theory.report import Report, as_dict, judge, judge_experiment, judge_run
+from anarchic.theory.report import Report, as_dict, judge, judge_experiment
 from anarchic.theory.verdict import (
     Calculation,
     Verdict,
@@ -59,7 +54,6 @@ __all__ = [
     "Bound",
     "Calculation",
     "Condition",
-    "Estimate",
     "KnownNumbers",
     "Memory",
     "Problem",
@@ -74,8 +68,6 @@ __all__ = [
     "calculate",
     "corollary_rates",
     "estimate_constants",
-    "estimate_smoothness",
-    "estimate_variances",
     "general_bound",
     "general_conditions",
     "general_limits",
@@ -84,7 +76,6 @@ __all__ = [
     "judge_experiment",
     "judge_general",
     "judge_memory",
-    "judge_run",
     "judge_uniform",
     "lower_bound",
     "memory_bound",

@@ -48,8 +48,6 @@ def estimate_constants(
 ) -> Estimate:
     """L, sigma_L and sigma_G of a task at ``points``; ``batch`` is the workers' own.
 
-    See ``estimate_smoothness`` and ``estimate_variances`` for how.
-
     >>> from anarchic.data import random_quadratics
     >>> from anarchic.train.quadratic import QuadraticTask
     >>> task = QuadraticTask(random_quadratics(workers=4, dim=3, noise=0.5))

@@ -54,8 +54,8 @@ def pull(rates: Rates, local_steps: int) -> float:
     server goes the share eta (1 - (1 - 2 eta_L)^K) / K of the way; for K = 1 that is 2 eta eta_L.
     Where only the first worker reports and gradients are exact, x_t + G = (x_0 + G) (1 - pull)^t.
     """
-    at_least_one_step(local_steps)
-    return rates.server_lr * (1 - (1 - 2 * rates.local_lr) ** local_steps) / local_steps
+    K = at_least_one_step(local_steps)
+    return rates.server_lr * (1 - (1 - 2 * rates.local_lr) ** K) / K
 
 
 def squared_gradient(x: float | Floats) -> Floats:

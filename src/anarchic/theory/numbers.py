@@ -85,8 +85,7 @@ class Arrivals:
         cls, *, workers: int, m: int, rounds: int, staleness: int = 0, local_steps: int = 1
     ) -> Self:
         """Every visit takes the same number of local steps, K."""
-        K = local_steps
-        at_least_one_step(K)
+        K = at_least_one_step(local_steps)
         return cls(
             workers=workers,
             m=m,
@@ -162,8 +161,7 @@ class Memory:
         ``used`` is the mean number of earlier steps along a row; the default is ``delay``, the
         most that ``row_age`` and ``fresh`` allow.
         """
-        K = local_steps
-        at_least_one_step(K)
+        K = at_least_one_step(local_steps)
         most = _delay(workers, fresh, row_age)
         return cls(
             workers=workers,
@@ -208,8 +206,7 @@ class KnownNumbers:
 
     def given(self, names: Iterable[str]) -> dict[str, float]:
         """Those of ``names`` that are known."""
-        found = {name: getattr(self, name) for name in names}
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: n for name in names if (n := getattr(self, name)) is not None}
 
     @property
     def participation(self) -> dict[str, float]:
@@ -221,9 +218,10 @@ def _delay(workers: int, fresh: int, row_age: float) -> float:
     return (workers - fresh) / workers * row_age if fresh < workers else 0.0
 
 
-def at_least_one_step(local_steps: int) -> None:
+def at_least_one_step(local_steps: int) -> int:
     if not local_steps >= 1:
         raise ConfigError(f"A visit takes at least one local step, got local_steps={local_steps}.")
+    return local_steps
 
 
 def _within(record: Problem | Rates | Arrivals | Memory, least: float, *names: str) -> None:

@@ -21,10 +21,7 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Steps:
-    """The distribution of local steps per visit, K_{t,i}.
-
-    ``counts`` maps K to the number of updates that took K steps, in order of K.
-    """
+    """Local steps per visit, K_{t,i}: K -> the number of updates that took K, in order of K."""
 
     counts: Mapping[int, int]
 
@@ -102,17 +99,19 @@ def memory_of(table: Timetable) -> Memory:
     the first time. If a worker never reports, all rounds count and the age is infinite.
     """
     table = full_rounds(table)
-    first = _complete_at(table)
+    workers, rows = np.unique(table.worker, return_index=True)
+    # The round in which the last worker reports for the first time; None where one never does.
+    first = None if len(workers) < table.workers else int(rows.max()) // table.m
     pulled = np.zeros(table.workers, np.int64)
     steps = np.zeros(table.workers)
     inverse = np.zeros(table.workers)
     arrived = np.zeros(table.workers, np.int64)
     seen: list[tuple[float, ...]] = []
     for t in range(table.rounds):
-        rows = slice(t * table.m, (t + 1) * table.m)
-        who, K = table.worker[rows], table.local_steps[rows]
+        here = slice(t * table.m, (t + 1) * table.m)
+        who, K = table.worker[here], table.local_steps[here]
         # Where a worker has several updates in a round, NumPy keeps the last, as the server does.
-        pulled[who], steps[who], inverse[who] = table.base_version[rows], K, 1 / K
+        pulled[who], steps[who], inverse[who] = table.base_version[here], K, 1 / K
         arrived[who] = t
         if t >= (first or 0):
             fresh = int(np.count_nonzero((pulled == t) & (steps > 0)))
@@ -169,12 +168,6 @@ def full_rounds(table: Timetable) -> Timetable:
             f"A timetable of {len(table)} updates has no full round of {table.m}: let it run on."
         )
     return table if len(table) == table.rounds * table.m else table.cut(table.rounds)
-
-
-def _complete_at(table: Timetable) -> int | None:
-    """The round in which the last worker reports for the first time; None where one never does."""
-    workers, rows = np.unique(table.worker, return_index=True)
-    return None if len(workers) < table.workers else int(rows.max()) // table.m
 
 
 def _windows(table: Timetable) -> Counts:

@@ -4,8 +4,7 @@ All three set eta_L = 1/sqrt(T) and eta = sqrt(n K), with n the number of update
 AFA-CD, M for AFA-CS, whose step is a mean over all rows. The server steps by eta * eta_L * mean(G),
 as in the proofs, so that the step is sqrt(n K / T).
 
-A rate is given as its terms without the constants of O( ). ``anarchic.theory.bounds`` has the
-constants.
+A rate is given as its terms without the constants of O( ), which ``anarchic.theory.bounds`` has.
 """
 
 from __future__ import annotations
@@ -68,8 +67,7 @@ def rounds_needed(limits: RateLimits, *, n: int, local_steps: int) -> float:
     """
     if not limits.local_lr > 0 or not limits.step > 0:
         return inf
-    least = max(limits.local_lr**-2, n * local_steps * limits.step**-2)
-    return floor(least) + 1
+    return floor(max(limits.local_lr**-2, n * local_steps * limits.step**-2)) + 1
 
 
 def rounds_until_speed_up(*, n: int, local_steps: int, delay: float) -> float:

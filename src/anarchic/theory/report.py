@@ -74,7 +74,10 @@ def judge(
 ) -> Calculation | Report:
     """The theorems for known numbers, or for the recorded ``run`` in this directory.
 
-    See ``calculate`` and ``judge_run``; ``points`` and ``repeats`` are of a run only.
+    For numbers see ``calculate``. A run is judged on the CPU; its data are loaded and partitioned
+    again. Its constants are estimated with ``repeats`` batches at ``points`` models on the line
+    from the first model to the last, or only at the first if the run has not finished. f is the
+    mean of the workers' training losses.
     """
     known = known or KnownNumbers()
     if run is None:
@@ -83,7 +86,9 @@ def judge(
         raise ConfigError(
             f"The run has its own timetable: leave out {', '.join(counted)}, or leave out the run."
         )
-    return judge_run(run, known=known, points=points, repeats=repeats)
+    if points < 1:
+        raise ConfigError(f"The constants are estimated at points >= 1 models, got {points}.")
+    return _judge_run(RunDirectory(Path(run)), known, points, repeats)
 
 
 def judge_experiment(
@@ -126,22 +131,7 @@ def judge_experiment(
     return Report(rule, problem, rates, *counted, gradients, tuple(covering), tuple(warnings))
 
 
-def judge_run(
-    path: str | Path,
-    *,
-    known: KnownNumbers | None = None,
-    points: int = POINTS,
-    repeats: int = REPEATS,
-) -> Report:
-    """The theorems that cover a recorded run, computed on the CPU.
-
-    The data are loaded and partitioned again. The constants are estimated at ``points`` models on
-    the line from the first model to the last, or only at the first if the run has not finished. f
-    is the mean of the workers' training losses.
-    """
-    if points < 1:
-        raise ConfigError(f"The constants are estimated at points >= 1 models, got {points}.")
-    record = RunDirectory(Path(path))
+def _judge_run(record: RunDirectory, known: KnownNumbers, points: int, repeats: int) -> Report:
     settings, compute = _at_hand(record)
     experiment = replace(build(settings, compute), timetable=_so_far(record))
     first = experiment.task.init()
