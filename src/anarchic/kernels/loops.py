@@ -65,12 +65,7 @@ def add_scaled(total: NDArray[Any], row: NDArray[Any], scale: Any) -> None:
 
 
 def exchange(
-    total: NDArray[Any],
-    row: NDArray[Any],
-    direction: NDArray[Any],
-    local_lr: float,
-    *,
-    known: bool,
+    total: NDArray[Any], row: NDArray[Any], direction: NDArray[Any], local_lr: float, *, known: bool
 ) -> None:
     """``total -= row``, if it is ``known``; ``row = local_lr * direction``; ``total += row``."""
     _exchange(total, row, _only_read(direction), row.dtype.type(local_lr), known)
