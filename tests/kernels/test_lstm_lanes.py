@@ -9,8 +9,8 @@ from anarchic.errors import ConfigError
 torch = pytest.importorskip("torch")
 
 from anarchic.kernels import length_of  # noqa: E402
-from anarchic.kernels.lstm_lanes import Sizes, lane_gradients  # noqa: E402
-from anarchic.models.lstm import Lstm  # noqa: E402
+from anarchic.kernels.lstm_lanes import Sizes, fused_states, lane_gradients  # noqa: E402
+from anarchic.models.lstm import Lstm, LstmCells  # noqa: E402
 
 PAPER = Sizes(classes=80, embedding=8, hidden=100, layers=2)
 
@@ -88,3 +88,10 @@ def test_a_matrix_of_another_model_is_refused():
         lane_gradients(torch.zeros(2, 10), tokens, y, shapes=PAPER.shapes)
     with pytest.raises(ConfigError, match="No Lstm has tensors"):
         lane_gradients(torch.zeros(2, 10), tokens, y, shapes={"weight": (2, 5)})
+
+
+def test_fused_states_are_those_of_the_cells():
+    torch.manual_seed(0)
+    cells, x = LstmCells(5, 7, 2).double(), torch.randn(3, 4, 5, dtype=torch.float64)
+    with torch.no_grad():
+        torch.testing.assert_close(fused_states(cells, x), cells(x))

@@ -22,10 +22,11 @@ from anarchic import (
     SharedVectors,
     Snapshot,
 )
+from anarchic.kernels.switches import lane_threads
 from anarchic.participation import Sampler, UniformSteps
 from anarchic.sim.engine import Engine
 from anarchic.train import task as task_module
-from anarchic.train.backends import Batched, Loop, _thread_pool
+from anarchic.train.backends import Batched, Loop
 from anarchic.train.task import Lanes, held_at_start
 from tests.train.conftest import WORKERS, make_task
 
@@ -176,7 +177,7 @@ def test_a_thread_of_the_pool_uses_one_of_torch_s_threads():
 
     try:
         torch.set_num_threads(2)
-        assert set(_thread_pool(3, -1).map(computed, range(9))) == {1}
+        assert set(lane_threads(3, -1).map(computed, range(9))) == {1}
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)

@@ -29,44 +29,30 @@ class Kind(NamedTuple):
     built_in: Mapping[str, str]  # name -> module:Name
 
 
-_CORE, _IDLE = "anarchic.core", "anarchic.participation"
+def _in(module: str, *classes: str) -> dict[str, str]:
+    """Classes of one module under their own names, in small letters and without ``Step``."""
+    return {each.removesuffix("Step").lower(): f"anarchic.{module}:{each}" for each in classes}
+
+
 KINDS: Mapping[str, Kind] = {
     "rules": Kind(
         "rule",
         {
-            "afa-cd": f"{_CORE}.rules.afa_cd:AfaCd",
-            "afa-cs": f"{_CORE}.rules.afa_cs:AfaCs",
-            "fedavg": f"{_CORE}.rules.fedavg:FedAvg",
-            "fedasync": f"{_CORE}.rules.fedasync:FedAsync",
-            "fedbuff": f"{_CORE}.rules.fedbuff:FedBuff",
+            "afa-cd": "anarchic.core.rules.afa_cd:AfaCd",
+            "afa-cs": "anarchic.core.rules.afa_cs:AfaCs",
+            "fedavg": "anarchic.core.rules.fedavg:FedAvg",
+            "fedasync": "anarchic.core.rules.fedasync:FedAsync",
+            "fedbuff": "anarchic.core.rules.fedbuff:FedBuff",
         },
     ),
-    "local_rules": Kind(
-        "local rule",
-        {
-            "sgd": f"{_CORE}.local:Sgd",
-            "prox": f"{_CORE}.local:Prox",
-            "scaffold": f"{_CORE}.local:Scaffold",
-            "momentum": f"{_CORE}.local:Momentum",
-        },
-    ),
+    "local_rules": Kind("local rule", _in("core.local", "Sgd", "Prox", "Scaffold", "Momentum")),
     "server_steps": Kind(
-        "server optimiser",
-        {
-            "sgd": f"{_CORE}.steps:SgdStep",
-            "momentum": f"{_CORE}.steps:MomentumStep",
-            "adam": f"{_CORE}.steps:AdamStep",
-            "yogi": f"{_CORE}.steps:YogiStep",
-        },
+        "server optimiser", _in("core.steps", "SgdStep", "MomentumStep", "AdamStep", "YogiStep")
     ),
     "participation": Kind(
         "participation",
-        {
-            "sampler": f"{_IDLE}.sampler:Sampler",
-            "exponential": f"{_IDLE}.idle:Exponential",
-            "lognormal": f"{_IDLE}.idle:LogNormal",
-            "diurnal": f"{_IDLE}.idle:Diurnal",
-        },
+        _in("participation.sampler", "Sampler")
+        | _in("participation.idle", "Exponential", "LogNormal", "Diurnal"),
     ),
     "datasets": Kind(
         "data set",

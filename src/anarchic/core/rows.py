@@ -97,9 +97,8 @@ class WorkerRows:
 
     def unpack(self, arrays: Mapping[str, NDArray[Any]], numbers: Mapping[str, Any]) -> WorkerRows:
         rows = WorkerRows(zeros(self._like, (self._dim,)))
-        for worker, row, version in zip(
-            numbers["workers"], arrays["rows"], arrays["heard"].tolist(), strict=True
-        ):
+        columns = numbers["workers"], arrays["rows"], arrays["heard"].tolist()
+        for worker, row, version in zip(*columns, strict=True):
             rows.put(worker, like_that(row, self._like), version)
         return rows
 

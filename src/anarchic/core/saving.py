@@ -34,22 +34,16 @@ def unpack(template: T, arrays: Arrays, numbers: Numbers, apart: Iterable[Any] =
 
     Objects of the template that are ``apart`` are taken as they are.
     """
-    values = {}
-    for field in fields(template):  # type: ignore[arg-type]  # states are dataclasses
-        values[field.name] = _unpack_value(
-            field.name, getattr(template, field.name), arrays, numbers, apart
-        )
+    names = [each.name for each in fields(template)]  # type: ignore[arg-type]  # a dataclass
+    kept = arrays, numbers, apart
+    values = {name: _unpack_value(name, getattr(template, name), *kept) for name in names}
     return type(template)(**values)
-
-
-def _among(value: Any, apart: Iterable[Any]) -> bool:
-    return any(value is each for each in apart)
 
 
 def _pack_value(
     name: str, value: Any, arrays: Arrays, numbers: Numbers, apart: Iterable[Any]
 ) -> None:
-    if _among(value, apart):
+    if any(value is each for each in apart):
         return
     if is_array(value):
         arrays[name] = on_host(value)
@@ -68,7 +62,7 @@ def _pack_value(
 def _unpack_value(
     name: str, like: Any, arrays: Arrays, numbers: Numbers, apart: Iterable[Any]
 ) -> Any:
-    if _among(like, apart):
+    if any(like is each for each in apart):
         return like
     try:
         if is_array(like):
@@ -82,9 +76,8 @@ def _unpack_value(
         inner = _below(name, arrays), _below(name, numbers)
         return unpack(like, *inner, apart) if is_dataclass(like) else like.unpack(*inner)
     except KeyError as missing:
-        raise RunError(
-            f"The saved state has no {missing}: it was written by another rule."
-        ) from missing
+        said = f"The saved state has no {missing}: it was written by another rule."
+        raise RunError(said) from missing
 
 
 def _same_kind(name: str, found: NDArray[Any], like: Any) -> NDArray[Any]:

@@ -10,6 +10,7 @@ start at ``epsilon ** 2``.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Protocol, final
 
@@ -81,70 +82,55 @@ class MomentumStep:
         return server_lr * velocity
 
 
+@dataclass(frozen=True, slots=True)
+class _AdaptiveStep(ABC):
+    beta1: float = 0.9
+    beta2: float = 0.99
+    epsilon: float = 1e-3
+
+    def __post_init__(self) -> None:
+        step = type(self).__name__
+        _check_decay(step, "beta1", self.beta1)
+        _check_decay(step, "beta2", self.beta2)
+        if not self.epsilon > 0:
+            raise ConfigError(f"{step} needs epsilon > 0, got epsilon={self.epsilon}.")
+
+    def init(self, params: Vector) -> Moments:
+        return {"first": zeros(params), "second": zeros(params) + self.epsilon**2}
+
+    @abstractmethod
+    def _update_second(self, second: Vector, mean: Vector) -> None:
+        """Bring the second moments up to date, in place."""
+
+    def change(self, mean: Vector, server_lr: float, moments: Moments) -> Vector:
+        first, second = moments["first"], moments["second"]
+        self._update_second(second, mean)
+        first *= self.beta1
+        first += (1 - self.beta1) * mean
+        change: Vector = server_lr * first / (sqrt(second) + self.epsilon)
+        return change
+
+
 @final
 @dataclass(frozen=True, slots=True)
-class AdamStep:
+class AdamStep(_AdaptiveStep):
     """m_t = b1 m + (1 - b1) Delta;  v_t = b2 v + (1 - b2) Delta^2;  step eta m / (sqrt v + eps)."""
 
-    beta1: float = 0.9
-    beta2: float = 0.99
-    epsilon: float = 1e-3
-
-    def __post_init__(self) -> None:
-        _check_adaptive("AdamStep", self.beta1, self.beta2, self.epsilon)
-
-    def init(self, params: Vector) -> Moments:
-        return _first_moments(params, self.epsilon)
-
-    def change(self, mean: Vector, server_lr: float, moments: Moments) -> Vector:
-        second = moments["second"]
+    def _update_second(self, second: Vector, mean: Vector) -> None:
         second *= self.beta2
         second += (1 - self.beta2) * mean * mean
-        return _adaptive_change(mean, server_lr, moments, self.beta1, self.epsilon)
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class YogiStep:
+class YogiStep(_AdaptiveStep):
     """As ``AdamStep``, with v_t = v - (1 - b2) Delta^2 sign(v - Delta^2)."""
 
-    beta1: float = 0.9
-    beta2: float = 0.99
-    epsilon: float = 1e-3
-
-    def __post_init__(self) -> None:
-        _check_adaptive("YogiStep", self.beta1, self.beta2, self.epsilon)
-
-    def init(self, params: Vector) -> Moments:
-        return _first_moments(params, self.epsilon)
-
-    def change(self, mean: Vector, server_lr: float, moments: Moments) -> Vector:
-        second, square = moments["second"], mean * mean
+    def _update_second(self, second: Vector, mean: Vector) -> None:
+        square = mean * mean
         second -= (1 - self.beta2) * square * sign(second - square)
-        return _adaptive_change(mean, server_lr, moments, self.beta1, self.epsilon)
-
-
-def _first_moments(params: Vector, epsilon: float) -> Moments:
-    return {"first": zeros(params), "second": zeros(params) + epsilon**2}
-
-
-def _adaptive_change(
-    mean: Vector, server_lr: float, moments: Moments, beta1: float, epsilon: float
-) -> Vector:
-    first = moments["first"]
-    first *= beta1
-    first += (1 - beta1) * mean
-    change: Vector = server_lr * first / (sqrt(moments["second"]) + epsilon)
-    return change
 
 
 def _check_decay(step: str, name: str, value: float) -> None:
     if not 0 <= value < 1:
         raise ConfigError(f"{step} needs 0 <= {name} < 1, got {name}={value}.")
-
-
-def _check_adaptive(step: str, beta1: float, beta2: float, epsilon: float) -> None:
-    _check_decay(step, "beta1", beta1)
-    _check_decay(step, "beta2", beta2)
-    if not epsilon > 0:
-        raise ConfigError(f"{step} needs epsilon > 0, got epsilon={epsilon}.")

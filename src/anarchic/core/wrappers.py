@@ -75,16 +75,12 @@ class Reweighted(Wrapper[S], ABC):
 
     def receive(self, state: S, update: Update) -> S:
         # A factor of numbers that cannot be right would hide them from the rule inside.
-        seen = check(
-            update,
-            params=state.params,
-            version=state.version,
-            extras=frozenset(update.extras),
-            measured=self.by_length,
-        )
+        params, version, extras = state.params, state.version, frozenset(update.extras)
+        measured = self.by_length
+        seen = check(update, params=params, version=version, extras=extras, measured=measured)
         rate, steps = float(update.local_lr), int(update.local_steps)
         length = self.scale(rate, steps) * (seen.norm or 0.0)
-        factor = self.factor(state.version - update.base_version, length)
+        factor = self.factor(version - update.base_version, length)
         return self.rule.receive(state, replace(seen, local_lr=max(rate * factor, LEAST)))
 
     def receive_many(self, state: S, block: Updates) -> S:
@@ -204,8 +200,7 @@ class SharedVectors(Wrapper[S]):
 
     def init(self, params: Vector) -> SharedVectorsState[S]:
         inner = self.rule.init(params)
-        extras = {name: zeros(inner.params) for name in self.names}
-        pending = {name: zeros(inner.params) for name in self.names}
+        extras, pending = ({name: zeros(inner.params) for name in self.names} for _ in range(2))
         return SharedVectorsState(inner, extras, pending)
 
     def receive(self, state: SharedVectorsState[S], update: Update) -> SharedVectorsState[S]:
@@ -246,9 +241,8 @@ class SharedVectors(Wrapper[S]):
             state.pending[name] += vector
 
     def _publish(self, state: SharedVectorsState[S]) -> SharedVectorsState[S]:
-        state.extras = {
-            name: state.extras[name] + state.pending[name] / self.population for name in self.names
-        }
+        changes = {name: vector / self.population for name, vector in state.pending.items()}
+        state.extras = {name: state.extras[name] + changes[name] for name in self.names}
         for vector in state.pending.values():
             vector[:] = 0
         return state

@@ -57,7 +57,7 @@ FORMS = {
     "take_away": Form("folds:take_away", "anarchic.core.rules.afa_cs:take_away", ()),
     "stepped": Form("folds:stepped", "anarchic.core.steps:stepped", ()),
     # Drawing and gathering batches, for train.
-    "fill_words": Form("loops:fill_words", "anarchic.train.draws:philox", ("numba",)),
+    "philox_words": Form("loops:philox_words", "anarchic.train.draws:philox", ("numba",)),
     "pick_samples_cuda": Form(
         "picks_cuda:pick_samples", "anarchic.train.draws:Draws", ("torch", "triton")
     ),
@@ -75,6 +75,7 @@ FORMS = {
     "lstm_cuda": Form(
         "lstm_cuda:lane_gradients", "anarchic.train.engines:Objective", ("torch", "triton")
     ),
+    "lstm_states": Form("lstm_lanes:fused_states", "anarchic.models.lstm:LstmCells", ("torch",)),
     # Whole visits of plain SGD, and local steps recorded as CUDA graphs.
     "softmax_visits": Form(
         "logistic_sparse:sparse", "anarchic.train.backends:Batched", ("numba",)

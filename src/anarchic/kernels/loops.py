@@ -65,12 +65,7 @@ def add_scaled(total: NDArray[Any], row: NDArray[Any], scale: Any) -> None:
 
 
 def exchange(
-    total: NDArray[Any],
-    row: NDArray[Any],
-    direction: NDArray[Any],
-    local_lr: float,
-    *,
-    known: bool,
+    total: NDArray[Any], row: NDArray[Any], direction: NDArray[Any], local_lr: float, *, known: bool
 ) -> None:
     """``total -= row``, if it is ``known``; ``row = local_lr * direction``; ``total += row``."""
     _exchange(total, row, _only_read(direction), row.dtype.type(local_lr), known)
@@ -115,8 +110,18 @@ def _sum_of_squares(vector: Any) -> Any:
     return sums.sum()
 
 
+def philox_words(
+    shape: tuple[int, int, int], stream: int, visit: Any, worker: Any, key: tuple[Any, Any]
+) -> NDArray[np.int64]:
+    """(lanes, steps, 4 * blocks) random words; ``key`` is that of all lanes, or one each."""
+    words = np.empty(shape, np.int64)
+    low, high = (np.broadcast_to(np.ravel(word), len(words)) for word in key)
+    _fill_words(words, stream, visit.astype(np.int64), worker.astype(np.int64), low, high)
+    return words
+
+
 @compiled
-def fill_words(words: Any, stream: int, visit: Any, worker: Any, low: Any, high: Any) -> None:
+def _fill_words(words: Any, stream: int, visit: Any, worker: Any, low: Any, high: Any) -> None:
     """``train.draws.philox`` of one counter after another, into words (lanes, steps, 4 * blocks).
 
     In NumPy these are a hundred calls, which cost more than the numbers.

@@ -14,10 +14,11 @@ bit: the embedding is a product with one-hot rows, so that nothing is added in a
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -191,3 +192,17 @@ def _backward(recurrent: Tensor, tape: Tape, d_states: Tensor) -> Tensor:
         if t:
             d_state = torch.baddbmm(d_states[:, t - 1], d_gates[:, t], recurrent)
     return d_gates
+
+
+def fused_states(cells: Any, x: Tensor) -> Tensor:
+    """All states of ``LstmCells``: by cuDNN on a GPU, which is fast, but has no gradient of lanes."""
+    layers, hidden = cells.layers, cells.hidden
+    kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    weights = [getattr(cells, f"{kind}_l{layer}") for layer in range(layers) for kind in kinds]
+    zero = x.new_zeros(layers, len(x), hidden)
+    has_biases, dropout, train, bidirectional, batch_first = True, 0.0, False, False, True
+    how = has_biases, layers, dropout, train, bidirectional, batch_first
+    with warnings.catch_warnings():  # the weights are views of one vector, in another order
+        warnings.filterwarnings("ignore", "RNN module weights are not part")
+        states: Tensor = torch.lstm(x, (zero, zero), weights, *how)[0]
+    return states

@@ -61,11 +61,7 @@ class Recorded:
     call.
     """
 
-    def __init__(
-        self,
-        function: Function,
-        recorder: Callable[[], Record] = OnCuda,
-    ) -> None:
+    def __init__(self, function: Function, recorder: Callable[[], Record] = OnCuda) -> None:
         self._function, self._recorder = function, recorder
         self._clear()
 

@@ -1,5 +1,7 @@
 """Switches that hold for the whole process, set for the duration of a ``with`` and put back.
 
+And the threads that compute lanes, which have switches of their own.
+
 >>> from anarchic.kernels.chunks import threads_in_use
 >>> before = threads_in_use()
 >>> with fold_threads(3):
@@ -12,8 +14,12 @@ True
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
+from threading import Barrier
 from typing import Any
 
 from anarchic.kernels import chunks, loops
@@ -75,3 +81,20 @@ def expected_folds(numbers: int) -> Iterator[None]:
         yield
     finally:
         loops.use_from(before)
+
+
+@cache
+def lane_threads(threads: int, process: int) -> ThreadPoolExecutor:
+    """The threads of this process: a fork has none of its parent's. Each computes alone."""
+    pool, torch = ThreadPoolExecutor(threads, "lanes"), sys.modules.get("torch")
+    if torch is not None:
+        own, all_here = torch.get_num_threads(), Barrier(threads)
+
+        def compute_alone(_: int) -> None:
+            all_here.wait()  # so that every thread of the pool does it
+            torch.get_num_threads()  # the first call in a thread sets its number to the default
+            torch.set_num_threads(1)
+
+        deque(pool.map(compute_alone, range(threads)), maxlen=0)
+        torch.set_num_threads(own)  # what a thread sets is also the default of threads to come
+    return pool

@@ -27,9 +27,10 @@ def make(name: str, data: Dataset, *, seed: int = 0) -> nn.Module:
         ) from error
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        if name in registry.KINDS["models"].built_in:
-            return _build(name, data.x_train.shape[1:], data.classes)
-        module: nn.Module = registry.find("models", name)(data)
+        shape, classes = data.x_train.shape[1:], data.classes
+        flat = prod(shape), classes
+        sizes = {"logistic": flat, "mlp": flat, "cnn": (*shape[:2], classes), "lstm": (classes,)}
+        module: nn.Module = registry.find("models", name)(*sizes.get(name, (data,)))
         return module
 
 
@@ -45,21 +46,3 @@ def check(name: str, data: Dataset) -> None:
         )
     if name == "cnn" and (len(shape) != 3 or shape[1] != shape[2]):
         raise ConfigError(f"cnn needs square images, {data.name} has inputs of shape {shape}.")
-
-
-def _build(name: str, shape: tuple[int, ...], classes: int) -> nn.Module:
-    if name == "logistic":
-        from anarchic.models.logistic import Logistic
-
-        return Logistic(prod(shape), classes)
-    if name == "mlp":
-        from anarchic.models.mlp import Mlp
-
-        return Mlp(prod(shape), classes)
-    if name == "cnn":
-        from anarchic.models.cnn import Cnn
-
-        return Cnn(shape[0], shape[1], classes)
-    from anarchic.models.lstm import Lstm
-
-    return Lstm(classes)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 import torch
 from torch import Tensor, nn
+
+from anarchic.kernels import find
 
 
 class Lstm(nn.Module):
@@ -51,23 +52,13 @@ class LstmCells(nn.Module):
                 nn.init.uniform_(getattr(self, name), -bound, bound)
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.is_cuda and not torch.is_grad_enabled():
-            return self._fused(x)
+        fused = find("lstm_states") if x.is_cuda and not torch.is_grad_enabled() else None
+        if fused is not None:
+            found: Tensor = fused(self, x)
+            return found
         for layer in range(self.layers):
             x = self._layer(x, layer)
         return x
-
-    def _fused(self, x: Tensor) -> Tensor:
-        """By cuDNN, which has no gradient over lanes, but is fast where none is asked for."""
-        kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        weights = [getattr(self, f"{kind}_l{n}") for n in range(self.layers) for kind in kinds]
-        zero = x.new_zeros(self.layers, len(x), self.hidden)
-        has_biases, dropout, train, bidirectional, batch_first = True, 0.0, False, False, True
-        how = has_biases, self.layers, dropout, train, bidirectional, batch_first
-        with warnings.catch_warnings():  # the weights are views of one vector, in another order
-            warnings.filterwarnings("ignore", "RNN module weights are not part")
-            states: Tensor = torch.lstm(x, (zero, zero), weights, *how)[0]
-        return states
 
     def _layer(self, x: Tensor, layer: int) -> Tensor:
         recurrent = getattr(self, f"weight_hh_l{layer}").t()

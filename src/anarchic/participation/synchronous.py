@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from anarchic.core.types import Floats, Ints
 from anarchic.errors import ConfigError
-from anarchic.participation.distinct import distinct_workers
+from anarchic.participation.sampler import distinct_workers
 from anarchic.participation.timetable import Timetable, check_rounds, running_numbers
 from anarchic.participation.work import Work
 

@@ -125,31 +125,21 @@ class Engine:
     def _lanes(self, rows: Integers) -> Lanes:
         experiment, table = self.experiment, self.experiment.timetable
         worker, bases = table.worker[rows], table.base_version[rows].tolist()
+        numbers = worker, table.visit[rows], table.local_steps[rows]
+        works = [self._works[w] for w in worker.tolist()]
         place = {version: index for index, version in enumerate(dict.fromkeys(bases))}
-        return Lanes(
-            experiment.seed,
-            worker,
-            table.visit[rows],
-            table.local_steps[rows],
-            [self._works[w] for w in worker.tolist()],
-            [self._snapshots[version] for version in place],
-            np.array([place[version] for version in bases]),
-            self._kept_by(worker),
-        )
+        snapshots = [self._snapshots[version] for version in place]
+        start = np.array([place[version] for version in bases])
+        return Lanes(experiment.seed, *numbers, works, snapshots, start, kept=self._kept_by(worker))
 
     def _fold(self, rows: Integers) -> None:
         experiment, table = self.experiment, self.experiment.timetable
         worker = table.worker[rows]
         directions, extras, kept = self._collect(rows)
-        block = Updates(
-            [self._names[w] for w in worker.tolist()],
-            table.base_version[rows],
-            table.local_steps[rows],
-            self._rates[worker],
-            directions,
-            experiment.task.samples[worker],
-            extras,
-        )
+        names = [self._names[w] for w in worker.tolist()]
+        numbers = table.base_version[rows], table.local_steps[rows], self._rates[worker]
+        samples = experiment.task.samples[worker]
+        block = Updates(names, *numbers, directions, samples, extras)
         try:
             self.state = experiment.rule.receive_many(self.state, block)
         except NotFinite as refusal:
@@ -178,12 +168,9 @@ class Engine:
         )
 
     def _kept_by(self, workers: Integers) -> dict[str, Matrix]:
-        names = {name for w in workers.tolist() for name in self._works[w].rule.keeps}
-        zero = zeros(self.state.params)
-        return {
-            name: stack([self._kept.get((name, w), zero) for w in workers.tolist()])
-            for name in names
-        }
+        those, zero = workers.tolist(), zeros(self.state.params)
+        names = {name for w in those for name in self._works[w].rule.keeps}
+        return {name: stack([self._kept.get((name, w), zero) for w in those]) for name in names}
 
     def _publish(self) -> None:
         state, version = self.state, self.version

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from threading import Barrier
 from typing import final
 
 import numpy as np
@@ -16,6 +12,7 @@ import numpy as np
 from anarchic.core.arrays import copied, zeros
 from anarchic.core.local import Held, LocalRule, take_local_steps
 from anarchic.core.types import Integers
+from anarchic.kernels.switches import lane_threads
 from anarchic.train.draws import Draws
 from anarchic.train.task import (
     Array,
@@ -88,10 +85,8 @@ class Batched:
                 task, lanes if whole else lanes.take(some, task.to_storage), picks, results, some
             )
 
-        spread = (
-            map if threads == 1 or len(programs) == 1 else _thread_pool(threads, os.getpid()).map
-        )
-        deque(spread(run, programs), maxlen=0)
+        alone = threads == 1 or len(programs) == 1
+        deque((map if alone else lane_threads(threads, os.getpid()).map)(run, programs), maxlen=0)
         return results
 
 
@@ -120,23 +115,6 @@ def _pieces(lanes: int, most: int | None) -> list[slice]:
     """
     count = 1 if most is None else -(-lanes // most)
     return [slice(first, None, count) for first in range(count)]
-
-
-@cache
-def _thread_pool(threads: int, process: int) -> ThreadPoolExecutor:
-    """The threads of this process: a fork has none of its parent's. Each computes alone."""
-    pool, torch = ThreadPoolExecutor(threads, "lanes"), sys.modules.get("torch")
-    if torch is not None:
-        own, all_here = torch.get_num_threads(), Barrier(threads)
-
-        def compute_alone(_: int) -> None:
-            all_here.wait()  # so that every thread of the pool does it
-            torch.get_num_threads()  # the first call in a thread sets its number to the default
-            torch.set_num_threads(1)
-
-        deque(pool.map(compute_alone, range(threads)), maxlen=0)
-        torch.set_num_threads(own)  # what a thread sets is also the default of threads to come
-    return pool
 
 
 def _visits(task: Task, lanes: Lanes, picks: Picks, results: Computed, indices: Integers) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from anarchic.core.validation import check_choice, check_kinds
 from anarchic.errors import ConfigError, RunError
@@ -24,7 +24,7 @@ def _on_ray() -> Backend:
 
 
 BACKENDS: dict[str, Callable[[], Backend]] = {"loop": Loop, "batched": Batched, "ray": _on_ray}
-PRECISIONS = ("ieee", "tf32", "bf16")
+PRECISIONS = get_args(Precision)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,8 +39,9 @@ class Draws:
     def bits(self, stream: Literal["samples", "augment", "noise"], count: int) -> Array:
         """(lanes, steps, count) integers, uniform on 0 .. 2^32 - 1, as int64."""
         blocks = -(-count // 4)
-        if self.fast and (fill_words := find("fill_words")):
-            return self._by_loop(fill_words, STREAMS[stream], blocks)[:, :, :count]
+        if self.fast and (draw := find("philox_words")):
+            shape = len(self.worker), self.steps, 4 * blocks
+            return draw(shape, STREAMS[stream], self.visit, self.worker, self._key())[:, :, :count]
         counter = (
             self.put(np.arange(blocks)[None, None, :]),
             self.put((np.arange(self.steps) | STREAMS[stream])[None, :, None]),
@@ -50,13 +51,6 @@ class Draws:
         words = philox(counter, self._key())
         joined = _stack(words).reshape(len(self.worker), self.steps, 4 * blocks)
         return joined[:, :, :count]
-
-    def _by_loop(self, fill_words: Callable[..., None], stream: int, blocks: int) -> Integers:
-        words = np.empty((len(self.worker), self.steps, 4 * blocks), np.int64)
-        low, high = (np.broadcast_to(np.ravel(key), len(words)) for key in self._key())
-        visit, worker = self.visit.astype(np.int64), self.worker.astype(np.int64)
-        fill_words(words, stream, visit, worker, low, high)
-        return words
 
     def _key(self) -> tuple[Array, Array]:
         if isinstance(self.seed, int):

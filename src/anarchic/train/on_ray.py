@@ -78,8 +78,10 @@ class OnRay:
             raise ConfigError("Backend 'ray' computes on CPUs: use device cpu, or backend batched.")
         self._connect()
         self._pool.prepare(task)
-        results, todo = blank(task, lanes), deque(self._shares(lanes))
-        unfinished = len(todo)
+        most = self.lanes_per_call
+        count = self._pool.size if most is None else -(-len(lanes) // most)
+        todo = deque(map(_Share, split_evenly(lanes.local_steps, count)))
+        results, unfinished = blank(task, lanes), len(todo)
         while unfinished:
             while todo and self._pool.idle:
                 share = todo.popleft()
@@ -105,11 +107,6 @@ class OnRay:
             self._session = session
             self._pool = _ActorPool(self._actors, self._patience_s)
             self._placed: dict[int, tuple[ref[Any], Reference]] = {}
-
-    def _shares(self, lanes: Lanes) -> list[_Share]:
-        most = self.lanes_per_call
-        count = self._pool.size if most is None else -(-len(lanes) // most)
-        return [_Share(some) for some in split_evenly(lanes.local_steps, count)]
 
     def _place(self, snapshot: Snapshot) -> Reference:
         """A version in the object store, put there once and dropped when the engine drops it."""
@@ -200,14 +197,18 @@ class _ActorPool:
 
     def _collect(self, ready: list[Reference]) -> list[tuple[_Share, Computed | None]]:
         import ray
+        from ray import exceptions as ray_says
 
+        # That an actor, its machine or its result is gone.
+        machine, result = ray_says.NodeDiedError, ray_says.ObjectLostError
+        losses = ray_says.RayActorError, ray_says.WorkerCrashedError, machine, result
         found = []
         for reference in ready:
             actor, share = self._busy.pop(reference)
             computed = None
             try:
                 computed = ray.get(reference)
-            except _losses() as loss:
+            except losses as loss:
                 self.loss, self._started_at = loss, -np.inf
             else:
                 self._attempts = 0
@@ -285,18 +286,6 @@ def _join_cluster(address: str | None) -> None:
             f"No Ray cluster answers at {address or os.environ.get('RAY_ADDRESS')!r}: start one "
             "with ray start --head, or leave the address out."
         ) from error
-
-
-def _losses() -> tuple[type[Exception], ...]:
-    """How Ray says that an actor, its machine or its result is gone."""
-    from ray import exceptions
-
-    return (
-        exceptions.RayActorError,
-        exceptions.NodeDiedError,
-        exceptions.WorkerCrashedError,
-        exceptions.ObjectLostError,
-    )
 
 
 def _first_line(error: Exception | None) -> str:

@@ -109,13 +109,8 @@ class AfaCs(SteppingRule[AfaCsState]):
             moments=self.step.init(params),
         )
 
-    def receive(self, state: AfaCsState, update: Update) -> AfaCsState:
-        seen = check(update, params=state.params, version=state.version)
-        self._check_room(state, [seen.worker])
-        taken: AfaCsState = self._take(state, seen)
-        return taken
-
     def fold(self, state: AfaCsState, update: Update) -> None:
+        self._check_room(state, [update.worker])
         self._make_room(state, update.worker)
         self._replace(state, [(update.worker, float(update.local_lr), update.direction)])
 
