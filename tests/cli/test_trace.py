@@ -45,6 +45,15 @@ def test_a_server_s_trace_drives_the_simulator(store, tmp_path):
     assert record.settings()["trace"] == str(store)
 
 
+def test_a_trace_may_have_fewer_workers_than_updates_per_step(tmp_path):
+    first, again = tmp_path / "first", tmp_path / "again"
+    few = ("--workers", 2, "--m", 3, "--replace", "--rounds", 4, "--batch", 8)
+    assert simulate(*few, "--out", first).exit_code == 0
+    done = simulate("--trace", first, "--batch", 8, "--out", again)
+    assert done.exit_code == 0, done.output
+    assert RunDirectory(again).timetable() == RunDirectory(first).timetable()
+
+
 def test_a_run_s_timetable_drives_another_and_resumes(store, tmp_path):
     first = tmp_path / "first"
     assert (

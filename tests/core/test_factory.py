@@ -67,3 +67,16 @@ def test_what_is_no_rule_is_refused():
         made(rule="anarchic:Sgd", **nothing)
     with pytest.raises(ConfigError, match=r"anarchic:SgdStep has no .*finish, so it is no local"):
         make_local_rule("anarchic:SgdStep", {})
+
+
+def test_a_part_that_raises_over_its_settings_is_refused_in_one_line():
+    def weighted(weight: int = 1):
+        raise ValueError("weight must be even")
+
+    with pytest.raises(ConfigError, match=r"weighted cannot be made of .*weight must be even"):
+        make_part(weighted, {}, {"weight": 3})
+
+
+def test_a_rule_without_a_server_step_takes_no_optimiser():
+    with pytest.raises(ConfigError, match="fedasync takes no server optimiser"):
+        make_rule(RuleSettings(rule="fedasync", m=None, server_lr=None, server_opt="adam"))

@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from anarchic import AfaCd, AfaCs, FedAsync, SharedVectors
 from anarchic.core.saving import pack, unpack
-from anarchic.errors import RunError
+from anarchic.errors import ConfigError, RunError
 
 from .make import update, vector
 
@@ -42,3 +44,9 @@ def test_the_state_of_another_model_is_refused(other):
     rule = AfaCd(m=1)
     with pytest.raises(RunError, match="another model"):
         unpack(rule.init(vector(0.0)), *pack(rule.init(other)))
+
+
+@pytest.mark.parametrize("value", [[], {"ann": 0.5}, "text"], ids=["list", "numbers", "text"])
+def test_a_state_that_cannot_be_saved_is_refused(value):
+    with pytest.raises(ConfigError, match=r"The state of a rule has .*, which cannot be saved"):
+        pack(replace(AfaCd(m=1).init(vector(0.0)), extras=value))

@@ -35,7 +35,8 @@ Fixed when the run begins
   rule NAME: How updates become steps: {", ".join(served_names())}, or MODULE:NAME.
   m N: Updates per server step (m).
   server_lr: Server learning rate (eta).
-  server_opt NAME: How a mean becomes a step: {", ".join(registry.names("server_steps"))}.
+  server_opt NAME: How a mean becomes a step: {", ".join(registry.names("server_steps"))},
+    or MODULE:NAME.
   server_options: A setting of the server step, such as epsilon=1e-5 of adam; may be repeated.
     (default: the step's own)
   rule_options: Another setting of the rule, such as power=1 of fedbuff; may be repeated.

@@ -48,6 +48,8 @@ def make_rule(settings: RuleSettings, known: Mapping[str, Any] | None = None) ->
     given = {name: getattr(settings, name) for name in ("m", "server_lr", "expire_after", "cap")}
     given["step"] = _step(settings)
     own |= {name: value for name, value in given.items() if value is not None}
+    if "step" in own and "step" not in has:
+        raise ConfigError(f"The rule {settings.rule} takes no server optimiser: leave it out.")
     rule: Rule[Any] = make_part(kind, own, settings.rule_options)
     _check_members(settings.rule, rule, Rule, "rule: derive it from SteppingRule")
     if settings.staleness_power is not None:
@@ -101,7 +103,10 @@ def make_part(kind: Callable[..., Any], own: Mapping[str, Any], options: Mapping
         signature(kind).bind(**chosen)
     except TypeError as error:
         raise ConfigError(f"{kind.__name__} needs more settings: {error}.") from error
-    return kind(**chosen)
+    try:
+        return kind(**chosen)
+    except (TypeError, ValueError) as error:  # a part of another package may know no ConfigError
+        raise ConfigError(f"{kind.__name__} cannot be made of {chosen}: {error}") from error
 
 
 def setting_names(kind: Callable[..., Any]) -> list[str]:

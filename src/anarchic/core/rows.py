@@ -60,7 +60,7 @@ class WorkerRows:
     def put(self, worker: str, row: Array, version: int) -> None:
         """Copy ``row`` in, heard at ``version``; the worker becomes the last heard.
 
-        The very row that ``get`` gave is not copied.
+        A row that was read from here and changed in place is not copied.
         """
         entry = self._heard.get(worker)
         slot = self._new_slot() if entry is None else entry.slot

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from numpy.typing import NDArray
 
 from anarchic.core.arrays import dtype_of, is_array, like_that, on_host
-from anarchic.errors import RunError
+from anarchic.errors import ConfigError, RunError
 
 Arrays = dict[str, NDArray[Any]]
 Numbers = dict[str, Any]
@@ -50,13 +50,25 @@ def _pack_value(
     elif isinstance(value, Mapping):
         # The order of a dict is part of the state where a rule folds over it.
         numbers[name] = list(value)
+        for key, vector in value.items():
+            if not is_array(vector):
+                raise _cannot_save(f"{name}[{key!r}]", vector)
         arrays.update({f"{name}.{key}": on_host(vector) for key, vector in value.items()})
     elif isinstance(value, (int, float)):
         numbers[name] = value
+    elif not (is_dataclass(value) or hasattr(value, "pack")):
+        raise _cannot_save(name, value)
     else:
         inner = pack(value, apart) if is_dataclass(value) else value.pack()
         arrays.update({f"{name}.{key}": array for key, array in inner[0].items()})
         numbers.update({f"{name}.{key}": number for key, number in inner[1].items()})
+
+
+def _cannot_save(name: str, value: Any) -> ConfigError:
+    return ConfigError(
+        f"The state of a rule has {name}, a {type(value).__name__}, which cannot be saved: use "
+        "vectors, numbers, dicts of vectors, WorkerRows, or a dataclass of these."
+    )
 
 
 def _unpack_value(

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.random import Generator
 
 from anarchic.core import registry
+from anarchic.core.factory import make_part
 from anarchic.core.types import Floats, Ints, Rows
 from anarchic.errors import ConfigError
 from anarchic.participation.timetable import Timetable, check_rounds, running_numbers
@@ -201,7 +202,7 @@ def make_process(name: str, given: Mapping[str, Any], chosen: Iterable[str]) -> 
 
     They are the settings of a run by their names, ``workers``, ``m``, ``steps`` (a ``StepPolicy``)
     and ``work`` (a ``Work``). One of the ``chosen`` that the process does not take is refused. It
-    may also be an ``Idle``, which says when workers turn up and leaves the rest to ``Habits``.
+    may also be an ``Idle``: when workers visit; ``ContinuousTime`` does the rest.
     """
     kind = registry.find("participation", name)
     wants = set(signature(kind).parameters)
@@ -211,7 +212,7 @@ def make_process(name: str, given: Mapping[str, Any], chosen: Iterable[str]) -> 
             raise ConfigError(
                 f"Participation {name!r} has no use for {each}={given[each]!r}: leave it out."
             )
-    return kind(**{each: value for each, value in given.items() if each in wants})
+    return make_part(kind, {each: value for each, value in given.items() if each in wants}, {})
 
 
 def timetable_of(process: Any, *, workers: int, m: int, rounds: int, rng: Generator) -> Timetable:

@@ -18,13 +18,13 @@ from anarchic.server.settings import RuleSettings, ServerSettings, check_memory,
 from anarchic.server.store import Store
 
 
-def open_run(store: Store, rules: Mapping[str, Any], init: Path | None) -> StoredRun:
+def open_run(store: Store, rules: Mapping[str, Any], init: str | Path | None) -> StoredRun:
     """Go on with the store's run, which must have been begun with ``rules``, or begin one."""
     run = store.run()
     if run is None:
         if init is None:
             raise ConfigError("The store holds no run yet: give a first model with --init.")
-        layout, params, _ = wire.load_model(init)
+        layout, params, _ = wire.load_model(Path(init))
         try:
             return begin(store, RuleSettings(**rules), layout, params)
         except ConfigError:

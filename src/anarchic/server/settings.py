@@ -128,7 +128,7 @@ class RunSettings:
     """Where a run is kept, how it begins, and what is kept of it."""
 
     store: str | Path  # a file, or postgresql://...
-    init: Path | None = None  # the first model; None: go on with the run that is there
+    init: str | Path | None = None  # the first model; None: go on with the run that is there
     history: int = HISTORY  # versions that can be pulled
     keep_payloads: bool | None = None  # for a replay; None: as the run has done, a new one not
     evaluate: str | None = None  # MODULE:NAME of a function that evaluates new versions
@@ -137,9 +137,11 @@ class RunSettings:
 def check_memory(rules: RuleSettings, settings: ServerSettings) -> None:
     """Strangers must not be able to fill the memory with rows."""
     if settings.open_enrolment and served_rule(rules).remembers is None:
+        capped = "cap" in setting_names(registry.find("rules", rules.rule))
+        remedy = "begin the run with --cap N, or give" if capped else "give"
         raise ConfigError(
             f"With open enrolment anybody can invent workers, and {rules.rule} remembers each of "
-            "them: begin the run with --cap N, or give the workers tokens."
+            f"them: {remedy} the workers tokens."
         )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from anarchic.core.rule import Rule
+from anarchic.core.saving import pack
 from anarchic.errors import ConfigError
 from anarchic.participation.timetable import Timetable
 from anarchic.train.backends import Batched
@@ -66,7 +67,9 @@ class Experiment:
 
     def _check_extras(self) -> None:
         """Refuse vectors that only the rule or only the workers know: they would be lost."""
-        carried = set(self.rule.init(np.zeros(1, np.float32)).extras)
+        first = self.rule.init(np.zeros(1, np.float32))
+        pack(first)  # a state that cannot be saved is refused now, not at the first checkpoint
+        carried = set(first.extras)
         shared = {name for rule in {work.rule for work in self.works} for name in rule.shares}
         if missing := sorted(shared - carried):
             raise ConfigError(

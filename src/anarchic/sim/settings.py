@@ -158,8 +158,13 @@ class Settings:
                 )
 
 
-def build(settings: Settings, compute: Compute | None = None) -> Experiment:
-    """The experiment that the settings name, to be computed as ``compute`` says."""
+def build(
+    settings: Settings, compute: Compute | None = None, timetable: Timetable | None = None
+) -> Experiment:
+    """The experiment that the settings name, to be computed as ``compute`` says.
+
+    A ``timetable`` takes the place of the one that the settings of participation would draw.
+    """
     compute = compute or Compute()
     if compute.precision != "ieee" and settings.dtype == "float64":
         raise ConfigError(
@@ -167,7 +172,8 @@ def build(settings: Settings, compute: Compute | None = None) -> Experiment:
             "it out."
         )
     data, parts = partition(settings)
-    timetable = make_table(settings, len(parts))
+    if timetable is None:
+        timetable = make_table(settings, len(parts))
     return Experiment(
         task=_task(settings, compute, data, parts, int(timetable.local_steps.sum())),
         rule=make_rule(settings, len(parts), staleness=int(timetable.staleness.max())),
@@ -316,6 +322,6 @@ def build_traced(
             raise ConfigError(
                 f"The trace has {setting}={value}, not {given}: leave the option out."
             )
-    experiment = build(replace(settings, **recorded), compute)
-    about = {**experiment.about, "trace": name}
-    return replace(experiment, timetable=timetable.cut(timetable.rounds), about=about)
+    whole = timetable.cut(timetable.rounds)
+    experiment = build(replace(settings, **recorded), compute, whole)
+    return replace(experiment, about={**experiment.about, "trace": name})

@@ -45,7 +45,7 @@ class WorkSettings:
     timeout_s: float = 30.0
     dtype: str = "F32"
     policy: str = "always"
-    local_steps: str | None = None
+    local_steps: str | int | None = None
     time_budget_s: float | None = None
     local_lr: float = 0.1
     local_rule: str = "sgd"
@@ -127,13 +127,13 @@ def parse_policy(text: str) -> Policy:
     )
 
 
-def parse_steps(text: str | None, time_budget_s: float | None) -> StepCount:
+def parse_steps(text: str | int | None, time_budget_s: float | None) -> StepCount:
     """``10`` or ``5-20``, or a time."""
     if time_budget_s is not None:
         if text is not None:
             raise ConfigError("Give --local-steps or --time-budget-s, not both.")
         return TimeBudget(time_budget_s)
-    found = re.fullmatch(r"(\d+)(?:-(\d+))?", text or "10")
+    found = re.fullmatch(r"(\d+)(?:-(\d+))?", str(text or 10))
     if found is None:
         raise ConfigError(f"--local-steps takes a number, or a range such as 5-20; got {text!r}.")
     low, high = int(found[1]), found[2]
