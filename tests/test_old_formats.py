@@ -10,14 +10,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from anarchic import Update, simulate, wire
+from anarchic import Settings, Update, build, simulate, wire
+from anarchic.errors import RunError
 from anarchic.server.replay import replay
 from anarchic.server.store import open_store
+from anarchic.sim.record import RunDirectory
 from tests.server.live import serving, until
 
 ARCHIVE = Path(__file__).parent / "data" / "format-1.tar.xz"
@@ -38,6 +41,14 @@ def test_a_run_directory_is_resumed_to_the_same_bytes(name: str, format_1: Path)
     expected = (format_1 / f"{name}.sha256").read_text().strip()
     assert hashlib.sha256(run.params.tobytes()).hexdigest() == expected
     assert rounds[0] > 1  # from the checkpoint, not from the start
+
+
+def test_another_run_is_refused(format_1: Path) -> None:
+    settings = Settings.from_record(RunDirectory(format_1 / "run-afa-cs").settings())
+    for other in ({"local_lr": 0.2}, {"seed": 1}, {"clip": None}, {"server_lr": 0.5}):
+        experiment = replace(build(replace(settings, **other)), about={})
+        with pytest.raises(RunError, match="holds another run"):
+            simulate(experiment, out=format_1 / "run-afa-cs", resume=True)
 
 
 def replayed(store_path: Path) -> tuple[int, bool]:

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import threading
+import time
+
 import pytest
 
 from anarchic.errors import ConfigError
-from anarchic.kernels import loops, switches
+from anarchic.kernels import chunks, loops, switches
 from anarchic.kernels.chunks import threads_in_use
 
 
@@ -56,3 +59,35 @@ def test_a_long_run_uses_compiled_loops_on_shorter_vectors_while_it_lasts():
     with switches.expected_folds(loops.MANY):
         assert loops.shortest() < before
     assert loops.shortest() == before
+
+
+def test_runs_that_overlap_leave_what_was_before():
+    before = threads_in_use()
+    first, second = switches.fold_threads(1), switches.fold_threads(3)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert threads_in_use() == 3
+    second.__exit__(None, None, None)
+    assert threads_in_use() == before
+
+
+def test_a_pool_that_another_thread_replaces_goes_on_working():
+    stop, errors = threading.Event(), []
+
+    def work(threads):
+        try:
+            while not stop.is_set():
+                with switches.fold_threads(threads):
+                    chunks.sweep(3 * chunks.SHARED, lambda where: None)
+        except RuntimeError as error:
+            errors.append(error)
+
+    several = [threading.Thread(target=work, args=(threads,)) for threads in (2, 3, 4)]
+    for thread in several:
+        thread.start()
+    time.sleep(0.5)
+    stop.set()
+    for thread in several:
+        thread.join()
+    assert errors == []

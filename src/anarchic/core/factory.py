@@ -46,7 +46,9 @@ def make_rule(settings: RuleSettings, known: Mapping[str, Any] | None = None) ->
     if "m" in has:
         own["m"] = UPDATES_PER_STEP
     given = {name: getattr(settings, name) for name in ("m", "server_lr", "expire_after", "cap")}
-    given["step"] = _step(settings)
+    if settings.server_opt is not None or settings.server_options:
+        step = registry.find("server_steps", settings.server_opt or "sgd")
+        given["step"] = make_part(step, {}, settings.server_options)
     own |= {name: value for name, value in given.items() if value is not None}
     if "step" in own and "step" not in has:
         raise ConfigError(f"The rule {settings.rule} takes no server optimiser: leave it out.")
@@ -59,13 +61,6 @@ def make_rule(settings: RuleSettings, known: Mapping[str, Any] | None = None) ->
     if settings.workers is not None and (shared := shared_names(settings.local_rule)):
         rule = SharedVectors(rule, names=shared, population=settings.workers)
     return rule
-
-
-def _step(settings: RuleSettings) -> Any:
-    if settings.server_opt is None and not settings.server_options:
-        return None
-    kind = registry.find("server_steps", settings.server_opt or "sgd")
-    return make_part(kind, {}, settings.server_options)
 
 
 def make_local_rule(name: str, options: Mapping[str, Any]) -> LocalRule:

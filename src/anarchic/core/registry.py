@@ -84,19 +84,22 @@ class Part(NamedTuple):
     name: str
     spec: str  # module:Name
     package: str
+    rivals: tuple[str, ...] = ()  # other packages that offer something by this name
 
 
 def load(spec: str) -> Any:
     """The object that ``module:Name`` names."""
     module, colon, name = spec.partition(":")
-    if not (module and colon and name):
+    if not (module and colon and name) or module.startswith("."):
         raise ConfigError(f"Expected module:name, such as my_module:MyRule, got {spec!r}.")
     try:
         found: Any = import_module(module)
     except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # the module is there; what it imports is not
-        raise ConfigError(f"There is no module {module!r} here, which {spec} names.") from error
+        if error.name is not None and f"{module}.".startswith(f"{error.name}."):
+            raise ConfigError(f"There is no module {module!r} here, which {spec} names.") from error
+        raise _not_importable(module, error) from error
+    except (Exception, SystemExit) as error:  # whatever a module of somebody else does
+        raise _not_importable(module, error) from error
     for part in name.split("."):
         if not hasattr(found, part):
             raise ConfigError(f"Module {module!r} has no {name!r}.")
@@ -104,10 +107,28 @@ def load(spec: str) -> Any:
     return found
 
 
+def _not_importable(module: str, error: BaseException) -> ConfigError:
+    return ConfigError(
+        f"Module {module!r} cannot be imported ({type(error).__name__}: {error}): mend it."
+    )
+
+
 def find(kind: str, name: str) -> Any:
     """The part of that name, or that ``module:Name`` names; a name that nobody knows is refused."""
     check_name(kind, name)
-    return load(name if ":" in name else _parts(kind)[name].spec)
+    part = Part(name, name, "") if ":" in name else _parts(kind)[name]
+    if part.rivals:
+        raise ConfigError(
+            f"The {KINDS[kind].called} {name!r} is offered by {part.package} and by "
+            f"{', '.join(part.rivals)}: remove all but one of these packages."
+        )
+    found = load(part.spec)
+    if not callable(found):
+        raise ConfigError(
+            f"{part.spec} is a {type(found).__name__}, not a {KINDS[kind].called}: name a class or "
+            "a function that makes one."
+        )
+    return found
 
 
 def check_name(kind: str, name: str) -> None:
@@ -135,12 +156,12 @@ def refresh() -> None:
 def _parts(kind: str) -> dict[str, Part]:
     found = {n: Part(n, spec, "anarchic") for n, spec in KINDS[kind].built_in.items()}
     for entry in sorted(entry_points(group=f"anarchic.{kind}"), key=lambda entry: entry.name):
-        part = Part(entry.name, entry.value, _package(entry))
-        if found.setdefault(part.name, part).spec != part.spec:
-            raise ConfigError(
-                f"The {KINDS[kind].called} {part.name!r} is offered by {part.package} and by "
-                f"{found[part.name].package}: remove one of the two packages."
-            )
+        part = Part(entry.name, f"{entry.module}:{entry.attr}", _package(entry))
+        if ":" in part.name:  # it would be taken for module:Name
+            continue
+        known = found.setdefault(part.name, part)
+        if known.spec != part.spec:
+            found[part.name] = known._replace(rivals=(*known.rivals, part.package))
     return found
 
 

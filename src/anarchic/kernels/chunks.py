@@ -54,10 +54,8 @@ def use_threads(threads: int | None) -> None:
     with _threads.lock:
         if threads == _threads.count:
             return
-        _threads.count = threads
-        pool, _threads.pool = _threads.pool, None
-    if pool is not None:
-        pool.shutdown()
+        # Not shut down: another thread may be about to use the pool. It ends with its last use.
+        _threads.count, _threads.pool = threads, None
 
 
 def threads_in_use() -> int:

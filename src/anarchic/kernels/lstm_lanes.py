@@ -195,7 +195,7 @@ def _backward(recurrent: Tensor, tape: Tape, d_states: Tensor) -> Tensor:
 
 
 def fused_states(cells: Any, x: Tensor) -> Tensor:
-    """All states of ``LstmCells``: by cuDNN on a GPU, which is fast, but has no gradient of lanes."""
+    """All states of ``LstmCells``, by cuDNN on a GPU: fast, but without a gradient over lanes."""
     layers, hidden = cells.layers, cells.hidden
     kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     weights = [getattr(cells, f"{kind}_l{layer}") for layer in range(layers) for kind in kinds]

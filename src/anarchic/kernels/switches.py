@@ -15,25 +15,65 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from threading import Barrier
+from threading import Barrier, Lock
 from typing import Any
 
 from anarchic.kernels import chunks, loops
+from anarchic.kernels.chunks import CHUNK
+
+
+class _Switch:
+    """A value of the whole process, set while somebody wants it and then put back.
+
+    Where runs overlap, in one thread or in several, the one that began last decides.
+    """
+
+    def __init__(self, read: Callable[[], Any], write: Callable[[Any], object]) -> None:
+        self._read, self._write = read, write
+        self._wanted: dict[object, Any] = {}  # by run, the latest last
+        self._before: Any = None
+        self._lock = Lock()
+
+    @contextmanager
+    def set_to(self, value: Any) -> Iterator[None]:
+        run = object()
+        with self._lock:
+            if not self._wanted:
+                self._before = self._read()
+            self._write(value)
+            self._wanted[run] = value
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._wanted[run]
+                self._write([self._before, *self._wanted.values()][-1])
+
+
+def _tf32_backends() -> tuple[Any, Any]:
+    backends = sys.modules["torch"].backends
+    return backends.cuda.matmul, backends.cudnn
+
+
+def _allow_tf32(allowed: tuple[bool, bool]) -> None:
+    for backend, value in zip(_tf32_backends(), allowed, strict=True):
+        backend.allow_tf32 = value
+
+
+_FOLD_THREADS = _Switch(chunks.threads_in_use, chunks.use_threads)
+_SHORTEST = _Switch(loops.shortest, loops.use_from)
+_TF32 = _Switch(lambda: tuple(b.allow_tf32 for b in _tf32_backends()), _allow_tf32)
 
 
 @contextmanager
 def fold_threads(threads: int | None) -> Iterator[None]:
     """Let N threads share a large vector and compiled visits; None: the default of the machine."""
-    before = chunks.threads_in_use()
-    chunks.use_threads(threads)
-    try:
+    with _FOLD_THREADS.set_to(threads):
         yield
-    finally:
-        chunks.use_threads(before)
 
 
 @contextmanager
@@ -61,26 +101,18 @@ def matmul_precision(precision: str) -> Iterator[None]:
     if torch is None:
         yield
         return
-    backends = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = [backend.allow_tf32 for backend in backends]
-    try:
-        for backend in backends:
-            backend.allow_tf32 = precision != "ieee"
+    with _TF32.set_to((precision != "ieee",) * 2):
         yield
-    finally:
-        for backend, allowed in zip(backends, before, strict=True):
-            backend.allow_tf32 = allowed
 
 
 @contextmanager
 def expected_folds(numbers: int) -> Iterator[None]:
     """Use compiled loops on shorter vectors too, if this many numbers pay for loading Numba."""
-    before = loops.shortest()
-    loops.expect(numbers)
-    try:
+    if numbers < loops.MANY:
         yield
-    finally:
-        loops.use_from(before)
+        return
+    with _SHORTEST.set_to(CHUNK):
+        yield
 
 
 @cache

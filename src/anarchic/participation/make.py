@@ -167,17 +167,10 @@ class Folding:
         visit += self._seen[worker]
         self._seen += np.bincount(worker, minlength=len(self._seen)).astype(np.int32)
         newest = self._version + np.arange(len(rows), dtype=np.int32) // self._m
-        return Timetable(
-            workers=len(self._seen),
-            m=self._m,
-            worker=worker,
-            visit=visit,
-            base_version=np.minimum(base, newest),
-            local_steps=visits.local_steps[rows].astype(np.int32, copy=False),
-            pull_s=visits.pull_s[rows],
-            push_s=visits.push_s[rows],
-            before=self._version,
-        )
+        steps = visits.local_steps[rows].astype(np.int32, copy=False)
+        columns = worker, visit, np.minimum(base, newest), steps
+        times = visits.pull_s[rows], visits.push_s[rows]
+        return Timetable(len(self._seen), self._m, *columns, *times, before=self._version)
 
 
 def _fold_order(push_s: Floats, worker: Ints) -> Rows:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.random import Generator
@@ -80,21 +80,14 @@ def timetable_of_rounds(
 
     Times count from the beginning of each round; a round ends with its last push.
     """
-    order = np.lexsort((worker, push_s), axis=1)
-    worker = np.take_along_axis(worker, order, axis=1)
+    rounds, m = worker.shape
     # Running sums, so that a round begins at exactly the last push of the one before.
     begins = np.concatenate(([0.0], np.cumsum(push_s.max(axis=1))))[:-1, None]
-    rounds, m = worker.shape
-    return Timetable(
-        workers=workers,
-        m=m,
-        worker=worker.reshape(-1),
-        visit=running_numbers(worker.reshape(-1)),
-        base_version=np.repeat(np.arange(rounds, dtype=np.int32), m),
-        local_steps=np.take_along_axis(steps, order, axis=1).reshape(-1),
-        pull_s=(begins + np.take_along_axis(pull_s, order, axis=1)).reshape(-1),
-        push_s=(begins + np.take_along_axis(push_s, order, axis=1)).reshape(-1),
-    )
+    order = np.lexsort((worker, push_s), axis=1)
+    columns = worker, steps, begins + pull_s, begins + push_s
+    ordered: list[Any] = [np.take_along_axis(each, order, axis=1).reshape(-1) for each in columns]
+    base = np.repeat(np.arange(rounds, dtype=np.int32), m)
+    return Timetable(workers, m, ordered[0], running_numbers(ordered[0]), base, *ordered[1:])
 
 
 def _replace(rng: Generator, workers: int, worker: Ints, failed: NDArray[np.bool_]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -110,8 +111,14 @@ class Experiment:
         parts = hashlib.sha256(self.task.init().tobytes())
         same = (self.rule, self.work, self.seed, type(self.backend).__name__, self.lookahead)
         data, table = self.task.digest(), self.timetable.digest()
-        parts.update(f"{data} {table} {same} {self.task.layout}".encode())
+        parts.update(f"{data} {table} {_first_names(same)} {self.task.layout}".encode())
         return parts.hexdigest()
+
+
+def _first_names(described: object) -> str:
+    """As such parts were described when runs were first recorded, so that those can be resumed."""
+    text = repr(described).replace("SharedVectors(", "Carry(")
+    return re.sub(r"(\bAfaCs\([^()]*(\([^()]*\)[^()]*)*)\)", r"\1, rows='memory')", text)
 
 
 def check_schedule(eval_every: int | None, target_accuracy: float | None) -> None:

@@ -20,7 +20,6 @@ from anarchic.train.compute import Compute
 MetricsRow = dict[str, float | int | None]
 
 FORMAT = 3  # of settings.json; 1 had other names for some settings, 2 had Compute's among them
-FREE = ("threads", "eval_every", "target_accuracy")  # settings that a resumed run may change
 COMPUTE = tuple(f.name for f in fields(Compute))
 
 
@@ -57,19 +56,12 @@ class RunDirectory:
         return record
 
     @classmethod
-    def reopen(cls, path: Path, settings: Mapping[str, Any], timetable: Timetable) -> Self:
+    def reopen(cls, path: Path, settings: Mapping[str, Any]) -> Self:
         """Open a directory to go on with the same run; refuse that of another."""
         record = cls(path)
-        found, asked = record.settings(), _flat(settings)
-        old, there = found["format"] < FORMAT, _flat(found)
-        # Compiled loops round otherwise in the last bits.
-        same = all(there.get(name) == asked.get(name) for name in ("fingerprint", "compiled"))
-        if not same and old:  # its fingerprint holds names that have changed since
-            if record.timetable().digest() != timetable.digest():
-                raise RunError(f"{path} holds another run: its timetable differs.")
-            decisive = {*asked} - {"fingerprint", "format", *FREE}
-            same = all(there.get(name) == asked.get(name) for name in decisive)
-        if not same:
+        there, asked = _flat(record.settings()), _flat(settings)
+        decisive = ("fingerprint", "compiled")  # compiled loops round otherwise in the last bits
+        if any(there.get(name) != asked.get(name) for name in decisive):
             other = [
                 f"{name} is {there.get(name)!r} there and {asked.get(name)!r} here"
                 for name in sorted(set(there) | set(asked))

@@ -238,15 +238,8 @@ def make_table(settings: Settings, workers: int) -> Timetable:
     c = settings.local_steps
     steps: StepPolicy = UniformSteps(1, 2 * c) if settings.dynamic_steps else ConstantSteps(c)
     if settings.participation == "sampler":
-        sampler = Sampler(
-            workers,
-            m,
-            steps,
-            max_staleness=settings.max_staleness,
-            replace=settings.replace,
-            probabilities=settings.arrival_probs,
-        )
-        return sampler.timetable(rng, settings.rounds)
+        late, again, chances = settings.max_staleness, settings.replace, settings.arrival_probs
+        return Sampler(workers, m, steps, late, again, chances).timetable(rng, settings.rounds)
     slow = settings.slow_share
     classes = {"fast": (1 - slow, 1.0), "slow": (slow, settings.slow_factor)}
     distribution = TIME_DISTRIBUTIONS[settings.time_distribution]()
@@ -260,8 +253,8 @@ def make_table(settings: Settings, workers: int) -> Timetable:
         if not hasattr(process, "pulls"):  # more than an idle time
             return timetable_of(process, workers=workers, m=m, rounds=settings.rounds, rng=rng)
     if settings.rule == "fedavg":
-        synchronous = Synchronous(workers, m, work, settings.lost_share, settings.timeout_s)
-        return synchronous.timetable(rng, settings.rounds)
+        rounds = Synchronous(workers, m, work, settings.lost_share, settings.timeout_s)
+        return rounds.timetable(rng, settings.rounds)
     windows = read_availability(settings.availability) if settings.availability else None
     continuous = ContinuousTime(process, work, Dropout(settings.lost_share), windows)
     return make_timetable(continuous, workers=workers, m=m, rounds=settings.rounds, rng=rng)

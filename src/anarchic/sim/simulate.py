@@ -120,7 +120,7 @@ def _open(experiment: Experiment, path: Path, resume: bool) -> RunDirectory:
     """A new directory for the run, or with ``resume`` its own."""
     settings = {**experiment.about, "fingerprint": experiment.fingerprint(), "format": FORMAT}
     if resume:
-        return RunDirectory.reopen(path, settings, experiment.timetable)
+        return RunDirectory.reopen(path, settings)
     return RunDirectory.create(path, settings, experiment.timetable)
 
 

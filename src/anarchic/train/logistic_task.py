@@ -122,12 +122,9 @@ class _InDtype:
 
     @staticmethod
     def of(data: Dataset, dtype: str) -> _InDtype:
-        return _InDtype(
-            np.ascontiguousarray(data.x_train, dtype),
-            np.ascontiguousarray(data.y_train, np.int64),
-            np.ascontiguousarray(data.x_test, dtype),
-            np.ascontiguousarray(data.y_test, np.int64),
-        )
+        x, x_test = (np.ascontiguousarray(each, dtype) for each in (data.x_train, data.x_test))
+        y, y_test = (np.ascontiguousarray(each, np.int64) for each in (data.y_train, data.y_test))
+        return _InDtype(x, y, x_test, y_test)
 
     @cached_property
     def sparse(self) -> Any:

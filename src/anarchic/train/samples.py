@@ -46,12 +46,8 @@ class WorkerSamples:
 
     def joined(self, others: Sequence[WorkerSamples]) -> WorkerSamples:
         """These workers and then the others, who draw what they draw on their own."""
-        every = [self, *others]
-        return WorkerSamples(
-            np.concatenate([each.index for each in every]),
-            np.concatenate([each.counts for each in every]),
-            np.concatenate([each.drawn_as for each in every]),
-        )
+        every = [(each.index, each.counts, each.drawn_as) for each in (self, *others)]
+        return WorkerSamples(*map(np.concatenate, zip(*every, strict=True)))
 
     @cached_property
     def first(self) -> Integers:

@@ -63,14 +63,9 @@ class TorchData:
         """Shared by all tasks on the data set."""
 
         def make() -> TorchData:
-            x = _inputs(data.x_train, device, dtype)
-            return TorchData(
-                padded(x) if crops else x,
-                _labels(data.y_train, device),
-                _inputs(data.x_test, device, dtype),
-                _labels(data.y_test, device),
-                crops,
-            )
+            x, x_test = (_inputs(each, device, dtype) for each in (data.x_train, data.x_test))
+            y, y_test = (_labels(each, device) for each in (data.y_train, data.y_test))
+            return TorchData(padded(x) if crops else x, y, x_test, y_test, crops)
 
         return resident(data, (device, dtype, crops), make)
 
