@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
-from operator import attrgetter
 from typing import Any, final
 
 import numpy as np
@@ -15,7 +13,7 @@ from anarchic.errors import MalformedUpdate, NotFinite, StaleUpdate
 
 MOST = 2**31 - 1  # steps or samples that a worker can claim
 NO_EXTRAS: frozenset[str] = frozenset()
-_fields: Callable[[Update], Any] = attrgetter(*(each.name for each in fields(Update)))
+_NAMES = tuple(each.name for each in fields(Update))
 
 
 @final
@@ -55,7 +53,8 @@ def check(
     if known and _scale_of(update, update.longest) < square_limit(params):
         return update
     norm = float(norms(update.direction[None])[0]) if measured else None
-    return CheckedUpdate(*_fields(update), longest=_longest(update, params, norm), norm=norm)
+    plain = {name: getattr(update, name) for name in _NAMES}
+    return CheckedUpdate(**plain, longest=_longest(update, params, norm), norm=norm)
 
 
 def _check_block(
