@@ -13,6 +13,7 @@ from anarchic.errors import MalformedUpdate, NotFinite, StaleUpdate
 
 MOST = 2**31 - 1  # steps or samples that a worker can claim
 NO_EXTRAS: frozenset[str] = frozenset()
+_NAMES = tuple(each.name for each in fields(Update))
 
 
 @final
@@ -52,7 +53,7 @@ def check(
     if known and _scale_of(update, update.longest) < square_limit(params):
         return update
     norm = float(norms(update.direction[None])[0]) if measured else None
-    plain = {each.name: getattr(update, each.name) for each in fields(Update)}
+    plain = {name: getattr(update, name) for name in _NAMES}
     return CheckedUpdate(**plain, longest=_longest(update, params, norm), norm=norm)
 
 

@@ -86,7 +86,9 @@ def norms_at_most(matrix: NDArray[Any]) -> NDArray[np.float64]:
     if matrix.shape[1] > _DOT:
         return np.array([_norm_at_most(row) for row in matrix], np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        bounds: NDArray[np.float64] = np.sqrt(_row_products(matrix), dtype=np.float64)
+        one = len(matrix) == 1
+        squares: Any = [np.dot(matrix[0], matrix[0])] if one else _row_products(matrix)
+        bounds: NDArray[np.float64] = np.sqrt(squares, dtype=np.float64)
         return bounds * (1 + _ROUGHLY)
 
 
