@@ -52,3 +52,18 @@ class Queued(NamedTuple):
 def queued(store: Store, most: int) -> list[Queued]:
     """The oldest of them, read as the aggregator reads them."""
     return [Queued(seq, worker, store.body(seq)) for seq, worker in store.waiting()[:most]]
+
+
+def outcomes(store: Store, *updates: object) -> list[tuple[str, int]]:
+    return [(receipt.outcome, receipt.seq) for receipt in store.append(updates)]  # type: ignore[arg-type]
+
+
+def led(store: Store) -> int:
+    epoch = store.lead()
+    assert epoch is not None
+    return epoch
+
+
+def everything(store: Store) -> tuple[object, ...]:
+    models = [store.model(version) for version in range(4)]
+    return store.run(), store.state(), list(store.trace()), queued(store, 99), models
