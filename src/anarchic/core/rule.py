@@ -100,6 +100,7 @@ class SteppingRule(ABC, Generic[S]):
 
     __slots__ = ()
     takes_late: ClassVar[bool] = True
+    synchronous: ClassVar[bool] = False  # in continuous time: rounds that wait for the slowest
 
     if TYPE_CHECKING:  # a field of the subclass
 

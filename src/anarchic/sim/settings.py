@@ -148,14 +148,18 @@ class Settings:
         unused = dict.fromkeys(foreign, why) if self.participation in PARTICIPATIONS else {}
         if not sampled and self.slow_share == 0:
             unused["slow_factor"] = "A run without slow workers", "a slow_share above 0"
-        if self.rule == "fedavg":
-            why = "The rule fedavg is synchronous and", "another rule"
+        if _is_synchronous(self.rule):
+            why = f"The rule {self.rule} is synchronous and", "another rule"
             unused |= dict.fromkeys(("max_staleness", "availability"), why)
         for name, (who, instead) in unused.items():
             if (value := getattr(self, name)) != getattr(Settings, name):
                 raise ConfigError(
                     f"{who} has no use for {name}={value!r}: leave it out, or use {instead}."
                 )
+
+
+def _is_synchronous(rule: str) -> bool:
+    return bool(getattr(registry.find("rules", rule), "synchronous", False))
 
 
 def build(
@@ -252,7 +256,7 @@ def make_table(settings: Settings, workers: int) -> Timetable:
         process = make_process(settings.participation, given, chosen)
         if not hasattr(process, "pulls"):  # more than an idle time
             return timetable_of(process, workers=workers, m=m, rounds=settings.rounds, rng=rng)
-    if settings.rule == "fedavg":
+    if _is_synchronous(settings.rule):
         rounds = Synchronous(workers, m, work, settings.lost_share, settings.timeout_s)
         return rounds.timetable(rng, settings.rounds)
     windows = read_availability(settings.availability) if settings.availability else None
@@ -306,8 +310,8 @@ def build_traced(
     ``name`` says where it was recorded; it is written to the run directory.
     """
     names = ["workers", "rounds", "m"]
-    if timetable.m == 1 and settings.rule == "fedasync":
-        names.remove("m")  # it has no such setting
+    if timetable.m == 1 and "m" not in factory.setting_names(registry.find("rules", settings.rule)):
+        names.remove("m")
     recorded: dict[str, Any] = {name: getattr(timetable, name) for name in names}
     for setting, value in recorded.items():
         given = getattr(settings, setting)

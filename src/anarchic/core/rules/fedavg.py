@@ -28,6 +28,7 @@ class FedAvg(BufferedRule):
 
     by_samples: bool = False
     takes_late: ClassVar[bool] = False
+    synchronous: ClassVar[bool] = True
 
     def scale(self, local_lr: float, local_steps: int) -> float:
         return local_lr * local_steps
