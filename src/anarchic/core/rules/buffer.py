@@ -1,7 +1,7 @@
 """What AFA-CD, FedAvg and FedBuff share: a buffer holding a weighted mean of directions.
 
 The three differ only in the coefficient of an update and in which base versions they take. What
-they keep between updates is one vector, whatever the number of workers or of updates a step.
+they keep between updates is one vector, whatever the number of workers or of updates per step.
 """
 
 from __future__ import annotations
