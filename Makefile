@@ -55,8 +55,9 @@ test: $(READY)
 test-fast: $(READY)
 	$(BIN)/python -m pytest -n 2 -m "not slow and not chaos"
 
+# Pages and benchmarks do not depend on the Python.
 test-python: $(OTHER)/.ready
-	$(OTHER)/bin/python -m pytest -n 2 -m "not chaos"
+	$(OTHER)/bin/python -m pytest -n 2 -m "not chaos" --ignore tests/experiments --ignore tests/benchmarks
 
 chaos: $(READY)
 	$(BIN)/python -m tests.chaos --kills 50 --workers 16
