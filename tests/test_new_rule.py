@@ -18,8 +18,8 @@ from anarchic.server.replay import replay
 from anarchic.server.runs import begin
 from anarchic.server.settings import RuleSettings
 from anarchic.server.store import open_store
-from anarchic.train.backends import Loop
 from tests.server.live import newest_snapshot, serving, until
+from tests.server.make import Recording
 
 pytest.importorskip("torch")
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -42,20 +42,6 @@ def settings(rule: str, **more: object) -> Settings:
         participation="exponential",
         **more,  # type: ignore[arg-type]
     )
-
-
-class Recording:
-    """A backend that keeps what it computes."""
-
-    def __init__(self) -> None:
-        self.directions = {}
-
-    def compute(self, task, lanes):
-        results = Loop().compute(task, lanes)
-        for lane in range(len(lanes)):
-            key = int(lanes.worker[lane]), int(lanes.visit[lane])
-            self.directions[key] = results.directions[lane]
-        return results
 
 
 def tokens_of(path: Path) -> dict[int, str]:

@@ -15,26 +15,11 @@ from anarchic.server.runs import begin
 from anarchic.server.settings import RuleSettings
 from anarchic.server.store import open_store
 from anarchic.sim.engine import Engine
-from anarchic.train.backends import Loop
 from tests.server.live import newest_snapshot, serving, until
-from tests.server.make import begun, body
+from tests.server.make import Recording, begun, body
 
 pytest.importorskip("torch")
 WORKERS, M, ROUNDS = 6, 3, 12
-
-
-class Recording:
-    """A backend that keeps what it computes."""
-
-    def __init__(self):
-        self.directions = {}
-
-    def compute(self, task, lanes):
-        results = Loop().compute(task, lanes)
-        for lane in range(len(lanes)):
-            key = int(lanes.worker[lane]), int(lanes.visit[lane])
-            self.directions[key] = results.directions[lane]
-        return results
 
 
 def simulated(rule):

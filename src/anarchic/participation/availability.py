@@ -23,7 +23,7 @@ _COLUMNS = ("worker", "from_s", "until_s")
 class Availability:
     """Windows of time in which workers are available, in order of worker and time.
 
-    Make one with `Availability.of` or `read_availability`. Without a window a worker never comes.
+    Make one with `Availability.of` or `read_availability`. A worker without a window never visits.
     """
 
     worker: Ints  # (n,)
