@@ -37,6 +37,13 @@ class Access:
         """Who pulls: a worker or, where anybody may, an address."""
         return address if self._settings.open_pull else bearer(authorization, self._accounts)
 
+    def shown(self, authorization: str | None) -> str | None:
+        """The worker that a token proves, where none is needed; None without a valid one."""
+        try:
+            return None if authorization is None else bearer(authorization, self._accounts)
+        except Refusal:
+            return None
+
     def may_push(self, authorization: str | None) -> str | None:
         """The worker that pushes, or None where the update may name it."""
         if self._settings.open_enrolment and authorization is None:

@@ -10,7 +10,7 @@ import ssl
 import traceback
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ import uvicorn
 
 from anarchic.errors import ConfigError, RunError
 from anarchic.server.app import make_app
+from anarchic.server.connections import Connections, Listener
 from anarchic.server.evaluate import Evaluator
 from anarchic.server.monitoring import JsonLog, Log
 from anarchic.server.protocol import BoundedProtocol
@@ -58,18 +59,16 @@ def run(
 
 
 class _Server(uvicorn.Server):
-    """Ends the streams of events before it waits for connections to close."""
+    """Counts connections as they are accepted, and ends the streams of events before it stops."""
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service, listener: Listener) -> None:
         super().__init__(config)
-        self._service = service
+        self._service, self._listener = service, listener
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """uvicorn has no setting for the time that a TLS handshake may take, a minute."""
+        """uvicorn has no setting for who accepts connections."""
         loop: Any = asyncio.get_running_loop()  # of whatever kind: it takes attributes
-        if self.config.is_ssl:
-            limit_s = self._service.settings.limits.header_s
-            loop.create_server = partial(loop.create_server, ssl_handshake_timeout=limit_s)
+        loop.create_server = self._listener.create_server
         try:
             await super().startup(sockets)
         finally:
@@ -113,12 +112,14 @@ def connections_within(wanted: int) -> int:
 def listen(service: Service, address: Address) -> None:
     """Serve until told to stop; then finish what was accepted."""
     limits = service.settings.limits
-    limits = replace(limits, connections=connections_within(limits.connections))
+    connections = Connections(connections_within(limits.connections))
     config = uvicorn.Config(
         make_app(service),
         host=address.host,
         port=address.port,
-        http=partial(BoundedProtocol, limits=limits),  # type: ignore[arg-type]  # called, no more
+        http=partial(  # type: ignore[arg-type]  # called, no more
+            BoundedProtocol, limits=limits, all_connections=connections
+        ),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -127,8 +128,6 @@ def listen(service: Service, address: Address) -> None:
         server_header=False,
         proxy_headers=False,
         date_header=False,
-        # Reached only where ``BoundedProtocol`` found no connection that it could close.
-        limit_concurrency=limits.connections + OTHER_FILES // 2,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=20,
         ssl_certfile=address.tls_cert,
@@ -142,7 +141,7 @@ def listen(service: Service, address: Address) -> None:
     # would end the process before its store is closed.
     former = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
-        _Server(config, service).run()
+        _Server(config, service, Listener(connections, limits.header_s)).run()
     except ssl.SSLError as error:
         files = ", ".join(map(str, address.tls_files))
         raise ConfigError(
