@@ -36,7 +36,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """uvicorn's protocol with limits on connections, header size, body time and slow readers.
 
     The parser is given the bytes of one request. What comes behind them waits until the request
-    is answered, and meanwhile nothing more is read.
+    is answered. Once that is more than a head may have, nothing more is read.
     """
 
     def __init__(
@@ -96,7 +96,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._waiting_at == len(self._waiting):
             self._waiting, self._waiting_at = b"", 0
         was_full = self.flow.full
-        self.flow.full = bool(self._waiting) or (self._dropping and self._answering)
+        left = len(self._waiting) - self._waiting_at  # a few: go on, to see when the client leaves
+        self.flow.full = left > self._limits.header_bytes or (self._dropping and self._answering)
         if self.flow.full:
             self.flow.pause_reading()
         elif was_full and (self.cycle is None or self.cycle.response_complete):
