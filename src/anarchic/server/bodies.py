@@ -18,7 +18,7 @@ from anarchic.errors import AnarchicError, MalformedUpdate, NotFinite
 from anarchic.server.records import Receipt
 from anarchic.server.refusals import Refusal, busy
 from anarchic.server.settings import Limits
-from anarchic.server.slots import QUICK_RATE, QUICK_S, Pool, Slot, Slots
+from anarchic.server.slots import Pool, Slot, Slots
 
 LOOK_S = 0.5  # how often the rate of a body is measured
 SLOW_S = 2.0  # how long a body may be too slow while nobody else waits for its slot
@@ -54,11 +54,12 @@ class Bodies:
                 piece.ready = True
                 if not body.complete:
                     check(body.held)
-                    turn = body.quick_s
-                    slot = await self._slots.take(key, quick_s=turn, give_way=body.give_way)
+                    slot = await self._slots.take(
+                        key, length, rate=body.rate, give_way=body.give_way
+                    )
                     self._pieces.end(piece)  # a slot has room for the whole body
                     await body.rest(self._slots.contended)
-                    slot.keeps = True
+                    self._slots.keep(slot)
             receipt = await submit(body.held)
             wasted = False
             return receipt
@@ -83,7 +84,7 @@ class Body:
         self.held, self._got = bytearray(min(length, limits.first_piece)), 0
         self._timer: asyncio.Timeout | None = None  # while the body is being read
         self._gave_way = False
-        self._rate = float("inf")  # bytes per second at the end of the first piece
+        self.rate = float("inf")  # bytes per second at the end of the first piece
 
     def give_way(self) -> None:
         """Others need the memory that this body takes: refuse it."""
@@ -118,22 +119,13 @@ class Body:
                 half_s, half = time.monotonic(), self._got
         took_s = time.monotonic() - half_s
         if half < self._got and took_s > 0:
-            self._rate = (self._got - half) / took_s
+            self.rate = (self._got - half) / took_s
         if self._timer is not None:
             self._timer.reschedule(None)
 
     @property
     def complete(self) -> bool:
         return self._got == self._length
-
-    @property
-    def quick_s(self) -> float | None:
-        """How long a quick body may take, or None if this one seems to be slow.
-
-        The start of a connection is slower than what follows, hence twice the time.
-        """
-        most_s = QUICK_S + self._length / QUICK_RATE
-        return most_s if self._length / self._rate <= 2 * most_s else None
 
     async def rest(self, contended: Callable[[], bool] = lambda: False) -> None:
         """Read all of it; refused after two seconds below the least rate, and if it is late.

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from anarchic.server.refusals import busy
 from anarchic.server.settings import Limits
 
-QUICK_S, QUICK_RATE = 1.0, 16e6  # a quick body takes at most this long, and its bytes at this rate
+QUICK_S, QUICK_RATE = 2.0, 16e6  # a quick body takes this long and its bytes at this rate, at most
+TIMES_THE_BEST = 4  # or so many times as long as the best took lately, where the server is busy
 WASTED_S = 30.0  # how long a key that wasted a slot stands behind the others
 LOOK_S = 0.25  # how often slots are looked at while somebody waits for one
 FEW = 10_000  # remembered keys below which none is forgotten
@@ -99,7 +100,8 @@ class Slot:
     """What a large body needs while its rest is read, checked and stored."""
 
     key: str
-    quick_s: float | None  # within which a quick body is over; None: it is not quick
+    length: int
+    quick: bool  # what has come of the body so far came quickly
     give_way: Callable[[], None]  # called when the slot is taken back
     granted: asyncio.Future[None] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
@@ -124,15 +126,22 @@ class Slots:
         self._waiting: dict[str, list[Slot]] = {}
         self._last_turn: dict[str, float] = {}  # when a key was granted a slot
         self._wasted: dict[str, float] = {}  # when a key wasted a slot
+        self._best = 0.0  # seconds per byte of the best bodies lately
         self._looking: asyncio.TimerHandle | None = None
 
     def contended(self) -> bool:
         """Whether somebody waits for a slot."""
         return bool(self._waiting)
 
-    async def take(self, key: str, *, quick_s: float | None, give_way: Callable[[], None]) -> Slot:
-        """A slot, as soon as it is this key's turn; ``end`` gives it back."""
-        slot = Slot(key, quick_s, give_way)
+    async def take(
+        self, key: str, length: int, *, rate: float, give_way: Callable[[], None]
+    ) -> Slot:
+        """A slot, as soon as it is this key's turn; ``end`` gives it back.
+
+        ``rate`` is that of the first piece. The start of a connection is slower than what follows,
+        so a body is quick if it would take twice the time.
+        """
+        slot = Slot(key, length, length / rate <= 2 * self._quick_s(length), give_way)
         self._waiting.setdefault(key, []).append(slot)
         self._share_out()
         try:
@@ -145,6 +154,12 @@ class Slots:
             self.end(slot)
             raise
         return slot
+
+    def keep(self, slot: Slot) -> None:
+        """The body has come as a whole, and can no longer lose its slot."""
+        slot.keeps = True
+        took = (self._clock() - slot.since) / slot.length
+        self._best = min(took, 1.1 * self._best or took)
 
     def end(self, slot: Slot, *, wasted: bool = False) -> None:
         """The body is stored or refused. It was ``wasted`` if it was no update after all."""
@@ -200,7 +215,7 @@ class Slots:
         full = self._in_use >= self._most
         for key in sorted(self._waiting, key=self._turn):
             same = self._waiting[key]
-            quick = [slot for slot in same if slot.quick_s is not None] if full else []
+            quick = [slot for slot in same if slot.quick] if full else []
             found += [same[0], *quick[:1]]
         return found
 
@@ -215,13 +230,13 @@ class Slots:
             found = [slot for slot in slow if len(self._held[slot.key]) > share]
         else:
             found = []
-        quick = wanted.quick_s is not None and not self._is_wasteful(wanted.key)
+        quick = wanted.quick and not self._is_wasteful(wanted.key)
         if not found and quick and len(slow) > self._most // 2:
             found = slow
         if not found:
             return False
         last = max(found, key=lambda s: (*self._turn(s.key)[:2], s.since))
-        if last.quick_s is not None:  # it had seemed to be quick
+        if last.quick:  # it had seemed to be
             self._remember_waste(last.key)
         self._remove(last)
         last.give_way()
@@ -231,8 +246,13 @@ class Slots:
         """Whether this body may lose its slot."""
         if slot.keeps:
             return False
-        took_s = self._clock() - slot.since
-        return slot.quick_s is None or took_s > slot.quick_s or self._is_wasteful(slot.key)
+        if not slot.quick or self._is_wasteful(slot.key):
+            return True
+        return self._clock() - slot.since > self._quick_s(slot.length)
+
+    def _quick_s(self, length: int) -> float:
+        """How long a quick body may take."""
+        return max(QUICK_S + length / QUICK_RATE, TIMES_THE_BEST * self._best * length)
 
     def _is_wasteful(self, key: str) -> bool:
         since = self._wasted.get(key)
