@@ -13,7 +13,7 @@ from anarchic.server.bodies import Bodies
 from anarchic.server.collect import Collector, UpdateCheck
 from anarchic.server.evaluate import Evaluator, shown
 from anarchic.server.fold import Folding
-from anarchic.server.limits import Pulls, Shares
+from anarchic.server.limits import Pulls, Sending, Shares
 from anarchic.server.monitoring import JsonLog, Log, ServerMetrics
 from anarchic.server.pending import Pending
 from anarchic.server.published import PublishedModels
@@ -45,6 +45,7 @@ class Service:
         self._m = rule.m
         self.bodies = Bodies(limits)
         self.pulls = Pulls(limits.open_pulls if self.settings.open_pull else limits.pulls)
+        self.sending = Sending(limits.versions)
         self.streams = Pool(limits.streams, "Too many are listening to events.")
         self.most_body_bytes = 0
         self.access = Access(store, self.settings, self.log)
