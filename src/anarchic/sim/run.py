@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from anarchic.core.arrays import on_host
+from anarchic.core.guard import clipping
 from anarchic.core.types import Vector
 from anarchic.errors import Diverged
 from anarchic.participation.timetable import Timetable
@@ -193,6 +194,7 @@ def _summary(run: ActiveRun, stopped_at: str | None) -> dict[str, Any]:
         "local_steps_per_second": round(steps / seconds, 1) if seconds else None,
         "updates_per_second": round(run.engine.row / seconds, 1) if seconds else None,
         "peak_rss_mb": _peak_rss_mb(),
+        **clipping(run.engine.state),
         "seed": experiment.about.get("seed", experiment.seed),  # as it was asked for
         "software": software(),
     }
