@@ -191,14 +191,9 @@ class Guard(Wrapper[S]):
         return {f"inner.{name}": rows for name, rows in self.rule.rows(state.inner).items()}
 
 
-def clipping(state: Any) -> dict[str, float]:
-    """How many updates a guard has clipped so far, and the most that one was of the scale.
-
-    Nothing, if the state is not a guard's.
-    """
-    if not isinstance(state, GuardState):
-        return {}
-    return {"clipped": state.clipped, "farthest": state.farthest}
+def guard_of(state: Any) -> GuardState[Any] | None:
+    """The state of the guard that is around a rule, if there is one."""
+    return state if isinstance(state, GuardState) else None
 
 
 def _heard(state: GuardState[S]) -> GuardState[S]:
