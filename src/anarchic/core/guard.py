@@ -61,10 +61,11 @@ class Lengths:
         return median if heard >= MANY else min(median, first)
 
     def pack(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        return {}, {"workers": list(self._known), "lengths": list(self._known.values())}
+        lengths = np.array([*self._known.values()], np.float64)
+        return {"lengths": lengths}, {"workers": list(self._known)}
 
     def unpack(self, arrays: Mapping[str, NDArray[Any]], numbers: Mapping[str, Any]) -> Lengths:
-        return Lengths(dict(zip(numbers["workers"], numbers["lengths"], strict=True)))
+        return Lengths(dict(zip(numbers["workers"], arrays["lengths"].tolist(), strict=True)))
 
 
 @dataclass(slots=True)

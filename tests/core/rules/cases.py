@@ -142,7 +142,7 @@ RULES += [
         "tight guard carry",
         Guard(SharedVectors(AfaCs(m=4), ("control",), population=4), factor=1.0),
         fresh=True,
-        within=1.0,  # what is clipped of a control never reaches the server
+        within=3.0,  # what is clipped of a control never reaches the server
         **CONTROL,
     ),
 ]
