@@ -5,15 +5,18 @@ Nobody has to say how long an update may be: the workers themselves show it.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
+from math import inf
 from typing import Any, Generic, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anarchic.core.arrays import copied, norms, times
-from anarchic.core.checking import check
+from anarchic.core.checking import CheckedUpdate, check
 from anarchic.core.rows import WorkerRows
 from anarchic.core.rule import S, versions_met
 from anarchic.core.types import Matrix, Update, Updates, Vector
@@ -26,60 +29,123 @@ FADE = 0.9  # per update of a worker, of what it sent before
 FEW = 3  # workers: among fewer, one that is wrong is no minority
 MANY = 8  # workers: before that the first few to be heard may be the wrong ones
 
+Weights = tuple[float, float]  # of the rate, and of the vectors beside the model
+
 
 @final
 class Lengths:
-    """How long the updates of the workers heard last are: one number per worker."""
+    """How long the vectors of the workers heard last are: one number per worker."""
+
+    __slots__ = ("_known", "_ordered")
 
     def __init__(self, known: Mapping[str, float] | None = None) -> None:
         self._known = dict(known or {})  # the last heard last
+        self._ordered = sorted(self._known.values())
 
     def __len__(self) -> int:
         return len(self._known)
 
     def copy(self) -> Lengths:
-        return Lengths(self._known)
+        made = Lengths.__new__(Lengths)
+        made._known, made._ordered = self._known.copy(), self._ordered.copy()
+        return made
 
     def hear(self, worker: str, length: float) -> None:
-        """Take up an update. One of length zero says nothing about a scale."""
-        if not 0 < length < np.inf:
+        """Take up a length. One of zero says nothing about a scale."""
+        if not 0 < length < inf:
             return
-        before = self._known.pop(worker, 0.0)
-        self._known[worker] = max(length, FADE * before)
+        before = self._known.get(worker, 0.0)
+        self.forget(worker)
+        self._known[worker] = vote = max(length, FADE * before)
+        insort(self._ordered, vote)
         if len(self._known) > WORKERS:
-            del self._known[next(iter(self._known))]
+            self.forget(next(iter(self._known)))
 
     def forget(self, worker: str) -> bool:
-        return self._known.pop(worker, None) is not None
+        vote = self._known.pop(worker, None)
+        if vote is not None:
+            del self._ordered[bisect_left(self._ordered, vote)]
+        return vote is not None
 
     def scale(self, first: float) -> float:
         """The lower median, with ``first`` in its place until enough workers were heard."""
-        heard = len(self._known)
+        heard = len(self._ordered)
         if heard < FEW:
             return first
-        median = sorted(self._known.values())[(heard - 1) // 2]
+        median = self._ordered[(heard - 1) // 2]
         return median if heard >= MANY else min(median, first)
 
-    def pack(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        lengths = np.array([*self._known.values()], np.float64)
-        return {"lengths": lengths}, {"workers": list(self._known)}
+    def pack(self) -> tuple[list[str], list[float]]:
+        return list(self._known), list(self._known.values())
 
-    def unpack(self, arrays: Mapping[str, NDArray[Any]], numbers: Mapping[str, Any]) -> Lengths:
-        return Lengths(dict(zip(numbers["workers"], arrays["lengths"].tolist(), strict=True)))
+
+@final
+class Record:
+    """What a guard has seen: the lengths by worker, and what was clipped.
+
+    It packs itself into one array: a server writes it with every version.
+    """
+
+    __slots__ = ("bound", "clipped", "extra_lengths", "farthest", "first", "length", "lengths")
+
+    def __init__(self, first: float, lengths: Lengths, extra_lengths: Lengths) -> None:
+        self.first = first  # the scale before enough workers were heard
+        self.lengths, self.extra_lengths = lengths, extra_lengths
+        self.clipped = 0  # updates so far
+        self.length = 0.0  # of the last one that was clipped
+        self.bound = 0.0  # that it was beyond
+        self.farthest = 0.0  # the most that a length was of the scale, clipped or not
+
+    def copy(self) -> Record:
+        made = Record(self.first, self.lengths.copy(), self.extra_lengths.copy())
+        made.clipped, made.length, made.bound = self.clipped, self.length, self.bound
+        made.farthest = self.farthest
+        return made
+
+    def weigh(self, factor: float, worker: str, length: float, beside: float) -> Weights:
+        """What the rate and the vectors beside the model are multiplied by; takes note of both."""
+        rate = self._weight(factor, self.lengths, worker, length)
+        extras = self._weight(factor, self.extra_lengths, worker, beside) if beside else 1.0
+        self.clipped += rate < 1 or extras < 1
+        return rate, extras
+
+    def _weight(self, factor: float, lengths: Lengths, worker: str, length: float) -> float:
+        lengths.hear(worker, length)
+        scale = lengths.scale(self.first)
+        bound = factor * scale
+        self.farthest = max(self.farthest, length / scale)
+        if not length > bound:
+            return 1.0
+        self.length, self.bound = length, bound
+        return (bound / length) ** 2
+
+    def forget(self, worker: str) -> bool:
+        known = [lengths.forget(worker) for lengths in (self.lengths, self.extra_lengths)]
+        return any(known)
+
+    def pack(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        workers, lengths = self.lengths.pack()
+        beside, extra_lengths = self.extra_lengths.pack()
+        numbers = [self.first, self.clipped, self.length, self.bound, self.farthest]
+        array = np.array([*numbers, *lengths, *extra_lengths], np.float64)
+        return {"numbers": array}, {"workers": workers, "beside": beside}
+
+    def unpack(self, arrays: Mapping[str, NDArray[Any]], numbers: Mapping[str, Any]) -> Record:
+        first, clipped, length, bound, farthest, *lengths = arrays["numbers"].tolist()
+        workers, beside = numbers["workers"], numbers["beside"]
+        known = zip([*workers, *beside], lengths, strict=True)
+        made = Record(first, Lengths(dict(islice(known, len(workers)))), Lengths(dict(known)))
+        made.clipped, made.length, made.bound = int(clipped), length, bound
+        made.farthest = farthest
+        return made
 
 
 @dataclass(slots=True)
 class GuardState(Generic[S]):
-    """The state of the rule inside, the lengths that were seen, and what was clipped."""
+    """The state of the rule inside, and what the guard has seen."""
 
     inner: S
-    first: float  # the scale before enough workers were heard
-    lengths: Lengths
-    extra_lengths: Lengths  # of the vectors that travel beside the model
-    clipped: int = 0  # updates so far
-    length: float = 0.0  # of the last one that was clipped
-    bound: float = 0.0  # that it was beyond
-    farthest: float = 0.0  # the most that a length was of the scale, clipped or not
+    record: Record
 
     @property
     def params(self) -> Vector:
@@ -132,20 +198,30 @@ class Guard(Wrapper[S]):
     def init(self, params: Vector) -> GuardState[S]:
         inner = self.rule.init(params)
         first = max(1.0, float(norms(inner.params[None])[0]))
-        return GuardState(inner, first, Lengths(), Lengths())
+        return GuardState(inner, Record(first, Lengths(), Lengths()))
 
     def receive(self, state: GuardState[S], update: Update) -> GuardState[S]:
-        params, names = state.params, frozenset(update.extras)
-        seen = check(update, params=params, version=state.version, extras=names, measured=True)
-        rate, steps = float(update.local_lr), int(update.local_steps)
-        beside = max((float(norms(v[None])[0]) for v in update.extras.values()), default=0.0)
-        after = _heard(state)
-        weights = self._weigh(after, update.worker, self.scale(rate, steps) * seen.norm, beside)
+        seen = self._measured(state, update)
+        rate, steps, beside = float(seen.local_lr), int(seen.local_steps), 0.0
+        if seen.extras:
+            beside = max(float(norms(vector[None])[0]) for vector in seen.extras.values())
+        record = state.record.copy()  # the rule inside may yet refuse the update
+        length = self.scale(rate, steps) * (seen.norm or 0.0)
+        weights = record.weigh(self.factor, seen.worker, length, beside)
         if min(weights) < 1:
-            extras = {n: times(v, weights[1], v) for n, v in update.extras.items()}
+            extras = {name: times(v, weights[1], v) for name, v in seen.extras.items()}
             seen = replace(seen, local_lr=max(rate * weights[0], LEAST), extras=extras)
-        after.inner = self.rule.receive(state.inner, seen)
-        return after
+        return GuardState(self.rule.receive(state.inner, seen), record)
+
+    def _measured(self, state: GuardState[S], update: Update) -> CheckedUpdate:
+        """With the norm of its direction; one that was checked and measured is not read again."""
+        if isinstance(update, CheckedUpdate) and update.norm is not None:
+            return update
+        params, names = state.params, frozenset(update.extras)
+        found: CheckedUpdate = check(
+            update, params=params, version=state.version, extras=names, measured=True
+        )
+        return found
 
     def receive_many(self, state: GuardState[S], block: Updates) -> GuardState[S]:
         """As in ``Rule``. On a GPU the host waits for the norms, once per block."""
@@ -155,26 +231,9 @@ class Guard(Wrapper[S]):
         beside = np.zeros(len(block))
         for matrix in block.extras.values():
             beside = np.maximum(beside, norms(matrix))
-        after, numbers = _heard(state), (block.workers, lengths.tolist(), beside.tolist())
-        weights = [self._weigh(after, *each) for each in zip(*numbers, strict=True)]
-        after.inner = self.rule.receive_many(state.inner, _weighed(block, weights))
-        return after
-
-    def _weigh(
-        self, state: GuardState[S], worker: str, length: float, beside: float
-    ) -> tuple[float, float]:
-        """What the rate and the vectors beside the model are multiplied by; takes note of both."""
-        found = []
-        for lengths, each in ((state.lengths, length), (state.extra_lengths, beside)):
-            lengths.hear(worker, each)
-            scale = lengths.scale(state.first)
-            bound = self.factor * scale
-            state.farthest = max(state.farthest, each / scale)
-            if each > bound:
-                state.length, state.bound = each, bound
-            found.append((bound / each) ** 2 if each > bound else 1.0)
-        state.clipped += min(found) < 1
-        return found[0], found[1]
+        record, columns = state.record.copy(), (block.workers, lengths.tolist(), beside.tolist())
+        weights = [record.weigh(self.factor, *each) for each in zip(*columns, strict=True)]
+        return GuardState(self.rule.receive_many(state.inner, _weighed(block, weights)), record)
 
     def remaining(self, state: GuardState[S]) -> int:
         return self.rule.remaining(state.inner)
@@ -185,25 +244,19 @@ class Guard(Wrapper[S]):
 
     def forget(self, state: GuardState[S], worker: str) -> bool:
         """Drop what the rule inside keeps of a worker, and its vote on the scale."""
-        known = [lengths.forget(worker) for lengths in (state.lengths, state.extra_lengths)]
-        return self.rule.forget(state.inner, worker) or any(known)
+        known = state.record.forget(worker)
+        return self.rule.forget(state.inner, worker) or known
 
     def rows(self, state: GuardState[S]) -> dict[str, WorkerRows]:
         return {f"inner.{name}": rows for name, rows in self.rule.rows(state.inner).items()}
 
 
-def guard_of(state: Any) -> GuardState[Any] | None:
-    """The state of the guard that is around a rule, if there is one."""
-    return state if isinstance(state, GuardState) else None
+def guard_of(state: Any) -> Record | None:
+    """What the guard around a rule has seen, if there is one."""
+    return state.record if isinstance(state, GuardState) else None
 
 
-def _heard(state: GuardState[S]) -> GuardState[S]:
-    """A copy that can take note of updates which the rule inside may yet refuse."""
-    lengths, extra_lengths = state.lengths.copy(), state.extra_lengths.copy()
-    return replace(state, lengths=lengths, extra_lengths=extra_lengths)
-
-
-def _weighed(block: Updates, weights: Iterable[tuple[float, float]]) -> Updates:
+def _weighed(block: Updates, weights: Iterable[Weights]) -> Updates:
     """The block as the rule inside sees it."""
     pairs = np.array([*weights], np.float64).reshape(-1, 2)
     rows = np.flatnonzero(pairs.min(1, initial=1.0) < 1).tolist()
