@@ -188,7 +188,7 @@ def test_a_claim_of_many_steps_stays_within_the_bounds(tmp_path):
     hostile = body("eve", local_steps=2**31 - 1, direction=np.full(DIM, 0.1, np.float32))
 
     async def scenario():
-        rules = {"rule": "fedbuff", "m": 1, "clip": 0.5}
+        rules = {"rule": "fedbuff", "m": 1, "clip": 0.5, "guard": 0}
         async with serving(tmp_path / "clipped.db", rules=rules) as (service, client):
             assert (await client.post("/v1/updates", content=hostile)).status_code == 202
             await until(lambda: service.published.newest.version == 1)
