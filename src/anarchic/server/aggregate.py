@@ -8,17 +8,19 @@ once need not be written.
 from __future__ import annotations
 
 import threading
-import time
 import traceback
 from contextlib import suppress
+from math import inf
 
 from anarchic.errors import Deposed, StoreCorrupt, StoreError
+from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.fold import Folding
 from anarchic.server.monitoring import Log, ServerMetrics
 from anarchic.server.pending import Pending
-from anarchic.server.published import PublishedModels
+from anarchic.server.published import PublishedModel, PublishedModels
 from anarchic.server.records import Publication
 from anarchic.server.store import Store
+from anarchic.wire import Decoded
 
 MOST_UNPUBLISHED_S = 0.25  # steps may pass unpublished for this long while updates are waiting
 FOLLOW_S = 0.5  # how long a follower waits before it asks again whether it may lead
@@ -26,7 +28,7 @@ RETRY_S = 0.5
 
 
 class Aggregator:
-    """A thread that leads the run, or follows the server that does."""
+    """Leads the run, or follows the server that does, turn by turn, in a thread of its own."""
 
     def __init__(
         self,
@@ -38,14 +40,17 @@ class Aggregator:
         metrics: ServerMetrics,
         log: Log,
         step_after_s: float | None = None,
+        clock: Clock = SYSTEM,
     ) -> None:
         self._store, self._pending, self._folding = store, pending, folding
         self._published, self._metrics, self._log = published, metrics, log
-        self._step_after_s = step_after_s
-        self._published_s = 0.0
-        self._asked_s = float("-inf")  # when it last asked whether it may lead
+        self._step_after_s, self._clock = step_after_s, clock
+        self._published_s = -inf
+        self._asked_s = -inf  # when it last asked whether it may lead
         self._epoch: int | None = None
-        self._stopping = False
+        self._unpublished: tuple[Publication, PublishedModel] | None = None  # not durable yet
+        self._stopping = threading.Event()
+        self._ended = False
         self._thread = threading.Thread(target=self._run, name="aggregate", daemon=True)
         self.failure: Exception | None = None
 
@@ -54,7 +59,7 @@ class Aggregator:
 
     def stop(self, timeout_s: float = 30.0) -> None:
         """Fold what makes whole steps, publish it, and resign."""
-        self._stopping = True
+        self._stopping.set()
         self._pending.stop()
         self._thread.join(timeout_s)
 
@@ -64,41 +69,50 @@ class Aggregator:
 
     @property
     def alive(self) -> bool:
-        return self._thread.is_alive()
+        """Whether it still takes turns."""
+        return not self._ended
 
     def _run(self) -> None:
-        while not self._stopping:
-            try:
-                if self._epoch is None:
-                    self._follow()
-                else:
-                    self._lead(self._epoch)
-            except Deposed as error:
-                self._step_down("deposed", str(error))
-            except StoreCorrupt as error:
-                self.failure = error
-                self._step_down("store_corrupt", str(error))
-                return
-            except StoreError as error:
-                self.failure = error
-                self._step_down("store_error", str(error))
-                time.sleep(RETRY_S)
-            except Exception as error:  # a bug: updates stay durable, another server may succeed
-                self.failure = error
-                self._step_down("aggregator_failed", repr(error), trace=traceback.format_exc())
-                return
-        if self._epoch is not None:
-            self._finish(self._epoch)
+        while not (self._stopping.is_set() or self._ended):
+            self._stopping.wait(self.turn())
+        self.finish()
 
-    def _follow(self) -> None:
+    def turn(self, wait_s: float = inf) -> float:
+        """Do the next piece of work, having waited for it for ``wait_s`` at most.
+
+        Returns how long to pause before the next turn, which is 0 unless something failed.
+        """
+        try:
+            if self._epoch is None:
+                self._follow(wait_s)
+            else:
+                self._lead(self._epoch, wait_s)
+        except Deposed as error:
+            self._step_down("deposed", str(error))
+        except StoreCorrupt as error:
+            self.failure, self._ended = error, True
+            self._step_down("store_corrupt", str(error))
+        except StoreError as error:
+            self.failure = error
+            if self._unpublished is None:
+                self._step_down("store_error", str(error))
+            else:  # it is tried again
+                self._log("cannot_publish", reason=str(error))
+            return RETRY_S
+        except Exception as error:  # a bug: updates stay durable, another server may succeed
+            self.failure, self._ended = error, True
+            self._step_down("aggregator_failed", repr(error), trace=traceback.format_exc())
+        return 0.0
+
+    def _follow(self, wait_s: float) -> None:
         """Show what the leader publishes, and take its place when it is gone."""
         self.catch_up()
-        epoch = None
-        if time.monotonic() - self._asked_s >= FOLLOW_S:  # not after every push: it takes a session
-            self._asked_s = time.monotonic()
+        epoch, now = None, self._clock.monotonic()
+        if now - self._asked_s >= FOLLOW_S:  # not after every push: it takes a session
+            self._asked_s = now
             epoch = self._store.lead()
         if epoch is None:
-            self._store.wait(FOLLOW_S)
+            self._store.wait(min(FOLLOW_S, wait_s))
             return
         self._recover()
         self._epoch = epoch
@@ -126,11 +140,13 @@ class Aggregator:
         self._pending.begin(self._folding.extras)
         self._published.post(model)
 
-    def _lead(self, epoch: int) -> None:
-        queued = self._pending.next(self._wait_s())
+    def _lead(self, epoch: int, wait_s: float) -> None:
+        if self._unpublished is not None:
+            self._publish(*self._unpublished)
+            return
+        queued = self._pending.next(min(self._wait_s(), wait_s))
         if queued is not None:
-            if self._folding.fold(*queued) and not self._may_publish_later():
-                self._publish(epoch)
+            self._fold(epoch, *queued)
             return
         if self._store.shared:
             if not self._store.still_leads():
@@ -138,7 +154,11 @@ class Aggregator:
             self._pending.search()  # other servers accept updates too
         if self._step_after_s is not None and self._folding.waited_s() >= self._step_after_s:
             self._folding.flush()
-            self._publish(epoch)
+            self._step(epoch)
+
+    def _fold(self, epoch: int, seq: int, decoded: Decoded) -> None:
+        if self._folding.fold(seq, decoded) and not self._may_publish_later():
+            self._step(epoch)
 
     def _wait_s(self) -> float:
         if self._store.shared:
@@ -148,49 +168,39 @@ class Aggregator:
     def _may_publish_later(self) -> bool:
         """Whether the next step is waiting already, and the last publication was just now."""
         enough = self._pending.queued >= self._folding.remaining
-        return enough and time.monotonic() - self._published_s < MOST_UNPUBLISHED_S
+        return enough and self._clock.monotonic() - self._published_s < MOST_UNPUBLISHED_S
 
-    def _publish(self, epoch: int) -> None:
-        """Durable first, visible then."""
-        previous = self._published.newest.version
-        publication, model = self._folding.publication(epoch, previous)
-        self._store_publication(publication)
+    def _step(self, epoch: int) -> None:
+        self._unpublished = self._folding.publication(epoch, self._published.newest.version)
+        self._publish(*self._unpublished)
+
+    def _publish(self, publication: Publication, model: PublishedModel) -> None:
+        """Durable first, visible then. While the store fails, every turn tries it again."""
+        self._store.publish(publication)
+        self._unpublished = self.failure = None
         folded = self._folding.published()
-        self._published_s = time.monotonic()
+        self._published_s = self._clock.monotonic()
         self._pending.published(folded)  # first: whoever sees the version may push again
         self._metrics.folded(len(folded))
         self._published.post(model)
 
-    def _store_publication(self, publication: Publication) -> None:
-        """Try again while the store fails, until the server is told to stop."""
-        while True:
-            try:
-                self._store.publish(publication)
-            except (Deposed, StoreCorrupt):
-                raise
-            except StoreError as error:
-                self.failure = error
-                self._log("cannot_publish", reason=str(error))
-                if self._stopping:
-                    raise
-                time.sleep(RETRY_S)
-            else:
-                self.failure = None
-                return
-
     def _step_down(self, event: str, reason: str, **facts: str) -> None:
         self._log(event, reason=reason, **facts)
-        self._epoch = None
+        self._epoch = self._unpublished = None
         self._pending.pause()
         with suppress(StoreError):
             self._store.resign()
 
-    def _finish(self, epoch: int) -> None:
+    def finish(self) -> None:
         """On shutdown: what makes whole steps is folded; the rest stays, durable, for next time."""
+        epoch, self._epoch = self._epoch, None
+        if epoch is None:
+            return
         try:
+            if self._unpublished is not None:
+                self._publish(*self._unpublished)
             while (queued := self._pending.next(0.0)) is not None:
-                if self._folding.fold(*queued) and not self._may_publish_later():
-                    self._publish(epoch)
+                self._fold(epoch, *queued)
         except StoreError as error:
             self._log("store_error", reason=str(error))
         self._store.resign()

@@ -7,7 +7,6 @@ after a step; nor rows that did not change.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from math import isfinite, nan
 from typing import Any
@@ -20,6 +19,7 @@ from anarchic.core.saving import pack, unpack
 from anarchic.core.types import Layout, Snapshot
 from anarchic.errors import AnarchicError, StoreCorrupt, UpdateRefused
 from anarchic.server.access import Access
+from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.monitoring import Log
 from anarchic.server.published import PublishedModel
 from anarchic.server.records import Publication
@@ -33,9 +33,17 @@ class Folding:
     where the next round begins.
     """
 
-    def __init__(self, rule: Rule[Any], layout: Layout, run: str, access: Access, log: Log) -> None:
+    def __init__(
+        self,
+        rule: Rule[Any],
+        layout: Layout,
+        run: str,
+        access: Access,
+        log: Log,
+        clock: Clock = SYSTEM,
+    ) -> None:
         self._rule, self._layout, self._run = rule, layout, run
-        self._access, self._log = access, log
+        self._access, self._log, self._clock = access, log, clock
         self._state: Any = None
         self._oldest_s: float | None = None  # when the oldest update of the buffer was folded
         self._folded: list[tuple[int, int, str]] = []  # (seq, version, worker) since publishing
@@ -80,7 +88,8 @@ class Folding:
         if update.worker in self._access.revoked:  # what it sent before counts in one step only
             self._suspects.add(update.worker)
         self._folded.append((seq, before + 1, update.worker))
-        self._oldest_s = self._oldest_s or time.monotonic()
+        if self._oldest_s is None:
+            self._oldest_s = self._clock.monotonic()
         return self.version > before
 
     def _drop_revoked(self) -> None:
@@ -99,7 +108,7 @@ class Folding:
         """How long the oldest update has waited for a step; 0 where none waits."""
         if self._oldest_s is None or not self._folded or self.remaining >= self._rule.m:
             return 0.0
-        return time.monotonic() - self._oldest_s
+        return self._clock.monotonic() - self._oldest_s
 
     def flush(self) -> None:
         """Step with the updates that are there, though they are fewer than m."""

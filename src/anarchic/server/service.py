@@ -9,6 +9,7 @@ from typing import Any
 from anarchic.errors import ConfigError
 from anarchic.server.access import Access
 from anarchic.server.aggregate import Aggregator
+from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.collect import Collector, UpdateCheck
 from anarchic.server.evaluate import Evaluator, shown
 from anarchic.server.fold import Folding
@@ -28,7 +29,7 @@ class Service:
 
     def __init__(
         self, store: Store, settings: ServerSettings | None = None, log: Log | None = None,
-        evaluator: Evaluator | None = None,
+        evaluator: Evaluator | None = None, *, clock: Clock = SYSTEM,
     ) -> None:  # fmt: skip
         run = store.run()
         if run is None:
@@ -45,19 +46,20 @@ class Service:
         self.pulls = Pulls(limits.open_pulls if self.settings.open_pull else limits.pulls)
         self.streams = 0  # of events, open now
         self.most_body_bytes = 0
-        self.access = Access(store, self.settings, self.log)
+        self.access = Access(store, self.settings, self.log, clock)
         watch = None if evaluator is None else evaluator.offer
         self.published = PublishedModels(self.run, store, watch)
         self.metrics = ServerMetrics(self.published)
         share = limits.share(rule.m)
-        shares = Shares(share, share if limits.per_worker else rule.m)
+        shares = Shares(share, share if limits.per_worker else rule.m, clock.monotonic)
         self.pending = Pending(store, self.layout, shares)
-        self._check = UpdateCheck(self.layout, rule, self.published, limits)
-        self.collector = Collector(store, self._check, self.access, self.pending, self.published)
-        folding = Folding(rule, self.layout, self.run, self.access, self.log)
+        self.check = UpdateCheck(self.layout, rule, self.published, limits, clock)
+        self.collector = Collector(store, self.check, self.access, self.pending, self.published)
+        folding = Folding(rule, self.layout, self.run, self.access, self.log, clock)
         self.aggregator = Aggregator(
             store, self.pending, folding, self.published,
             metrics=self.metrics, log=self.log, step_after_s=self.settings.step_after_s,
+            clock=clock,
         )  # fmt: skip
         self._accounts_task: asyncio.Task[None] | None = None
 
@@ -71,7 +73,7 @@ class Service:
                 raise ConfigError(f"The run cannot be served: {self.aggregator.failure}")
             await asyncio.sleep(0.01)
         self.collector.start()
-        self.most_body_bytes = self._check.most_bytes
+        self.most_body_bytes = self.check.most_bytes
         self._accounts_task = asyncio.create_task(self.access.watch())
         self.log("serving", run=self.run, version=self.published.newest.version)
 
