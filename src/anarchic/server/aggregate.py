@@ -25,6 +25,7 @@ from anarchic.wire import Decoded
 MOST_UNPUBLISHED_S = 0.25  # steps may pass unpublished for this long while updates are waiting
 FOLLOW_S = 0.5  # how long a follower waits before it asks again whether it may lead
 RETRY_S = 0.5
+LONGEST_PAUSE_S = 30.0  # after errors that nobody expected, each pause is twice the one before
 
 
 class Aggregator:
@@ -52,7 +53,8 @@ class Aggregator:
         self._stopping = threading.Event()
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="aggregate", daemon=True)
-        self.failure: Exception | None = None
+        self._pause_s = RETRY_S  # after the next error that nobody expected
+        self.failure: BaseException | None = None  # why it does not aggregate now
 
     def start(self) -> None:
         self._thread.start()
@@ -73,9 +75,16 @@ class Aggregator:
         return not self._ended
 
     def _run(self) -> None:
-        while not (self._stopping.is_set() or self._ended):
-            self._stopping.wait(self.turn())
-        self.finish()
+        try:
+            while not (self._stopping.is_set() or self._ended):
+                try:
+                    pause_s = self.turn()
+                except BaseException as error:  # whatever a rule of somebody else's may raise
+                    pause_s = self._fail(error)
+                self._stopping.wait(pause_s)
+            self.finish()
+        finally:
+            self._ended, self._epoch = True, None
 
     def turn(self, wait_s: float = inf) -> float:
         """Do the next piece of work, having waited for it for ``wait_s`` at most.
@@ -99,10 +108,17 @@ class Aggregator:
             else:  # it is tried again
                 self._log("cannot_publish", reason=str(error))
             return RETRY_S
-        except Exception as error:  # a bug: updates stay durable, another server may succeed
-            self.failure, self._ended = error, True
-            self._step_down("aggregator_failed", repr(error), trace=traceback.format_exc())
+        except Exception as error:
+            return self._fail(error)
         return 0.0
+
+    def _fail(self, error: BaseException) -> float:
+        """Nobody expected this: updates stay durable, another server may lead; then try again."""
+        self.failure = error
+        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, LONGEST_PAUSE_S)
+        trace = "".join(traceback.format_exception(error))
+        self._step_down("aggregator_failed", repr(error), trace=trace, again_in_s=pause_s)
+        return pause_s
 
     def _follow(self, wait_s: float) -> None:
         """Show what the leader publishes, and take its place when it is gone."""
@@ -116,7 +132,8 @@ class Aggregator:
             return
         self._recover()
         self._epoch = epoch
-        self.failure = None
+        if isinstance(self.failure, StoreError):
+            self.failure = None  # of any other kind: it may happen again with the same updates
         self._log("leads", epoch=epoch, version=self._folding.version)
 
     def catch_up(self) -> None:
@@ -148,6 +165,7 @@ class Aggregator:
         if queued is not None:
             self._fold(epoch, *queued)
             return
+        self._succeeded()  # everything that waited is folded
         if self._store.shared:
             if not self._store.still_leads():
                 raise Deposed("The connection that held the lead is gone.")
@@ -177,19 +195,23 @@ class Aggregator:
     def _publish(self, publication: Publication, model: PublishedModel) -> None:
         """Durable first, visible then. While the store fails, every turn tries it again."""
         self._store.publish(publication)
-        self._unpublished = self.failure = None
+        self._unpublished = None
+        self._succeeded()
         folded = self._folding.published()
         self._published_s = self._clock.monotonic()
         self._pending.published(folded)  # first: whoever sees the version may push again
         self._metrics.folded(len(folded))
         self._published.post(model)
 
-    def _step_down(self, event: str, reason: str, **facts: str) -> None:
-        self._log(event, reason=reason, **facts)
-        self._epoch = self._unpublished = None
+    def _succeeded(self) -> None:
+        self.failure, self._pause_s = None, RETRY_S
+
+    def _step_down(self, event: str, reason: str, **facts: object) -> None:
+        self._epoch = self._unpublished = None  # first: nothing below may leave it in the lead
         self._pending.pause()
-        with suppress(StoreError):
+        with suppress(Exception):
             self._store.resign()
+        self._log(event, reason=reason, **facts)
 
     def finish(self) -> None:
         """On shutdown: what makes whole steps is folded; the rest stays, durable, for next time."""

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import threading
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ from anarchic.wire import Decoded
 
 GROUP_UPDATES, GROUP_BYTES = 64, 64 << 20
 PULL_AGAIN = "Pull the model and train from what you get."
+UNKNOWN_S = 60.0  # after a failed write; workers are told to come again after 30 s at most
 INLINE_BYTES = 1 << 18  # larger bodies are checked outside the event loop
 
 
@@ -123,9 +125,11 @@ class Collector:
         access: Access,
         pending: Pending,
         published: PublishedModels,
+        clock: Clock = SYSTEM,
     ) -> None:
         self._store, self._check, self._access = store, check, access
-        self._pending, self._published = pending, published
+        self._pending, self._published, self._clock = pending, published, clock
+        self._failure: tuple[StoreError, float] | None = None  # of the last write, and when
         self._queue: list[_Writing] = []
         self._wake = threading.Condition()
         self._stopping = False
@@ -140,6 +144,18 @@ class Collector:
             self._stopping = True
             self._wake.notify()
         self._thread.join(timeout_s)
+
+    @property
+    def failure(self) -> StoreError | None:
+        """Why updates cannot be stored now, by the last one that came in.
+
+        If none has come for a while, nobody knows: perhaps workers are sent elsewhere because of
+        it, and nobody would ever find out that the disk has room again.
+        """
+        if self._failure is None:
+            return None
+        error, when = self._failure
+        return error if self._clock.monotonic() - when < UNKNOWN_S else None
 
     async def submit(self, body: bytearray, worker: str | None) -> Receipt:
         """Check an update, make it durable, and say what became of it; or raise a refusal.
@@ -206,7 +222,8 @@ class Collector:
 
     def _run(self) -> None:
         while not (self._stopping and not self._queue):
-            self.write_next(None)
+            with suppress(BaseException):  # those who sent it were told; the next may succeed
+                self.write_next(None)
 
     def write_next(self, wait_s: float | None) -> bool:
         """Write a group of updates that wait, and give the receipts; False where none came.
@@ -218,11 +235,15 @@ class Collector:
             return False
         try:
             receipts = self._pending.accept([(w.new, w.decoded) for w in group])
-        except Exception as error:  # whatever it was: the next group may succeed
+        except BaseException as error:
             told = error if isinstance(error, StoreError) else StoreError(repr(error))
+            self._failure = (told, self._clock.monotonic())
             for writing in group:
                 writing.receipt.set_exception(told)
+            if not isinstance(error, Exception):
+                raise
             return True
+        self._failure = None
         for receipt, writing in zip(receipts, group, strict=True):
             writing.receipt.set_result(receipt)
         return True

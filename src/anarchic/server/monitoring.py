@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import sys
-import threading
-import time
-from collections.abc import Callable
 from functools import partial
-from typing import Any, TextIO
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
+from anarchic.server.log import JsonLog, Log
 from anarchic.server.published import PublishedModels
 
-Log = Callable[..., None]  # writes one event: its name, and facts by their names
-# Facts with one of these words in their name may be secrets: their values are not written.
-_SECRET = ("token", "authorization", "secret", "password", "cookie")
-
-
-class JsonLog:
-    """Writes one line per event to a stream, from any thread."""
-
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream
-        self._lock = threading.Lock()
-
-    def __call__(self, event: str, **facts: Any) -> None:
-        safe = {
-            name: "***" if any(word in name.lower() for word in _SECRET) else value
-            for name, value in facts.items()
-        }
-        line = json.dumps({"time": round(time.time(), 3), "event": event, **safe}, default=str)
-        with self._lock:
-            print(line, file=self._stream or sys.stderr, flush=True)
+__all__ = ["JsonLog", "Log", "ServerMetrics"]
 
 
 class ServerMetrics:
