@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import closing
 
 import pytest
 
-from anarchic.errors import StoreUnavailable
+from anarchic.errors import StoreCorrupt, StoreFull, StoreUnavailable
 from anarchic.server.aggregate import FOLLOW_S, RETRY_S
+from anarchic.server.collect import UNKNOWN_S
+from anarchic.server.fold import Folding
+from anarchic.server.pending import Pending
 from anarchic.server.service import Service
 from anarchic.server.settings import ServerSettings
 from anarchic.server.store import Store, open_store
@@ -111,3 +115,71 @@ def test_whoever_does_not_lead_asks_again_after_a_while(still, tmp_path):
         clock.now += FOLLOW_S
         second.aggregator.turn(0.0)
         assert second.aggregator.leads
+
+
+def test_a_refused_write_is_told_until_one_succeeds_or_nobody_can_know(still, monkeypatch):
+    store, service, clock = still
+    append = Store.append
+
+    def full(self, updates):
+        raise StoreFull("No room left.")
+
+    monkeypatch.setattr(Store, "append", full)
+    receipt = pushed(service, "ann")
+    assert service.problem() is None
+    service.collector.write_next(0.0)
+    assert isinstance(receipt.exception(), StoreFull)
+    store.accounts()  # that the store can be read changes nothing
+    assert "takes no updates" in service.problem()
+    clock.now += UNKNOWN_S
+    assert service.problem() is None
+    pushed(service, "ann")
+    service.collector.write_next(0.0)
+    assert service.problem() is not None
+    monkeypatch.setattr(Store, "append", append)
+    pushed(service, "ann")
+    service.collector.write_next(0.0)
+    assert service.problem() is None
+
+
+def test_a_transaction_that_does_not_end_is_told(still):
+    store, service, _ = still
+    service._patience_s = 0.0
+    assert service.problem() is None
+    with store.watch.transaction():
+        time.sleep(0.001)
+        assert "has not answered" in service.problem()
+    assert service.problem() is None
+
+
+def test_a_damaged_store_ends_aggregation_and_it_says_so(still, monkeypatch):
+    store, service, _ = still
+
+    def damaged(self, wait_s):
+        raise StoreCorrupt("Update 1 is damaged.")
+
+    monkeypatch.setattr(Pending, "next", damaged)
+    service.aggregator.turn(0.0)
+    status = service.aggregator.alive, service.aggregator.leads, store.still_leads()
+    assert status == (False, False, False)
+    assert "no longer aggregated" in service.problem()
+
+
+def test_after_bugs_the_pauses_grow_and_a_success_ends_them(still, monkeypatch):
+    _, service, clock = still
+    fold = Folding.fold
+    for worker in ("ann", "bob"):
+        pushed(service, worker)
+    service.collector.write_next(0.0)
+    monkeypatch.setattr(Folding, "fold", lambda *given: 1 / 0)
+    pauses = []
+    while len(pauses) < 9:
+        pause_s = service.aggregator.turn(0.0)
+        clock.now += 60
+        assert not pauses or service.problem() is not None  # also while it leads again
+        pauses += [pause_s] if pause_s else []
+    assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+    monkeypatch.setattr(Folding, "fold", fold)
+    for _ in range(3):
+        service.aggregator.turn(0.0)
+    assert (service.published.newest.version, service.problem()) == (1, None)
