@@ -32,7 +32,14 @@ def test_everything_is_counted():
         "anarchic_update_bytes_total 220.0",
         'anarchic_refusals_total{code="stale"} 1.0',
         "anarchic_updates_folded_total 2.0",
+        "anarchic_updates_set_aside_total 0.0",
         "anarchic_version 3.0",
         "anarchic_loss 0.25",
     }
-    assert metrics.counts == {"accepted": 2, "duplicate": 1, "refused": 1, "folded": 2}
+    assert metrics.counts == {
+        "accepted": 2,
+        "duplicate": 1,
+        "refused": 1,
+        "folded": 2,
+        "set_aside": 0,
+    }

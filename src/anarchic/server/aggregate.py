@@ -12,7 +12,7 @@ import traceback
 from contextlib import suppress
 from math import inf
 
-from anarchic.errors import Deposed, StoreCorrupt, StoreError
+from anarchic.errors import Deposed, Diverged, StoreCorrupt, StoreError
 from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.fold import Folding
 from anarchic.server.monitoring import Log, ServerMetrics
@@ -25,6 +25,7 @@ from anarchic.wire import Decoded
 MOST_UNPUBLISHED_S = 0.25  # steps may pass unpublished for this long while updates are waiting
 FOLLOW_S = 0.5  # how long a follower waits before it asks again whether it may lead
 RETRY_S = 0.5
+DIVERGED_S = 30.0  # how long a step that was undone is told, if no version is published before
 LONGEST_PAUSE_S = 30.0  # after errors that nobody expected, each pause is twice the one before
 
 
@@ -47,6 +48,7 @@ class Aggregator:
         self._published, self._metrics, self._log = published, metrics, log
         self._step_after_s, self._clock = step_after_s, clock
         self._published_s = -inf
+        self._diverged_s = -inf  # when a step was undone, and no version has been published since
         self._asked_s = -inf  # when it last asked whether it may lead
         self._epoch: int | None = None
         self._unpublished: tuple[Publication, PublishedModel] | None = None  # not durable yet
@@ -73,6 +75,14 @@ class Aggregator:
     def alive(self) -> bool:
         """Whether it still takes turns."""
         return not self._ended
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the last step was not finite.
+
+        Not for ever: if workers are sent elsewhere because of it, no update brings the next step.
+        """
+        return self._clock.monotonic() - self._diverged_s < DIVERGED_S
 
     def _run(self) -> None:
         try:
@@ -189,8 +199,32 @@ class Aggregator:
         return enough and self._clock.monotonic() - self._published_s < MOST_UNPUBLISHED_S
 
     def _step(self, epoch: int) -> None:
-        self._unpublished = self._folding.publication(epoch, self._published.newest.version)
+        version = self._published.newest.version
+        try:
+            self._unpublished = self._folding.publication(epoch, version)
+        except Diverged as error:
+            self._diverged_s = self._clock.monotonic()
+            self._undo(str(error))
+            self._unpublished = self._folding.publication(epoch, version)
         self._publish(*self._unpublished)
+
+    def _undo(self, reason: str) -> None:
+        """Go back to the last version, and set the longest updates since then aside, for good.
+
+        They are those at least half as long as the longest. Nobody knows that it was they, but one
+        is taken out at least, and the others are folded again: it ends.
+        """
+        read = {key: self._pending.read(*key).update for key in self._folding.unpublished}
+        lengths = {key: self._folding.length(update) for key, update in read.items()}
+        least = max(lengths.values()) / 2
+        aside = {key: length for key, length in lengths.items() if length >= least}
+        self._pending.pause()  # until what waits is read again, from the oldest on
+        self._recover()
+        self._folding.set_aside(list(aside))
+        facts = [(read[key].worker, read[key].id, length) for key, length in aside.items()]
+        named = [dict(zip(("worker", "id", "length"), each, strict=True)) for each in facts]
+        count, version = len(named), self._folding.version
+        self._log("set_aside", reason=reason, version=version, count=count, updates=named[:100])
 
     def _publish(self, publication: Publication, model: PublishedModel) -> None:
         """Durable first, visible then. While the store fails, every turn tries it again."""
@@ -198,8 +232,11 @@ class Aggregator:
         self._unpublished = None
         self._succeeded()
         folded = self._folding.published()
-        self._published_s = self._clock.monotonic()
         self._pending.published(folded)  # first: whoever sees the version may push again
+        if publication.version == publication.previous:
+            self._metrics.set_aside(len(folded))
+            return
+        self._published_s, self._diverged_s = self._clock.monotonic(), -inf
         self._metrics.folded(len(folded))
         self._published.post(model)
 

@@ -22,11 +22,12 @@ class ServerMetrics:
         self._bytes = counter("anarchic_update_bytes", "Bytes of updates")
         self._refusals = counter("anarchic_refusals", "Refused requests by code", ["code"])
         self._folds = counter("anarchic_updates_folded", "Updates in published versions")
+        self._aside = counter("anarchic_updates_set_aside", "Updates that no version will hold")
         version = Gauge("anarchic_version", "The newest version", registry=self._registry)
         version.set_function(lambda: published.newest.version if published.has_one else -1)
         loss = Gauge("anarchic_loss", "Mean loss told with its updates", registry=self._registry)
         loss.set_function(lambda: _or_nan(published.newest.loss if published.has_one else None))
-        self.counts = {"accepted": 0, "duplicate": 0, "refused": 0, "folded": 0}
+        self.counts = {"accepted": 0, "duplicate": 0, "refused": 0, "folded": 0, "set_aside": 0}
 
     def received(self, outcome: str, length: int) -> None:
         self._updates.labels(outcome).inc()
@@ -40,6 +41,10 @@ class ServerMetrics:
     def folded(self, count: int) -> None:
         self._folds.inc(count)
         self.counts["folded"] += count
+
+    def set_aside(self, count: int) -> None:
+        self._aside.inc(count)
+        self.counts["set_aside"] += count
 
     def text(self) -> bytes:
         return generate_latest(self._registry)

@@ -132,4 +132,6 @@ class Service:
             return "The store does not take new versions now; see the log."
         if self.aggregator.failure is not None:
             return "Aggregating fails and is tried again; see the log."
+        if self.aggregator.diverged:
+            return "The last step was not finite: updates were set aside, as the log says."
         return None
