@@ -137,13 +137,13 @@ class Aggregator:
         if now - self._asked_s >= FOLLOW_S:  # not after every push: it takes a session
             self._asked_s = now
             epoch = self._store.lead()
+            if isinstance(self.failure, StoreError):
+                self.failure = None  # the store answers again, whoever leads
         if epoch is None:
             self._store.wait(min(FOLLOW_S, wait_s))
             return
         self._recover()
         self._epoch = epoch
-        if isinstance(self.failure, StoreError):
-            self.failure = None  # of any other kind: it may happen again with the same updates
         self._log("leads", epoch=epoch, version=self._folding.version)
 
     def catch_up(self) -> None:
