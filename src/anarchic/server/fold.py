@@ -50,10 +50,10 @@ class Folding:
         self._folded: list[tuple[int, int, str]] = []  # (seq, version, worker) since publishing
         self._losses: list[float] = []  # reported with them
         self._dropped: list[tuple[int, str]] = []  # (version, worker) since publishing
-        # Vectors that were not finite in a store which an earlier version of this server wrote.
-        self._excused: frozenset[str] = frozenset()
         self._known_revoked: frozenset[str] | None = None
         self._suspects: set[str] = set()  # revoked workers that may have rows
+        # Vectors that were not finite in a store which an earlier version of this server wrote.
+        self._excused: frozenset[str] = frozenset()
 
     @property
     def version(self) -> int:
