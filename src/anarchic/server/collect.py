@@ -145,18 +145,6 @@ class Collector:
             self._wake.notify()
         self._thread.join(timeout_s)
 
-    @property
-    def failure(self) -> StoreError | None:
-        """Why updates cannot be stored now, by the last one that came in.
-
-        If none has come for a while, nobody knows: perhaps workers are sent elsewhere because of
-        it, and nobody would ever find out that the disk has room again.
-        """
-        if self._failure is None:
-            return None
-        error, when = self._failure
-        return error if self._clock.monotonic() - when < UNKNOWN_S else None
-
     async def submit(self, body: bytearray, worker: str | None) -> Receipt:
         """Check an update, make it durable, and say what became of it; or raise a refusal.
 
@@ -260,3 +248,15 @@ class Collector:
                 count += 1
             group, self._queue = self._queue[:count], self._queue[count:]
             return group
+
+    @property
+    def failure(self) -> StoreError | None:
+        """Why updates cannot be stored now, by the last one that came in.
+
+        If none has come for a while, nobody knows: perhaps workers are sent elsewhere because of
+        it, and nobody would ever find out that the disk has room again.
+        """
+        if self._failure is None:
+            return None
+        error, when = self._failure
+        return error if self._clock.monotonic() - when < UNKNOWN_S else None
