@@ -214,15 +214,16 @@ class Aggregator:
         They are those at least half as long as the longest. Nobody knows that it was they, but one
         is taken out at least, and the others are folded again: it ends.
         """
-        read = {key: self._pending.read(*key).update for key in self._folding.unpublished}
-        lengths = {key: self._folding.length(update) for key, update in read.items()}
-        least = max(lengths.values()) / 2
-        aside = {key: length for key, length in lengths.items() if length >= least}
+        found = []  # not with the bodies: together they may be larger than the memory
+        for key in self._folding.unpublished:
+            update = self._pending.read(*key).update
+            found.append((self._folding.length(update), key, update.id))
+        longest = max(length for length, _, _ in found)
+        aside = [each for each in found if each[0] >= longest / 2]
         self._pending.pause()  # until what waits is read again, from the oldest on
         self._recover()
-        self._folding.set_aside(list(aside))
-        facts = [(read[key].worker, read[key].id, length) for key, length in aside.items()]
-        named = [dict(zip(("worker", "id", "length"), each, strict=True)) for each in facts]
+        self._folding.set_aside([key for _, key, _ in aside])
+        named = [{"worker": key[1], "id": id, "length": length} for length, key, id in aside]
         count, version = len(named), self._folding.version
         self._log("set_aside", reason=reason, version=version, count=count, updates=named[:100])
 
@@ -260,6 +261,10 @@ class Aggregator:
                 self._publish(*self._unpublished)
             while (queued := self._pending.next(0.0)) is not None:
                 self._fold(epoch, *queued)
-        except StoreError as error:
-            self._log("store_error", reason=str(error))
-        self._store.resign()
+        except Exception as error:  # of any kind: it is folded after the next start
+            self._log(
+                "store_error" if isinstance(error, StoreError) else "aggregator_failed",
+                reason=str(error) or repr(error),
+            )
+        finally:
+            self._store.resign()
