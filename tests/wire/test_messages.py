@@ -35,7 +35,7 @@ def test_a_snapshot_tells_the_loss_it_was_given():
     sent = Snapshot(7, ramp())
     for loss, told in ((0.1, 0.1), (1e-300, 1e-300), (None, None), (float("inf"), None)):
         data = wire.encode_snapshot(LAYOUT, sent, "run-1", loss=loss)
-        assert wire.snapshot_facts(data) == (told, frozenset())
+        assert wire.snapshot_facts(data) == (told, frozenset(), None)
         assert wire.decode_snapshot(data)[1].params.tobytes() == ramp().tobytes()
 
 

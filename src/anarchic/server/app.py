@@ -118,7 +118,7 @@ class _ModelResponse(Response):
 
 async def newest_model(service: Service, request: Request) -> Response:
     puller = _puller(service, request)
-    return _pulled(service, request, puller, service.published.newest, "no-cache")
+    return _pulled(service, request, puller, service.published.newest)
 
 
 async def model(service: Service, request: Request) -> Response:
@@ -131,7 +131,7 @@ async def model(service: Service, request: Request) -> Response:
     if found is None:
         told = f"Version {version} does not exist or is no longer kept."
         raise Refusal(404, "not_found", told, "Pull /v1/model instead.")
-    return _pulled(service, request, puller, found, "max-age=31536000, immutable")
+    return _pulled(service, request, puller, found)
 
 
 def _puller(service: Service, request: Request) -> str:
@@ -139,13 +139,12 @@ def _puller(service: Service, request: Request) -> str:
     return service.access.may_pull(request.headers.get("authorization"), address)
 
 
-def _pulled(
-    service: Service, request: Request, puller: str, model: PublishedModel, cache: str
-) -> Response:
+def _pulled(service: Service, request: Request, puller: str, model: PublishedModel) -> Response:
     who = "public" if service.settings.public_model else "private"
     headers = {
         "etag": model.etag,
-        "cache-control": f"{who}, {cache}",
+        # Ask again each time: a run that was restored makes its later versions anew.
+        "cache-control": f"{who}, no-cache",
         "x-anarchic-version": str(model.version),
     }
     known = request.headers.get("if-none-match", "")
