@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from anarchic.errors import ConfigError, Deposed, StoreCorrupt, StoreError
-from anarchic.server.records import StoredRun
+from anarchic.server.records import StoredRun, epoch_of
 from anarchic.server.store import Store, open_store
 from tests.server.conftest import Opener
 from tests.server.stored import everything, led, new, next_version, outcomes, queued, state_of
@@ -194,6 +194,30 @@ def test_a_store_of_schema_2_is_brought_up_to_date(opened: Opener, place: str, k
     later.publish(next_version(later, led(later), [2]))
     assert (later.body(2) is not None) is keep
     assert [version for version, _ in later.epochs()] == [1]
+
+
+def test_epochs_have_names_and_those_that_published_nothing_are_forgotten(
+    opened: Opener, store: Store
+) -> None:
+    for _ in range(3):
+        epoch = led(store)
+        store.resign()
+    assert [version for version, _ in store.epochs()] == [0]
+    led(store)
+    store.publish(next_version(store, epoch + 1, []))
+    store.publish(next_version(store, epoch + 1, []))
+    store.resign()
+    led(store)
+    epochs = store.standing().epochs
+    assert epochs == store.epochs() == opened().epochs()
+    (first, one), (second, two) = epochs
+    assert (first, second) == (0, 2)
+    assert one != two
+    assert [epoch_of(epochs, version) for version in range(4)] == [None, one, one, two]
+    with store._database.writing() as connection:
+        connection.execute(text("UPDATE epochs SET version = 1 WHERE version = 2"))
+    with pytest.raises(StoreCorrupt, match="epoch 5 after version 1 is damaged"):
+        store.standing()
 
 
 def test_dropped_rows_are_listed_by_version_and_name(store: Store) -> None:

@@ -39,6 +39,18 @@ def test_a_snapshot_tells_the_loss_it_was_given():
         assert wire.decode_snapshot(data)[1].params.tobytes() == ramp().tobytes()
 
 
+def test_epochs_travel_with_snapshots_and_updates():
+    data = wire.encode_snapshot(LAYOUT, Snapshot(7, ramp()), "run-1", epoch="3-9f2c1a7b")
+    assert wire.snapshot_facts(data) == (None, frozenset(), "3-9f2c1a7b")
+    sent = Update("ann", 7, 1, 0.1, ramp(), id="1")
+    for epoch in ("3-9f2c1a7b", None):
+        body = wire.encode_update(LAYOUT, sent, epoch=epoch)
+        assert wire.decode_update(body, LAYOUT, worker="ann").epoch == epoch
+    body = wire.encode_update(LAYOUT, sent, epoch="3-9f2c1a7b")
+    with pytest.raises(MalformedUpdate, match="epoch"):
+        wire.decode_update(body.replace(b"3-9f2c1a7b", b"3 9f2c1a7b"), LAYOUT, worker="ann")
+
+
 def test_a_snapshot_is_a_plain_safetensors_file_that_begins_with_the_vector():
     data = wire.encode_snapshot(LAYOUT, Snapshot(7, ramp(), {"control": ramp(2)}), "run-1")
     start = 8 + int.from_bytes(data[:8], "little")
