@@ -6,9 +6,11 @@ the same file by another name does not see an interrupted write, and damages the
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -261,3 +263,34 @@ def test_closing_one_store_leaves_the_locks_of_another_in_the_same_process(
             assert "database is locked" in done.stderr
         assert one.claim()
     assert filelock._open == {}  # with the last store its descriptors are closed
+
+
+def test_a_server_of_an_earlier_version_keeps_this_one_out(store_path: Path) -> None:
+    with (
+        closing(sqlite3.connect(f"{store_path}.lock", isolation_level=None)) as earlier,
+        closing(open_store(store_path)) as store,
+    ):
+        earlier.execute("BEGIN EXCLUSIVE")  # its lock
+        assert not store.claim()
+        earlier.rollback()
+        assert store.claim()
+
+
+@pytest.mark.parametrize("error", [None, errno.EINVAL, errno.EIO])
+def test_where_files_have_no_such_lock_the_one_beside_them_remains(
+    store_path: Path, error: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(error, "told so")
+
+    if error is None:  # as on macOS and Windows
+        monkeypatch.delattr(filelock.fcntl, "F_OFD_SETLK")
+    else:
+        monkeypatch.setattr(filelock, "_set_lock", refuse)
+    with closing(open_store(store_path)) as one, closing(open_store(store_path)) as other:
+        if error == errno.EIO:
+            with pytest.raises(StoreUnavailable, match="told so"):
+                one.claim()
+        else:
+            assert (one.claim(), other.claim()) == (True, False)
+        monkeypatch.undo()

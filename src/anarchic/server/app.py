@@ -118,7 +118,7 @@ class _ModelResponse(Response):
 
 async def newest_model(service: Service, request: Request) -> Response:
     puller = _puller(service, request)
-    return _pulled(service, request, puller, service.published.newest)
+    return _pulled(service, request, puller, service.published.newest, "no-cache")
 
 
 async def model(service: Service, request: Request) -> Response:
@@ -127,11 +127,13 @@ async def model(service: Service, request: Request) -> Response:
     if run != service.run or not re.fullmatch(r"0|[1-9][0-9]{0,18}", version):
         told = "There is no such run or version here."
         raise Refusal(404, "not_found", told, "See /v1/status.")
-    found = await service.published.version(int(version))
-    if found is None:
+    found, epoch = await service.published.version(int(version)), request.query_params.get("epoch")
+    if found is None or epoch not in (None, found.epoch):
         told = f"Version {version} does not exist or is no longer kept."
         raise Refusal(404, "not_found", told, "Pull /v1/model instead.")
-    return _pulled(service, request, puller, found)
+    # Without its epoch a version can change: a run that is restored makes its later ones anew.
+    cache = "no-cache" if epoch is None else "max-age=31536000, immutable"
+    return _pulled(service, request, puller, found, cache)
 
 
 def _puller(service: Service, request: Request) -> str:
@@ -139,12 +141,13 @@ def _puller(service: Service, request: Request) -> str:
     return service.access.may_pull(request.headers.get("authorization"), address)
 
 
-def _pulled(service: Service, request: Request, puller: str, model: PublishedModel) -> Response:
+def _pulled(
+    service: Service, request: Request, puller: str, model: PublishedModel, cache: str
+) -> Response:
     who = "public" if service.settings.public_model else "private"
     headers = {
         "etag": model.etag,
-        # Ask again each time: a run that was restored makes its later versions anew.
-        "cache-control": f"{who}, no-cache",
+        "cache-control": f"{who}, {cache}",
         "x-anarchic-version": str(model.version),
     }
     known = request.headers.get("if-none-match", "")

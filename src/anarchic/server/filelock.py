@@ -130,7 +130,7 @@ class FileLock:
     def _lock_inode(self) -> bool:
         if not hasattr(fcntl, "F_OFD_SETLK"):
             return True
-        if self._descriptor is None:
+        if self._descriptor is None or self._descriptor not in _open:
             self._descriptor = _opened(self._path)
         if _open[self._descriptor] != self.inode:  # it was replaced a moment ago
             _retire(self._descriptor)
@@ -150,7 +150,7 @@ class FileLock:
         beside, self._beside = self._beside, None
         if beside is None:
             return
-        if self._descriptor is not None:
+        if self._descriptor is not None and self._descriptor in _open:
             _set_lock(self._descriptor, fcntl.F_UNLCK)
         beside.close()
 
