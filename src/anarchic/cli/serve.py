@@ -22,8 +22,8 @@ EPILOG = examples(
 OPTIONS = table(f"""
 Run
   store PATH|URL: Where the run is kept: a file (SQLite), or postgresql://... for several servers.
-  init FILE: First model, for a store without a run: `anarchic init` writes one.
-    (default: continue the run in the store)
+  init FILE: First model, for a store without a run: `anarchic init` writes one. With a run in the
+    store it must be the model that the run began with. (default: continue the run in the store)
   step_after_s SECONDS: Step with fewer than m updates once the oldest has waited this many seconds.
     (default: wait for m)
   history N: Number of versions that can be pulled.
@@ -55,6 +55,9 @@ Fixed when the run begins
 Network and security
   host HOST: Address to listen on; one that others can reach needs TLS, or --insecure.
   port PORT: Port to listen on.
+  host_name NAMES: Names under which workers reach this server, such as a proxy's, separated by
+    commas. Needed only with neither tokens nor TLS: requests under other names are refused, since
+    web pages could send them. (default: any address, localhost, and names without a dot)
   open_enrolment: Accept updates without tokens; each worker chooses its name.
   public_model: Anybody may pull the model, without a token.
   tls_cert FILE: The server's certificate (PEM, with its chain); needs --tls-key.

@@ -146,6 +146,7 @@ class Address:
 
     host: str = "127.0.0.1"
     port: int = 8780
+    host_name: str | None = None  # other names that lead here, separated by commas
     tls_cert: Path | None = None
     tls_key: Path | None = None
     client_ca: Path | None = None  # workers must show a certificate that it signed
