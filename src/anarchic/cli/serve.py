@@ -15,7 +15,7 @@ from anarchic.server.settings import (
 
 EPILOG = examples(
     "anarchic init --model logistic --out model.safetensors",
-    "anarchic token add ann --store run.db > ann.token",
+    "anarchic token add ann --store run.db --out ann.token",
     "anarchic serve --init model.safetensors --store run.db",
     "anarchic serve --store run.db  # continue the run",
 )
