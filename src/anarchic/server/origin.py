@@ -22,19 +22,20 @@ BODY_TYPE = "application/octet-stream"
 
 @final
 class Origins:
-    """Which names this server goes by.
+    """Which names this server goes by: where it listens (``host``), and ``names`` that lead there.
 
     With ``any_host`` every ``Host`` will do: where a token is needed, or TLS proves the name.
     """
 
-    def __init__(self, names: Iterable[str] = (), *, any_host: bool) -> None:
-        self._names = frozenset(name.lower() for name in names)
+    def __init__(self, host: str = "", names: Iterable[str] = (), *, any_host: bool) -> None:
+        self._names = frozenset(map(_name, names))
+        self._hosts = self._names | {_name(host)}
         self._any_host = any_host
 
     def check(self, headers: Mapping[str, str]) -> None:
         """Refuse a request that a page of another server has sent."""
         host, origin = headers.get("host", ""), headers.get("origin")
-        if not (self._any_host or is_local(host) or _name(host) in self._names):
+        if not (self._any_host or is_local(host) or _name(host) in self._hosts):
             raise Refusal(
                 421,
                 "wrong_host",
@@ -58,9 +59,8 @@ class Origins:
 
 def origins_of(address: Address, settings: ServerSettings) -> Origins:
     """The names of a server that listens at an address."""
-    named = (address.host_name or "").split(",")
-    names = [address.host, *(name.strip() for name in named)]
-    return Origins(names, any_host=address.tls_cert is not None or not settings.open_pull)
+    any_host = address.tls_cert is not None or not settings.open_pull
+    return Origins(address.host, address.host_names, any_host=any_host)
 
 
 @lru_cache(maxsize=1024)
