@@ -30,6 +30,9 @@ _MEANINGS = {
 }
 
 
+_TOLD = ("PEER_DID_NOT_RETURN_A_CERTIFICATE", "CERTIFICATE_VERIFY_FAILED")
+
+
 def check_tls(address: Address, log: Log, now: datetime | None = None) -> None:
     """Refuse files that cannot be used and certificates that have expired; tell of those to be.
 
@@ -78,18 +81,31 @@ def _check_files(address: Address) -> None:
 def log_handshakes(
     context: ssl.SSLContext, log: Log, clock: Callable[[], float] = time.monotonic
 ) -> None:
-    """Have the context log handshakes that fail: asyncio and uvloop drop them silently."""
+    """Have the context log handshakes that fail: asyncio and uvloop drop them silently.
+
+    Workers whose certificate is the reason are told so.
+    """
     failures = _Failures(log, clock)
 
     class Watched(ssl.SSLObject):
+        failed: ssl.SSLError | None = None
+
         def do_handshake(self) -> None:
+            if self.failed is not None:
+                raise self.failed
             try:
                 super().do_handshake()
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 raise
             except ssl.SSLError as error:
                 failures.add(error)
-                raise
+                if error.reason not in _TOLD:
+                    raise
+                # The worker is to learn why: a loop that believes the handshake to go on sends
+                # the alert which it would drop otherwise. It ends when the worker hangs up, with
+                # the next byte, or when the time for a handshake is over.
+                self.failed = error
+                raise ssl.SSLWantReadError from error
 
     context.sslobject_class = Watched
 
@@ -104,13 +120,13 @@ class _Failures:
 
     def add(self, error: ssl.SSLError) -> None:
         kind = error.reason or type(error).__name__
+        if isinstance(error, ssl.SSLCertVerificationError):
+            kind = f"{kind}: {error.verify_message}"
         self._count[kind] += 1
         now = self._clock()
         if now < self._logged.get(kind, now - LOG_S) + LOG_S:
             return
         facts: dict[str, Any] = {"kind": kind, "count": self._count.pop(kind)}
-        meaning = next((told for part, told in _MEANINGS.items() if part in kind), None)
-        if isinstance(error, ssl.SSLCertVerificationError):
-            meaning = f"{meaning}: {error.verify_message}"
-        self._log("handshake_failed", **facts, reason=meaning or str(error))
+        meaning = next((told for part, told in _MEANINGS.items() if part in kind), str(error))
+        self._log("handshake_failed", **facts, reason=meaning)
         self._logged[kind] = now
