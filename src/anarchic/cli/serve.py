@@ -56,8 +56,8 @@ Network and security
   host HOST: Address to listen on; one that others can reach needs TLS, or --insecure.
   port PORT: Port to listen on.
   host_name NAMES: Names under which workers reach this server, such as a proxy's, separated by
-    commas. Needed only with neither tokens nor TLS: requests under other names are refused, since
-    web pages could send them. (default: any address, localhost, and names without a dot)
+    commas. Needed where anybody may pull, without TLS: requests under other names are refused,
+    since web pages could send them. (default: any address, localhost, and names without a dot)
   open_enrolment: Accept updates without tokens; each worker chooses its name.
   public_model: Anybody may pull the model, without a token.
   tls_cert FILE: The server's certificate (PEM, with its chain); needs --tls-key.

@@ -32,7 +32,7 @@ class Pusher:
 
     worker: str | None
     address: str
-    account: Account | None  # that the token proved
+    token_hash: bytes | None
 
 
 class Access:
@@ -57,9 +57,10 @@ class Access:
             network = network_of(address)
             self._networks.take(network)
             return Pusher(None, network, None)
-        worker = bearer(authorization, self._accounts)
+        accounts = self._accounts  # others may follow at any moment
+        worker = bearer(authorization, accounts)
         self._pace.take(worker)
-        return Pusher(worker, address, self._accounts.get(worker))
+        return Pusher(worker, address, accounts[worker].token_hash)
 
     def admit(self, pusher: Pusher, name: str) -> None:
         """Let an update that was read be stored under this name: the last check before it is.
@@ -69,12 +70,12 @@ class Access:
         elsewhere can use it up.
         """
         account = self._accounts.get(name)
-        if pusher.account is None:
+        if pusher.worker is None:
             if account is not None:
                 told = f"Worker {name!r} has a token, and this update came without."
                 raise Refusal(403, "name_taken", told, "Send the token, or choose another name.")
             self._pace.take(f"{pusher.address} {name}")  # no name of a worker has a space
-        elif account is None or account.revoked or account.token_hash != pusher.account.token_hash:
+        elif account is None or account.revoked or account.token_hash != pusher.token_hash:
             raise _revoked(name)
 
     async def watch(self) -> None:

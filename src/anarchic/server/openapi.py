@@ -82,7 +82,10 @@ OPENAPI: dict[str, Any] = {
         "/v1/evaluations": _get(
             "What the newest evaluated versions came to, the oldest first",
             [_parameter("limit", "query", _LIMIT)],
-            {"200": _answer("Evaluations", {"type": "object"}), **_refusals(400, 401, 403, 421, 503)},
+            {
+                "200": _answer("Evaluations", {"type": "object"}),
+                **_refusals(400, 401, 403, 421, 503),
+            },
         ),
         "/metrics": _shown("Counters for Prometheus", "text/plain"),
         "/healthz": _shown("Whether the server is well", "application/json"),

@@ -52,20 +52,23 @@ def run(
     if run.evaluate is not None:
         registry.load(run.evaluate)
     check_tls(address, log)
-    if not exists(run.store):  # a start that is refused leaves no store behind
+    is_new = not exists(run.store)
+    if is_new:  # a start that is refused leaves no store behind
         check_enrolment(settings, tokens=False)
         check_begin(given, run.init, settings)
         address.check_free()
     store = open_store(run.store, keep_payloads=run.keep_payloads, history=run.history)
     with closing(store):
-        if (stored := store.run()) is None:
-            check_begin(given, run.init, settings)
-        else:  # a refusal comes before anything is written, such as a new epoch
+        stored = store.run()
+        if stored is not None:  # a refusal comes before anything is written, such as a new epoch
             check_same(store, stored, given, run.init)
+        elif not is_new:
+            check_begin(given, run.init, settings)
         check_enrolment(settings, tokens=bool(store.accounts()))
         check_alone(store)
         address.check_free()
-        open_run(store, given, run.init)
+        if stored is None:
+            open_run(store, given, run.init)
         evaluator = None if run.evaluate is None else Evaluator(run.evaluate, store, log)
         service = Service(store, settings, log, evaluator)
         log("listening", host=address.host, port=address.port, tls=address.tls_cert is not None)

@@ -28,8 +28,6 @@ _MEANINGS = {
     "ALERT_CERTIFICATE": "the worker refuses this server's certificate",
     "HTTP_REQUEST": "plain HTTP came: the worker's URL must begin with https://",
 }
-
-
 _TOLD = ("PEER_DID_NOT_RETURN_A_CERTIFICATE", "CERTIFICATE_VERIFY_FAILED")
 
 
@@ -43,7 +41,8 @@ def check_tls(address: Address, log: Log, now: datetime | None = None) -> None:
     _check_files(address)
     now = now or datetime.now(UTC)
     for own in validities(address.tls_cert)[:1]:  # those of its authorities follow it
-        told = {"file": str(address.tls_cert), "first": str(own.first), "last": str(own.last)}
+        told = {"file": str(address.tls_cert), "valid_from": str(own.first)}
+        told["valid_until"] = str(own.last)
         if own.last < now:
             raise ConfigError(
                 f"The certificate {address.tls_cert} expired on {own.last:%Y-%m-%d %H:%M} UTC, so "
