@@ -121,6 +121,7 @@ RULES = {  # fixed when the run begins: what is given, and the setting that it i
     "--server-option": ("epsilon=1e-5", "server_options", {"epsilon": 1e-5}),
     "--staleness-power": ("0.5", "staleness_power", 0.5),
     "--clip": ("2.5", "clip", 2.5),
+    "--guard": ("0", "guard", 0.0),
     "--expire-after": ("9", "expire_after", 9),
     "--cap": ("7", "cap", 7),
     "--local-rule": ("scaffold", "local_rule", "scaffold"),

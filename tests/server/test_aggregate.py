@@ -103,7 +103,7 @@ def test_a_publication_of_afa_cs_writes_what_changed_however_many_workers(tmp_pa
     monkeypatch.setattr(Store, "publish", noted)
 
     async def scenario():
-        rules = {"rule": "afa-cs", "m": 1, "cap": 50}
+        rules = {"rule": "afa-cs", "m": 1, "cap": 50, "guard": 0}
         async with serving(tmp_path / "run.db", rules=rules) as (service, client):
             for number in range(60):
                 sent = body(f"w{number:02}", base_version=number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from anarchic.cli.options import Given, chosen, examples, table, takes
 from anarchic.core import registry
+from anarchic.core.guard import FACTOR
 from anarchic.server.settings import (
     Address,
     Limits,
@@ -45,6 +46,8 @@ Fixed when the run begins
     (default: equal weights)
   clip C: Shorten updates whose eta_L * ||G|| (fedbuff: K times that) is larger.
     (default: no bound)
+  guard F: Updates longer than F times the median length of the workers' updates hardly count;
+    0 is no guard. (default: {FACTOR:g})
   expire_after N: afa-cs: forget a worker that sent nothing for N versions.
     (default: none is forgotten)
   cap N: afa-cs: remember at most N workers; a new one replaces the one that sent nothing for the

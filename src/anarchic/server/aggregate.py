@@ -155,10 +155,10 @@ class Aggregator:
         previous = self._published.newest.version
         publication, model = self._folding.publication(epoch, previous)
         self._store_publication(publication)
-        folded = self._folding.published()
+        clipped, folded = self._folding.clipped, self._folding.published()
         self._published_s = time.monotonic()
         self._pending.published(folded)  # first: whoever sees the version may push again
-        self._metrics.folded(len(folded))
+        self._metrics.folded(len(folded), clipped)
         self._published.post(model)
 
     def _store_publication(self, publication: Publication) -> None:

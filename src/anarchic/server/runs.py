@@ -7,7 +7,7 @@ import json
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, final
@@ -15,6 +15,7 @@ from typing import Any, final
 import numpy as np
 
 from anarchic import wire
+from anarchic.core.guard import FACTOR
 from anarchic.core.types import Layout, Snapshot, Vector
 from anarchic.errors import AnarchicError, ConfigError
 from anarchic.server.fold import encode_state
@@ -73,10 +74,11 @@ def check_same(
 
     A supervisor starts a server again with the same command, so the same model is no error.
     """
+    there = _as_begun(run)
     differing = [
-        f"{name} is {run.settings.get(name)!r} there and {value!r} here"
+        f"{name} is {there.get(name)!r} there and {value!r} here"
         for name, value in rules.items()
-        if run.settings.get(name) != value
+        if there.get(name) != value and (name, value) != ("guard", None)
     ]
     if differing:
         raise ConfigError(
@@ -140,7 +142,8 @@ def check_begin(
 
 
 def begin(store: Store, rules: RuleSettings, layout: Layout, params: Vector) -> StoredRun:
-    """Start a run in an empty store."""
+    """Start a run in an empty store; unless the settings say otherwise, with a guard."""
+    rules = replace(rules, guard=FACTOR if rules.guard is None else rules.guard)
     rule = served_rule(rules)
     state = rule.init(params)
     first = Snapshot(0, state.params, state.extras)
@@ -153,7 +156,7 @@ def begin(store: Store, rules: RuleSettings, layout: Layout, params: Vector) -> 
 def stored_rules(run: StoredRun) -> RuleSettings:
     """The rule with which a run was begun."""
     facts = ("run", FIRST_MODEL, *Layout.__dataclass_fields__)
-    told = {name: value for name, value in run.settings.items() if name not in facts}
+    told = {name: value for name, value in _as_begun(run).items() if name not in facts}
     unknown = told.keys() - RuleSettings.__dataclass_fields__.keys()
     if unknown:
         raise ConfigError(
@@ -161,6 +164,11 @@ def stored_rules(run: StoredRun) -> RuleSettings:
             "know: serve it with the version of anarchic that began it, or a later one."
         )
     return RuleSettings(**told)
+
+
+def _as_begun(run: StoredRun) -> dict[str, Any]:
+    """Its settings; a run that was begun before there was a guard has none."""
+    return {"guard": 0.0, **run.settings}
 
 
 def stored_layout(run: StoredRun) -> Layout:
