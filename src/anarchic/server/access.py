@@ -100,9 +100,10 @@ class Access:
 
 def new_token(worker: str) -> tuple[str, Account]:
     """A token, to be given to the worker once, and the account to be stored."""
-    if not WORKER_NAME.fullmatch(worker):
+    if not (WORKER_NAME.fullmatch(worker) and worker.strip(".")):  # nor "..": files bear names
         raise ConfigError(
-            f"A worker's name has 1 to 64 letters, digits, '_', '.', '@' or '-', got {worker!r}."
+            "A worker's name has 1 to 64 letters, digits, '_', '.', '@' or '-', and not only dots; "
+            f"got {worker!r}."
         )
     token = f"{worker}.{secrets.token_urlsafe(32)}"
     return token, Account(worker, hash_of(token), revoked=False)
