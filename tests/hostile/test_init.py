@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from anarchic import Layout, wire
 from anarchic.cli import app
 from anarchic.server import tables
+from anarchic.server.access import add_token
 from tests.chaos.servers import LAYOUT, ServerProcess, free_port, write_model
 
 OPEN = "--open-enrolment"
@@ -116,4 +117,10 @@ def test_a_refused_start_leaves_nothing_behind(tmp_path):
         }
         for word, words in starts.items():
             assert word in refusal(*words)
-    assert list(where.iterdir()) == []
+        assert list(where.iterdir()) == []
+        add_token(where / "run.db", "ann")  # a store without a run, which stays as it is
+        before = {path: path.read_bytes() for path in where.iterdir()}
+        for word, words in starts.items():
+            if word != "Nobody may push":
+                assert word in refusal(*words)
+    assert {path: path.read_bytes() for path in where.iterdir()} == before

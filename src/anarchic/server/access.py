@@ -14,6 +14,7 @@ from pathlib import Path
 
 from anarchic.core.names import WORKER_NAME
 from anarchic.errors import ConfigError
+from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.limits import Pace
 from anarchic.server.monitoring import Log
 from anarchic.server.records import Account
@@ -38,11 +39,13 @@ class Pusher:
 class Access:
     """Decides who may pull and who may push, and how often one worker may push."""
 
-    def __init__(self, store: Store, settings: ServerSettings, log: Log) -> None:
+    def __init__(
+        self, store: Store, settings: ServerSettings, log: Log, clock: Clock = SYSTEM
+    ) -> None:
         self._store, self._settings, self._log = store, settings, log
         rate, burst = settings.limits.updates_per_minute, settings.limits.burst
-        self._pace = Pace(rate, burst)
-        self._networks = Pace(NEIGHBOURS * rate, NEIGHBOURS * burst)
+        self._pace = Pace(rate, burst, clock.monotonic)
+        self._networks = Pace(NEIGHBOURS * rate, NEIGHBOURS * burst, clock.monotonic)
         self._accounts: dict[str, Account] = {}
         self._mark: bytes | None = None  # of the store's accounts when they were read
         self.revoked: frozenset[str] = frozenset()  # the same object until accounts change

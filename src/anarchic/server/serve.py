@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import socket
 import ssl
-import traceback
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -21,6 +19,7 @@ from anarchic.errors import RunError
 from anarchic.server.app import make_app
 from anarchic.server.database import exists
 from anarchic.server.evaluate import Evaluator
+from anarchic.server.log import catching
 from anarchic.server.monitoring import JsonLog, Log
 from anarchic.server.origin import origins_of
 from anarchic.server.protocol import BoundedProtocol
@@ -64,6 +63,7 @@ def run(
             check_same(store, stored, given, run.init)
         elif not is_new:
             check_begin(given, run.init, settings)
+            address.check_free()
         check_enrolment(settings, tokens=bool(store.accounts()))
         check_alone(store)
         address.check_free()
@@ -97,20 +97,6 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.published.close()
         await super().shutdown(sockets)
-
-
-class _ToLog(logging.Handler):
-    """Writes uvicorn's messages as lines of our log."""
-
-    def __init__(self, log: Log) -> None:
-        super().__init__()
-        self._log = log
-
-    def emit(self, record: logging.LogRecord) -> None:
-        facts: dict[str, Any] = {"level": record.levelname, "message": record.getMessage().strip()}
-        if record.exc_info is not None and record.exc_info[1] is not None:
-            facts["trace"] = "".join(traceback.format_exception(record.exc_info[1]))
-        self._log("http", **facts)
 
 
 def connections_within(wanted: int) -> int:
@@ -155,15 +141,13 @@ def listen(service: Service, address: Address) -> None:
         ssl_ca_certs=str(address.client_ca) if address.client_ca else None,
         ssl_cert_reqs=ssl.CERT_REQUIRED if address.client_ca else ssl.CERT_NONE,
     )
-    logger, handler = logging.getLogger("uvicorn.error"), _ToLog(service.log)
-    logger.addHandler(handler)
     # uvicorn handles the signal, and afterwards sends it again to the handler before it. That
     # would end the process before its store is closed.
     former = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
-        _Server(config, service).run()
+        with catching(service.log):
+            _Server(config, service).run()
     except SystemExit as error:  # how uvicorn says that it could not start
         raise RunError("The server did not start: the log above says why.") from error
     finally:
         signal.signal(signal.SIGTERM, former)
-        logger.removeHandler(handler)
