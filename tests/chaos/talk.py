@@ -25,6 +25,7 @@ class Answer:
 
 def push_head(length: int, token: str | None = None) -> bytes:
     lines = ["POST /v1/updates HTTP/1.1", "Host: server", f"Content-Length: {length}"]
+    lines.append("Content-Type: application/octet-stream")
     if token is not None:
         lines.append(f"Authorization: Bearer {token}")
     return "\r\n".join([*lines, "", ""]).encode()

@@ -143,6 +143,7 @@ STORE = {"--history": ("5", "_history", 5)}
 ADDRESS = {
     "--host": ("0.0.0.0", "host", "0.0.0.0"),
     "--port": (str(PORT := free_port()), "port", PORT),
+    "--host-name": ("fl.example", "host_name", "fl.example"),
     "--insecure": (None, "insecure", True),
 }
 TLS_FILES = {"--tls-cert": "tls_cert", "--tls-key": "tls_key", "--client-ca": "client_ca"}

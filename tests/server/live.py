@@ -14,6 +14,8 @@ from anarchic.server.settings import Limits, ServerSettings
 from anarchic.server.store import open_store
 from tests.server.make import begun
 
+BYTES = {"content-type": "application/octet-stream"}
+
 
 @asynccontextmanager
 async def serving(path, *, rules=None, limits=None, keep_payloads=True, **settings):
@@ -27,7 +29,9 @@ async def serving(path, *, rules=None, limits=None, keep_payloads=True, **settin
         service = Service(store, chosen, log=lambda event, **facts: None)
         await service.start()
         transport = httpx.ASGITransport(make_app(service))
-        async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://server", headers=BYTES
+        ) as client:
             try:
                 yield service, client
             finally:

@@ -332,7 +332,7 @@ def test_wrong_settings_are_refused(settings, message):
     [
         ({"dtype": "I8"}, "no dtype 'I8'"),
         ({"client_key": "key.pem"}, "without its certificate"),
-        ({"ca_file": "missing.pem"}, "missing.pem cannot be used"),
+        ({"ca_file": "missing.pem"}, r"missing.pem \(--ca-file\) cannot be used"),
         ({"proxy": "nonsense"}, "proxy's URL begins"),
     ],
 )

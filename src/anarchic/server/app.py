@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 from anarchic.errors import AnarchicError
 from anarchic.server.limits import Body, Disconnected, Pulls
 from anarchic.server.openapi import MOST_EVALUATIONS, OPENAPI
+from anarchic.server.origin import Origins, check_type
 from anarchic.server.published import PublishedModel
 from anarchic.server.refusals import Refusal, busy, length_required, refusal_of
 from anarchic.server.service import Service
@@ -27,8 +28,8 @@ MOST_STREAMS = 256  # streams of events at a time
 PIECE = 1 << 18  # bytes of a model that are sent at a time
 
 
-def make_app(service: Service) -> Starlette:
-    """The ASGI application of one server process."""
+def make_app(service: Service, origins: Origins | None = None) -> Starlette:
+    """The ASGI application of one server process, which goes by the names in ``origins``."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -51,6 +52,7 @@ def make_app(service: Service) -> Starlette:
     ]
     next(r for r in routes if r.path == "/v1/events").methods = {"GET"}  # HEAD would never end
     app = Starlette(routes=routes, lifespan=lifespan)
+    app.state.origins = origins or Origins(any_host=not service.settings.open_pull)
     app.router.redirect_slashes = False  # they would go to the request's own Host header
     app.add_exception_handler(404, _no_such_page)
     app.add_exception_handler(405, _no_such_method)
@@ -68,6 +70,8 @@ class _Answering:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         try:
+            if self._answer is not health:  # which a probe may ask by any name
+                request.app.state.origins.check(request.headers)
             response = await self._answer(self._service, request)
         except Disconnected:
             return
@@ -137,8 +141,11 @@ async def model(service: Service, request: Request) -> Response:
 
 
 def _puller(service: Service, request: Request) -> str:
-    address = request.client.host if request.client is not None else ""
-    return service.access.may_pull(request.headers.get("authorization"), address)
+    return service.access.may_pull(request.headers.get("authorization"), _address(request))
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client is not None else ""
 
 
 def _pulled(
@@ -157,16 +164,17 @@ def _pulled(
 
 
 async def push(service: Service, request: Request) -> Response:
-    worker = service.access.may_push(request.headers.get("authorization"))
+    check_type(request.headers)
+    pusher = service.access.may_push(request.headers.get("authorization"), _address(request))
     length = _length(request.headers, service.most_body_bytes)
     body = Body(request.receive, length, service.settings.limits)
     await body.first_piece()
     if body.complete:
-        receipt = await service.collector.submit(await body.rest(), worker)
+        receipt = await service.collector.submit(await body.rest(), pusher)
     else:
         async with service.body_slots.slot():
             whole = await body.rest(service.body_slots.contended)
-            receipt = await service.collector.submit(whole, worker)
+            receipt = await service.collector.submit(whole, pusher)
     service.metrics.received(receipt.outcome, length)
     answer = {
         "status": receipt.outcome,

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anarchic import wire
-from anarchic.core.files import sync
+from anarchic.core.files import make_private_folder, sync
 from anarchic.core.types import EMPTY, Vector
 from anarchic.errors import WorkerError
 from anarchic.worker.log import log_event
@@ -55,7 +55,7 @@ class Spool:
     ) -> None:
         self.path = Path(path)
         self._max_updates, self._max_bytes = max_updates, max_bytes
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self.path)
         self._lock = _locked(self.path)
         for torn in self.path.glob("*.part"):  # a crash while writing; never sent
             torn.unlink()
@@ -115,7 +115,8 @@ class Spool:
             self._lock = -1
 
     def _write(self, name: str, arrays: Mapping[str, NDArray[Any]], facts: dict[str, Any]) -> None:
-        wire.write(self.path / name, arrays, {**facts, "digest": _digest(arrays, facts)})
+        told = {**facts, "digest": _digest(arrays, facts)}
+        wire.write(self.path / name, arrays, told, private=True)
         sync(self.path)
 
     def _read(self, name: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:
@@ -130,7 +131,7 @@ class Spool:
 
     def _set_aside(self, name: str, error: Exception) -> None:
         aside = self.path / "damaged"
-        aside.mkdir(exist_ok=True)
+        aside.mkdir(mode=0o700, exist_ok=True)
         os.replace(self.path / name, aside / name)
         log_event("spool_damaged", logging.WARNING, file=str(aside / name), reason=str(error))
 
