@@ -25,11 +25,12 @@ HEAD = "| tried | before | now | test |\n| --- | --- | --- | --- |\n"
 
 def rows(source: str, path: str) -> list[str]:
     """One row per mark in a file."""
-    tests = [node for node in ast.walk(ast.parse(source)) if isinstance(node, FUNCTIONS)]
+    nodes = list(ast.walk(ast.parse(source)))
+    tests = [node for node in nodes if isinstance(node, FUNCTIONS)]
     made = [
         _row(m, f"`{path}`: `{t.name}`") for t in tests for m in t.decorator_list if _is_mark(m)
     ]
-    if len(made) != (marks := sum(map(_is_mark, ast.walk(ast.parse(source))))):
+    if len(made) != (marks := sum(map(_is_mark, nodes))):
         raise ValueError(
             f"{path}: {marks} marks, {len(made)} on functions; put each on a function."
         )
