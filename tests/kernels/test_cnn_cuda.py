@@ -31,7 +31,7 @@ def _few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("channels", "size", "classes"),
     [
-        (3, 16, 10),
+        pytest.param(3, 16, 10, marks=pytest.mark.slow),
         pytest.param(1, 17, 7, marks=pytest.mark.slow),  # the first pooling drops a row
         pytest.param(5, 18, 3, marks=pytest.mark.slow),  # the second does; two groups of channels
         pytest.param(3, 32, 10, marks=pytest.mark.slow),

@@ -19,9 +19,9 @@ pytestmark = pytest.mark.skipif(not CAN_COMPILE, reason="Numba is not installed"
 
 FOLDED = {
     "cd": (AfaCd(m=3), "f4"),
-    "cd double": (AfaCd(m=3), "f8"),
+    "cd double": pytest.param(AfaCd(m=3), "f8", marks=pytest.mark.slow),
     "cs": (AfaCs(m=3), "f4"),
-    "cs double": (AfaCs(m=3), "f8"),
+    "cs double": pytest.param(AfaCs(m=3), "f8", marks=pytest.mark.slow),
 }
 DIM = chunks.SHARED + chunks.CHUNK + 17  # several pieces, the last of them short
 
