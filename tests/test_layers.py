@@ -162,7 +162,13 @@ def test_core_folds_updates_with_numpy_alone() -> None:
     assert shown.stdout.strip() == "-1.0", shown.stderr
 
 
-@pytest.mark.parametrize("name", ["anarchic", "anarchic.worker", "anarchic.cli.app"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("anarchic", "anarchic.worker")),
+        "anarchic.cli.app",
+    ],
+)
 def test_importing_the_package_loads_nothing_heavy(name: str) -> None:
     code = f"import sys, {name}; print([m for m in {HEAVY} if m in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

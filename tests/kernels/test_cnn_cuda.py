@@ -70,6 +70,7 @@ def test_the_tensors_are_those_of_the_model() -> None:
     assert cnn_cuda.Sizes(3, 32, 10).shapes == want
 
 
+@pytest.mark.slow
 def test_a_gpu_gets_the_kernels_and_double_precision_does_not() -> None:
     """The engine is chosen for a GPU, and its kernels interpreted here."""
     module, gpu = Cnn(3, 16, 10), torch.device("cuda")
