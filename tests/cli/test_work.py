@@ -57,6 +57,7 @@ def test_a_file_that_is_no_token_is_named(refused, here, listening):
     assert "model.safetensors holds no token" in told
 
 
+@pytest.mark.slow
 def test_one_line_per_push_and_a_summary(process, here, listening):
     program = process(*arguments(listening, "--name", "ann", "--updates", 2))
     out, err = program.communicate(timeout=60)
