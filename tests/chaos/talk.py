@@ -99,6 +99,11 @@ class Line:
             raise ConnectionError("the server hung up")
         self._held += data
 
+    def receive(self, most: int) -> bytes:
+        """What has come, ``most`` bytes of it at most; nothing at the end."""
+        assert self._socket is not None
+        return self._socket.recv(most)
+
     def hung_up(self, within_s: float) -> bool:
         """Whether the server ends the connection by itself, soon."""
         assert self._socket is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 
 import httpx
 
@@ -36,6 +36,16 @@ async def serving(path, *, rules=None, limits=None, keep_payloads=True, **settin
                 yield service, client
             finally:
                 await service.stop()
+    finally:
+        store.close()
+
+
+@contextmanager
+def stored(path):
+    """The store of a run whose server has stopped."""
+    store = open_store(path)
+    try:
+        yield store
     finally:
         store.close()
 
