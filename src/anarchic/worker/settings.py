@@ -153,7 +153,8 @@ def default_spool(server: str, worker: str) -> Path:
     """
     from anarchic.worker.channel import checked_url  # brings httpx
 
-    return _spool(str(checked_url(server)).rstrip("/"), worker)
+    lower = str(checked_url(server))  # only then is the port known to be the usual one
+    return _spool(str(checked_url(lower)).rstrip("/"), worker)
 
 
 def _own_spool(server: str, worker: str) -> Path:
