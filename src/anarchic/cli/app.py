@@ -38,6 +38,13 @@ class Commands(TyperGroup):
             where = error.filename or "The output cannot be written"
             typer.echo(f"Error: {printable(f'{where}: {error.strerror}.')}", err=True)
             raise typer.Exit(FAILURE) from error
+        except MemoryError as error:
+            typer.echo(
+                f"Error: There is not enough memory for this ({printable(str(error), most=200)}): "
+                "ask for less, such as fewer rounds, workers or local steps.",
+                err=True,
+            )
+            raise typer.Exit(FAILURE) from error
         except KeyboardInterrupt as error:
             typer.echo("Interrupted.", err=True)
             raise typer.Exit(INTERRUPTED) from error

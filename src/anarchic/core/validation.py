@@ -24,6 +24,7 @@ _KINDS: Mapping[Any, tuple[Any, str]] = {
     str: (str, "a text"),
     Path: ((str, PathLike), "a path"),
     PathLike[str]: (PathLike, "a path"),
+    tuple[float, ...]: (tuple, "a tuple of numbers"),
     Mapping[str, Any]: (Mapping, "a mapping of names to values"),
     NoneType: (NoneType, "None"),
 }
@@ -50,7 +51,10 @@ def check_kind(name: str, value: object, hint: Any) -> None:
         return
     # True counts as a whole number in Python, but nobody means it as one.
     fits = any(isinstance(value, _KINDS[kind][0]) for kind in hints)
-    if not fits or (isinstance(value, bool) and bool not in hints):
+    fits = fits and not (isinstance(value, bool) and bool not in hints)
+    if isinstance(value, tuple):
+        fits = fits and all(isinstance(each, Real) for each in value)
+    if not fits:
         wanted = " or ".join(dict.fromkeys(_KINDS[kind][1] for kind in hints))
         raise ConfigError(f"{name} must be {wanted}, got {shown(value)}.")
 

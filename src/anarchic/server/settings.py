@@ -13,6 +13,7 @@ from anarchic.core import registry
 from anarchic.core.factory import RuleSettings as RuleSettings
 from anarchic.core.factory import make_rule, setting_names, shared_names
 from anarchic.core.rule import Rule
+from anarchic.core.validation import check_kinds
 from anarchic.errors import ConfigError
 
 HISTORY = 16  # versions that can be pulled, by default
@@ -89,6 +90,7 @@ class Limits:
     connections: int = 4_096
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         for f in fields(self):
             value = getattr(self, f.name)
             if value is not None and not value > 0:
@@ -109,6 +111,7 @@ class ServerSettings:
     step_after_s: float | None = None  # step with what is there if the oldest waited this long
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         if self.step_after_s is not None and not self.step_after_s > 0:
             raise ConfigError(f"step_after_s must be positive, got {self.step_after_s}.")
 
@@ -127,6 +130,9 @@ class RunSettings:
     history: int = HISTORY  # versions that can be pulled
     keep_payloads: bool | None = None  # for a replay; None: as the run has done, a new one not
     evaluate: str | None = None  # MODULE:NAME of a function that evaluates new versions
+
+    def __post_init__(self) -> None:
+        check_kinds(self)
 
 
 def check_memory(rules: RuleSettings, settings: ServerSettings) -> None:
@@ -152,6 +158,7 @@ class Address:
     insecure: bool = False  # listen on a public address without TLS all the same
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         if not 1 <= self.port <= 65535:
             raise ConfigError(f"A port is a number from 1 to 65535, got --port {self.port}.")
         if (self.tls_cert is None) != (self.tls_key is None):

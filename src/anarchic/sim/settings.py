@@ -136,7 +136,7 @@ class Settings:
                 f"({', '.join(strange) or 'it has none'}): resume it with the program that "
                 "started it."
             )
-        if values.get("arrival_probs") is not None:
+        if isinstance(values.get("arrival_probs"), list):
             values["arrival_probs"] = tuple(values["arrival_probs"])  # JSON has no tuples
         return Settings(**values)
 
