@@ -49,6 +49,11 @@ class Experiment:
     def __post_init__(self) -> None:
         table = self.timetable
         table.check()
+        if table.before:
+            raise ConfigError(
+                f"The timetable is the part of another that begins after {table.before} rounds: "
+                "give it from the first round on."
+            )
         if self.rule.m != table.m:
             raise ConfigError(
                 f"The rule steps every {self.rule.m} updates, the timetable was made for "
