@@ -21,7 +21,7 @@ from anarchic.participation.availability import read_availability
 from anarchic.participation.timetable import Timetable
 from anarchic.report.runs import compare_runs, read_run
 from anarchic.sim.record import RunDirectory
-from anarchic.sim.settings import Settings
+from anarchic.sim.settings import Settings, build_traced
 from anarchic.study.results import read_results
 from anarchic.theory import judge
 from anarchic.theory.numbers import KnownNumbers
@@ -318,20 +318,30 @@ def table(path, **changes):
 def test_an_impossible_timetable_is_refused(changes, tmp_path):
     path = table(tmp_path / "timetable.safetensors", **changes)
     tracemalloc.start()
-    result = CliRunner().invoke(
-        app, ["simulate", "--trace", str(path), "--rounds", "1", "--workers", "2", "--m", "2"]
-    )
+    with pytest.raises(AnarchicError) as error:
+        traced(path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert result.exit_code in (1, 2), result.output
-    assert result.output.count("Error: ") == 1
-    assert isinstance(result.exception, SystemExit)
-    assert peak < 200 << 20
+    sentence(error.value)
+    assert peak < 64 << 20
+
+
+def traced(path):
+    found = Timetable.from_arrays(*wire.read(path))
+    return build_traced(Settings(rounds=1, workers=2, m=2), found, name="t")
+
+
+def test_the_command_says_so_in_one_line(tmp_path):
+    steps = np.array([1, 2**31 - 1], np.int32)
+    path = table(tmp_path / "timetable.safetensors", local_steps=steps)
+    result = CliRunner().invoke(app, ["simulate", "--trace", str(path)])
+    assert result.exit_code == 2
+    assert result.output.startswith("Error: Row 1 of the timetable has local_steps=2147483647; ")
 
 
 def test_the_timetable_as_it_is_is_fine(tmp_path):
     path = table(tmp_path / "timetable.safetensors")
-    assert len(Timetable.from_arrays(*wire.read(path))) == 2
+    assert traced(path).timetable.rounds == 1
 
 
 @pytest.mark.parametrize(
