@@ -11,6 +11,7 @@ from anarchic.core import registry
 from anarchic.core.guard import Guard
 from anarchic.core.local import LocalRule
 from anarchic.core.rule import Rule
+from anarchic.core.validation import check_kinds
 from anarchic.core.wrappers import Clip, SharedVectors, StalenessDiscount
 from anarchic.errors import ConfigError
 
@@ -34,6 +35,9 @@ class RuleSettings:
     cap: int | None = None  # workers that the rule remembers
     local_rule: str = "sgd"  # that workers may run: what it shares travels beside the model
     workers: int | None = None  # M, by which what comes back of that is divided
+
+    def __post_init__(self) -> None:
+        check_kinds(self)
 
 
 def make_rule(settings: RuleSettings, known: Mapping[str, Any] | None = None) -> Rule[Any]:

@@ -14,6 +14,7 @@ from anarchic.core import registry
 from anarchic.core.factory import RuleSettings as RuleSettings
 from anarchic.core.factory import make_rule, setting_names, shared_names
 from anarchic.core.rule import Rule
+from anarchic.core.validation import check_kinds
 from anarchic.errors import ConfigError
 
 HISTORY = 16  # versions that can be pulled, by default
@@ -90,6 +91,7 @@ class Limits:
     connections: int = 4_096
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         for f in fields(self):
             value = getattr(self, f.name)
             if value is not None and not value > 0:
@@ -110,6 +112,7 @@ class ServerSettings:
     step_after_s: float | None = None  # step with what is there if the oldest waited this long
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         if self.step_after_s is not None and not self.step_after_s > 0:
             raise ConfigError(f"step_after_s must be positive, got {self.step_after_s}.")
 
@@ -128,6 +131,9 @@ class RunSettings:
     history: int = HISTORY  # versions that can be pulled
     keep_payloads: bool | None = None  # for a replay; None: as the run has done, a new one not
     evaluate: str | None = None  # MODULE:NAME of a function that evaluates new versions
+
+    def __post_init__(self) -> None:
+        check_kinds(self)
 
 
 def check_memory(rules: RuleSettings, settings: ServerSettings) -> None:
@@ -154,6 +160,7 @@ class Address:
     insecure: bool = False  # listen on a public address without TLS all the same
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         if not 1 <= self.port <= 65535:
             raise ConfigError(f"A port is a number from 1 to 65535, got --port {self.port}.")
         for name in self.host_names:
