@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from anarchic.errors import ConfigError
-from anarchic.server.access import NEIGHBOURS, Access, bearer, network_of, new_token
+from anarchic.server.access import NEIGHBOURS, Access, bearer, new_token
 from anarchic.server.refusals import Refusal
 from anarchic.server.settings import Limits, ServerSettings
+from anarchic.server.slots import network
 from anarchic.server.store import open_store
 
 
@@ -91,6 +92,6 @@ def test_a_name_that_has_a_token_costs_its_worker_nothing(access):
 
 
 def test_neighbours_in_ipv6_are_one_address():
-    assert network_of("2001:db8::1") == network_of("2001:db8::ffff:1") != network_of("2001:db9::1")
-    assert network_of("::ffff:192.0.2.1") == network_of("192.0.2.1") == "192.0.2.1"
-    assert network_of("") == ""
+    assert network("2001:db8::1") == network("2001:db8::ffff:1") != network("2001:db9::1")
+    assert network("::ffff:192.0.2.1") == network("192.0.2.1") == "192.0.2.1"
+    assert network("") == ""

@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from starlette.requests import Request
 
 from anarchic import wire
 from anarchic.server.access import new_token
@@ -269,7 +270,9 @@ def test_events_tell_of_every_version_that_is_seen(tmp_path):
         async with serving(tmp_path / "run.db", rules={"m": 1}) as (service, client):
             from anarchic.server.app import events
 
-            response = await events(service, None)
+            response = await events(
+                service, Request({"type": "http", "headers": [], "client": None})
+            )
             stream = response.body_iterator
             first = await anext(stream)
             assert b"id: 0\nevent: version" in first

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import ipaddress
 import secrets
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 
 from anarchic.core.names import WORKER_NAME
@@ -20,6 +18,7 @@ from anarchic.server.monitoring import Log
 from anarchic.server.records import Account
 from anarchic.server.refusals import Refusal
 from anarchic.server.settings import ServerSettings
+from anarchic.server.slots import network
 from anarchic.server.store import Store, open_store
 
 ACCOUNTS_S = 1.0  # how soon a new or revoked token is noticed
@@ -54,12 +53,19 @@ class Access:
         """Who pulls: a worker or, where anybody may, an address."""
         return address if self._settings.open_pull else bearer(authorization, self._accounts)
 
+    def shown(self, authorization: str | None) -> str | None:
+        """The worker that a token proves, where none is needed; None without a valid one."""
+        try:
+            return None if authorization is None else bearer(authorization, self._accounts)
+        except Refusal:
+            return None
+
     def may_push(self, authorization: str | None, address: str) -> Pusher:
         """Who pushes; asked before the update is read: refusing a flood must cost little."""
         if self._settings.open_enrolment and authorization is None:
-            network = network_of(address)
-            self._networks.take(network)
-            return Pusher(None, network, None)
+            where = network(address)
+            self._networks.take(where)
+            return Pusher(None, where, None)
         accounts = self._accounts  # others may follow at any moment
         worker = bearer(authorization, accounts)
         self._pace.take(worker)
@@ -134,20 +140,6 @@ def bearer(header: str | None, accounts: dict[str, Account]) -> str:
 def _revoked(worker: str) -> Refusal:
     told = f"The token of worker {worker!r} was revoked."
     return Refusal(403, "revoked", told, "Ask the operator for one.")
-
-
-@lru_cache(maxsize=4096)
-def network_of(address: str) -> str:
-    """What counts as one address: an IPv6 host has 2^64 of them to choose from."""
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:  # not from a network
-        return address
-    if isinstance(parsed, ipaddress.IPv4Address):
-        return address
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    return str(ipaddress.ip_network((int(parsed), 64), strict=False))
 
 
 def add_token(where: str | Path, worker: str) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 from starlette.applications import Starlette
@@ -15,16 +16,17 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from anarchic.errors import AnarchicError
-from anarchic.server.limits import Body, Disconnected, Pulls
+from anarchic.server.bodies import Disconnected
+from anarchic.server.limits import Pulls
 from anarchic.server.openapi import MOST_EVALUATIONS, OPENAPI
 from anarchic.server.origin import Origins, check_type
 from anarchic.server.published import PublishedModel
-from anarchic.server.refusals import Refusal, busy, length_required, refusal_of
+from anarchic.server.refusals import Refusal, length_required, refusal_of
 from anarchic.server.service import Service
+from anarchic.server.slots import key_of
 
 HEARTBEAT_S = 15.0
 EVALUATIONS = 100  # shown by default
-MOST_STREAMS = 256  # streams of events at a time
 PIECE = 1 << 18  # bytes of a model that are sent at a time
 
 
@@ -167,14 +169,13 @@ async def push(service: Service, request: Request) -> Response:
     check_type(request.headers)
     pusher = service.access.may_push(request.headers.get("authorization"), _address(request))
     length = _length(request.headers, service.most_body_bytes)
-    body = Body(request.receive, length, service.settings.limits)
-    await body.first_piece()
-    if body.complete:
-        receipt = await service.collector.submit(await body.rest(), pusher)
-    else:
-        async with service.body_slots.slot():
-            whole = await body.rest(service.body_slots.contended)
-            receipt = await service.collector.submit(whole, pusher)
+    receipt = await service.bodies.read(
+        request.receive,
+        length,
+        key_of(pusher.worker, pusher.address),
+        check=partial(service.collector.check_beginning, length=length, worker=pusher.worker),
+        submit=partial(service.collector.submit, pusher=pusher),
+    )
     service.metrics.received(receipt.outcome, length)
     answer = {
         "status": receipt.outcome,
@@ -224,29 +225,52 @@ async def health(service: Service, request: Request) -> Response:
     return JSONResponse({"status": "unwell", "message": problem}, 503)
 
 
+class _EventStream(StreamingResponse):
+    """A stream of events, counted until it ends, however it ends."""
+
+    def __init__(self, service: Service, key: str) -> None:
+        headers = {"cache-control": "no-store"}
+        super().__init__(self._events(), media_type="text/event-stream", headers=headers)
+        self._service, self._over = service, False
+        self._waiting: asyncio.Timeout | None = None
+        self._place = service.streams.take(key, 1, self._give_way)
+        self._place.ready = True
+
+    def _give_way(self) -> None:
+        self._over = True
+        if self._waiting is not None:
+            with suppress(RuntimeError):  # it is over already
+                self._waiting.reschedule(asyncio.get_running_loop().time())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._service.streams.end(self._place)
+
+    async def _events(self) -> AsyncIterator[bytes]:
+        service, seen = self._service, -1
+        while not (service.published.closed or self._over):
+            version = service.published.newest.version
+            if version != seen:
+                seen = version
+                data = json.dumps(service.status())
+                yield f"id: {version}\nevent: version\ndata: {data}\n\n".encode()
+            elif not await self._changed(seen):
+                yield b": still here\n\n"
+
+    async def _changed(self, seen: int) -> bool:
+        """Wait for a version, but not too long, and not once this stream must give way."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None) as self._waiting:
+                return await self._service.published.changed(seen, HEARTBEAT_S)
+        return True
+
+
 async def events(service: Service, request: Request) -> Response:
     """Server-sent events: the status whenever a version is published."""
-    if service.streams >= MOST_STREAMS:  # each holds a connection for any length of time
-        raise busy(30.0, "Too many are listening to events.")
-
-    async def stream() -> AsyncIterator[bytes]:
-        seen = -1
-        service.streams += 1
-        try:
-            while not service.published.closed:
-                version = service.published.newest.version
-                if version != seen:
-                    seen = version
-                    data = json.dumps(service.status())
-                    yield f"id: {version}\nevent: version\ndata: {data}\n\n".encode()
-                elif not await service.published.changed(seen, HEARTBEAT_S):
-                    yield b": still here\n\n"
-        finally:
-            service.streams -= 1
-
-    return StreamingResponse(
-        stream(), media_type="text/event-stream", headers={"cache-control": "no-store"}
-    )
+    worker = service.access.shown(request.headers.get("authorization"))
+    return _EventStream(service, key_of(worker, _address(request)))
 
 
 async def _no_such_page(request: Request, error: Exception) -> Response:

@@ -97,6 +97,11 @@ class UpdateCheck:
         )
         return new, replace(decoded, update=seen)
 
+    def check_beginning(self, body: bytearray, length: int, worker: str | None) -> None:
+        """Refuse a body of this length whose header, if it is here, is not that of an update."""
+        extras = self._published.newest.extras
+        wire.check_beginning(body, length, self._layout, extras=extras, worker=worker)
+
     def _check_length(self, seen: CheckedUpdate) -> None:
         most, longest = self._limits.max_norm, seen.norm or 0.0
         if seen.extras:  # what a local rule shares is as long as a direction, and stays
@@ -144,6 +149,10 @@ class Collector:
             self._stopping = True
             self._wake.notify()
         self._thread.join(timeout_s)
+
+    def check_beginning(self, body: bytearray, *, length: int, worker: str | None) -> None:
+        """Refuse what cannot become an update, by the first piece of its body."""
+        self._check.check_beginning(body, length, worker)
 
     async def submit(self, body: bytearray, pusher: Pusher) -> Receipt:
         """Check an update, make it durable, and say what became of it; or raise a refusal.

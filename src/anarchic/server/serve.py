@@ -8,7 +8,7 @@ import socket
 import ssl
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ import uvicorn
 from anarchic.core import registry
 from anarchic.errors import RunError
 from anarchic.server.app import make_app
+from anarchic.server.connections import Connections, Listener
 from anarchic.server.database import exists
 from anarchic.server.evaluate import Evaluator
 from anarchic.server.log import catching
@@ -76,19 +77,18 @@ def run(
 
 
 class _Server(uvicorn.Server):
-    """Ends the streams of events before it waits for connections to close."""
+    """Counts connections as they are accepted, and ends the streams of events before it stops."""
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service, listener: Listener) -> None:
         super().__init__(config)
-        self._service = service
+        self._service, self._listener = service, listener
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """uvicorn has no setting for the time that a TLS handshake may take, a minute."""
+        """uvicorn has no setting for who accepts connections."""
         loop: Any = asyncio.get_running_loop()  # of whatever kind: it takes attributes
         if self.config.ssl is not None:
             log_handshakes(self.config.ssl, self._service.log)
-            limit_s = self._service.settings.limits.header_s
-            loop.create_server = partial(loop.create_server, ssl_handshake_timeout=limit_s)
+        loop.create_server = self._listener.create_server
         try:
             await super().startup(sockets)
         finally:
@@ -118,12 +118,14 @@ def connections_within(wanted: int) -> int:
 def listen(service: Service, address: Address) -> None:
     """Serve until told to stop; then finish what was accepted."""
     limits = service.settings.limits
-    limits = replace(limits, connections=connections_within(limits.connections))
+    connections = Connections(connections_within(limits.connections))
     config = uvicorn.Config(
         make_app(service, origins_of(address, service.settings)),
         host=address.host,
         port=address.port,
-        http=partial(BoundedProtocol, limits=limits),  # type: ignore[arg-type]  # called, no more
+        http=partial(  # type: ignore[arg-type]  # called, no more
+            BoundedProtocol, limits=limits, all_connections=connections
+        ),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -132,8 +134,6 @@ def listen(service: Service, address: Address) -> None:
         server_header=False,
         proxy_headers=False,
         date_header=False,
-        # Reached only where ``BoundedProtocol`` found no connection that it could close.
-        limit_concurrency=limits.connections + OTHER_FILES // 2,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=20,
         ssl_certfile=address.tls_cert,
@@ -146,7 +146,7 @@ def listen(service: Service, address: Address) -> None:
     former = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
         with catching(service.log):
-            _Server(config, service).run()
+            _Server(config, service, Listener(connections, limits.header_s)).run()
     except SystemExit as error:  # how uvicorn says that it could not start
         raise RunError("The server did not start: the log above says why.") from error
     finally:

@@ -89,6 +89,7 @@ class Limits:
     header_s: float = 10.0  # seconds in which the head of a request must come
     header_bytes: int = 16_384
     connections: int = 4_096
+    streams: int = 256  # of events, at the same time
 
     def __post_init__(self) -> None:
         check_kinds(self)

@@ -197,6 +197,22 @@ def decode_update(
     return Decoded(update, _loss(known), _told(known, "run"), _told(known, "epoch"))
 
 
+def check_beginning(
+    beginning: Buffer, size: int, layout: Layout, *, extras: frozenset[str] = _NONE,
+    worker: str | None = None,
+) -> None:  # fmt: skip
+    """Refuse what cannot be an update of ``size`` bytes, as far as its beginning shows."""
+    plan = _plan(layout, extras)
+    length = int.from_bytes(beginning[:8], "little")
+    if len(beginning) < 8 or len(beginning) < 8 + length <= 8 + plan.most_header:
+        return  # the header has not come as a whole
+    contents = parse_file(
+        beginning, most_header=plan.most_header, most_brackets=plan.most_brackets, size=size
+    )
+    _fitting(contents.tensors, plan)
+    _facts(contents.metadata, worker)
+
+
 def most_body_bytes(layout: Layout, extras: Iterable[str] = ()) -> int:
     """The size of the largest update that ``decode_update`` takes for this model."""
     names = frozenset(extras)
