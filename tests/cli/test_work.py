@@ -147,7 +147,7 @@ def test_the_model_that_a_worker_is_given_is_the_servers(anarchic, listening):
 
 
 WORKER = {  # what is given, and what the worker is made with
-    "--token-file": ("token", "token", "bob.s3cret"),
+    "--token-file": ("token", "token", Path("token")),
     "--spool": ("spool", "spool", Path("spool")),
 }
 CONNECTION = {

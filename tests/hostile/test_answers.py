@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -287,6 +288,22 @@ def test_a_stop_is_noticed_whatever_the_network_does(kind, tmp_path):
             until(lambda: not requests_on_their_way(), 5)
 
 
+def test_a_stop_is_noticed_while_a_name_is_looked_up(monkeypatch):
+    found = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found.wait(30))
+    patient = Connection(timeout_s=60.0, stop_s=0.2)
+    task = FunctionTask(wire_layout(), lambda x: (x, 0.0, 1))
+    with Worker("http://example.org", name="ann", connection=patient) as someone:
+        running = threading.Thread(target=someone.run, args=(task,))
+        running.start()
+        until(requests_on_their_way, 5)
+        someone.stop()
+        running.join(5)
+        assert not running.is_alive()
+    found.set()
+    until(lambda: not requests_on_their_way(), 5)
+
+
 # What an answer costs
 
 
@@ -384,8 +401,6 @@ def hostile_file(path, kind):
         with open(path, "wb") as file:
             file.truncate(1 << 40)
     elif kind == "socket":
-        import socket
-
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(str(path))
     elif kind == "state":  # a good file, but of another kind

@@ -105,14 +105,21 @@ class Exchange:
 
     def _trace(self, event: str, info: Mapping[str, Any]) -> None:
         """httpx calls it at every step of a request."""
-        if self._given_up:
-            raise httpx.ReadError("The request was given up.")
         if event.endswith(("connect_tcp.complete", "start_tls.complete")):
-            self._streams[:] = [info["return_value"]]
+            if self._given_up:
+                _shut(info["return_value"])
+            else:
+                self._streams[:] = [info["return_value"]]
+        elif self._given_up and event.endswith("send_request_headers.started"):
+            raise httpx.WriteError("The request was given up.")
 
     def _give_up(self) -> None:
         """End the thread soon: what waits for a socket fails once it is shut down."""
         self._given_up = True
         for stream in self._streams:
-            with contextlib.suppress(OSError):  # it may be closed by now
-                stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+            _shut(stream)
+
+
+def _shut(stream: Any) -> None:
+    with contextlib.suppress(OSError):  # it may be closed by now
+        stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
