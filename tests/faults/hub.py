@@ -18,7 +18,8 @@ from typing import Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
-SHORTEST_SLEEP_S = 0.02  # a loop that polls every millisecond would cost too many turns
+# A loop that polls every few milliseconds would cost too many turns.
+SHORTEST_SLEEP_S, SHORTEST_WAIT_S = 0.02, 0.25
 
 
 class Process:
@@ -253,7 +254,7 @@ class Condition:
         depth, self._lock._depth = self._lock._depth, 1
         self._lock.release()
         try:
-            return self._hub.wait(timeout)
+            return self._hub.wait(timeout and max(timeout, SHORTEST_WAIT_S))
         finally:
             with suppress(ValueError):
                 self._queue.remove(here)

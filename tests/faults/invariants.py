@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,6 @@ from anarchic.errors import AnarchicError
 from anarchic.server.pending import MOST_QUEUED
 from anarchic.server.replay import replay
 from anarchic.server.store import open_store
-from tests.faults.hub import Process
 from tests.faults.server import Server, digest
 
 if TYPE_CHECKING:
@@ -90,6 +90,9 @@ class Invariants:
         self._refused_last = 0.0
         self._failed_starts = 0
         self._restored = False
+        self._beside: apsw.Connection | None = None  # reads the store, without faults
+        self._rows: Rows | None = None  # what it read last
+        self._rows_of = 0
 
     # What is seen
 
@@ -177,11 +180,9 @@ class Invariants:
         if answer is not None and answer.status == 200:
             self._well_at = asked
 
-    def gone(self, process: Process) -> None:
-        """Requests that it had not answered stay unanswered."""
-
     def restored(self) -> None:
         """What was accepted after the backup is gone, as the operator knows."""
+        self.look_away()
         kept = self._read()
         assert kept is not None
         for key, entry in self.entries.items():
@@ -250,15 +251,25 @@ class Invariants:
     def _read(self) -> Rows | None:
         """The store's rows; None while somebody writes."""
         try:
-            db = apsw.Connection(str(self._world.path), flags=apsw.SQLITE_OPEN_READWRITE)
-            try:
-                run = list(db.execute("SELECT version, folded FROM run"))[0]
-                found = db.execute('SELECT worker, id, digest, "order", version FROM updates')
-                return Rows(*run, {(row[0], row[1]): row[2:] for row in found})
-            finally:
-                db.close()
+            if self._beside is None:
+                path = str(self._world.path)
+                self._beside = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+            execute = self._beside.execute
+            changed = execute("PRAGMA data_version").get
+            if self._rows is None or changed != self._rows_of:
+                run = execute("SELECT version, folded FROM run").fetchall()[0]
+                found = execute('SELECT worker, id, digest, "order", version FROM updates')
+                self._rows = Rows(*run, {(row[0], row[1]): row[2:] for row in found})
+                self._rows_of = changed
+            return self._rows
         except apsw.BusyError:
             return None
+
+    def look_away(self) -> None:
+        """The file may change beneath SQLite: whoever looks next opens it anew."""
+        if self._beside is not None:
+            self._beside.close()
+        self._beside = self._rows = None
 
     def _counted_once(self, rows: Rows) -> None:
         self.checks["counted once"] += 1
@@ -335,6 +346,7 @@ class Invariants:
         world = self._world
         server.stop()
         world.hub.run_until(world.hub.now + 40)
+        self.look_away()
         rows = self._read()
         if rows is None:
             raise Violation("opens", "the store is locked though its server has stopped")
@@ -362,6 +374,4 @@ class Invariants:
 
 
 def _sha(body: bytes) -> bytes:
-    import hashlib
-
     return hashlib.sha256(body).digest()

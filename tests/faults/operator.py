@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -18,7 +18,8 @@ from anarchic.server.access import add_token, new_token, revoke_token
 from anarchic.server.runs import begin
 from anarchic.server.settings import RuleSettings
 from anarchic.server.store import open_store
-from tests.faults.hub import Process
+from tests.faults.hub import Hub, Process
+from tests.faults.lookalikes import in_place
 from tests.faults.plan import WORKERS, Event, Plan
 from tests.faults.workers import LAYOUT
 
@@ -41,25 +42,19 @@ def first_store(path: Path, plan: Plan) -> dict[str, str]:
 
 
 def _make_store(plan: Plan) -> tuple[bytes, dict[str, str]]:
-    import sqlite3
-
-    from anarchic.server import sqlite
-
-    lookalike, sqlite.sqlite3 = sqlite.sqlite3, sqlite3  # on the real disk
-    try:
-        with TemporaryDirectory() as folder:
-            path = Path(folder) / "run.db"
-            store = open_store(path, keep_payloads=plan.keep_payloads)
-            params = np.linspace(-1, 1, LAYOUT.dim).astype(np.float32)
-            begin(store, RuleSettings(rule=plan.rule, m=plan.m), LAYOUT, params)
-            tokens = {}
-            for name in WORKERS:
-                tokens[name], account = new_token(name)
-                store.put_account(account)
-            store.close()
-            return path.read_bytes(), tokens
-    finally:
-        sqlite.sqlite3 = lookalike
+    """On the real disk, with tokens and a run id that are the same every time."""
+    nobody = Hub(Random(0))
+    with in_place(nobody, sqlite3.connect, "first store"), TemporaryDirectory() as folder:
+        path = Path(folder) / "run.db"
+        store = open_store(path, keep_payloads=plan.keep_payloads)
+        params = np.linspace(-1, 1, LAYOUT.dim).astype(np.float32)
+        begin(store, RuleSettings(rule=plan.rule, m=plan.m), LAYOUT, params)
+        tokens = {}
+        for name in WORKERS:
+            tokens[name], account = new_token(name)
+            store.put_account(account)
+        store.close()
+        return path.read_bytes(), tokens
 
 
 class Operator:
@@ -67,7 +62,6 @@ class Operator:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._backup: Path | None = None
         self._commands: list[Process] = []
         self._links: list[Path] = []
 
@@ -163,38 +157,32 @@ class Operator:
         path, who = self._world.path, event["who"]
         self.command(lambda: revoke_token(path, who), f"token revoke {who}")
 
-    def backup(self, event: Event, rng: Random) -> None:
-        """As docs/commands.md says: a copy by SQLite itself, while the server runs."""
+    def restore(self, event: Event, rng: Random) -> None:
+        """Copy the store while its server runs, as docs/commands.md says; go back to it later."""
         world = self._world
         copy = world.disk.folder / f"backup{event.number}.db"
+        if world.server is None or not world.server.ready:
+            world.note("no backup: no server runs")
+            return
+        source = apsw.Connection(str(world.path), flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            source.execute("VACUUM INTO ?", (str(copy),))
+        except apsw.BusyError as error:
+            world.note(f"no backup: {error}")
+            return
+        finally:
+            source.close()
+        world.later(event["for_s"], lambda: self._put_back(copy))
 
-        def make() -> None:
-            try:
-                with apsw.Connection(str(world.path), flags=apsw.SQLITE_OPEN_READWRITE) as source:
-                    source.execute("VACUUM INTO ?", (str(copy),))
-            except apsw.Error as error:
-                world.note(f"no backup: {error}")
-                copy.unlink(missing_ok=True)
-            else:
-                self._backup = copy
-
-        if world.server is not None and world.server.ready:
-            make()
-
-    def restore(self, event: Event, rng: Random) -> None:
+    def _put_back(self, copy: Path) -> None:
         """Stop the server, put the backup in place of the store, start again."""
         world = self._world
-        if self._backup is None:
-            world.note("there is no backup")
-            return
+        world.note("the backup is restored")
         world.kill_server()
         self.kill_commands()
-        world.start_at = world.hub.now + event["back_after_s"]
         Path(f"{world.path}-journal").unlink(missing_ok=True)
-        fresh = world.path.with_suffix(".restored")
-        shutil.copyfile(self._backup, fresh)
-        fresh.chmod(0o600)
-        os.replace(fresh, world.path)
+        copy.chmod(0o600)
+        os.replace(copy, world.path)
         world.invariants.restored()
 
     def second_server(self, event: Event, rng: Random) -> None:

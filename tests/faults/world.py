@@ -21,7 +21,7 @@ from tests.faults.server import Server
 from tests.faults.workers import Worker
 
 STEP_S = 1.0  # at most this long between two looks
-CALM_S = 30.0  # without faults, at the end: everything must come right by itself
+CALM_S = 25.0  # without faults, at the end: everything must come right by itself
 RESTART_S = 1.0  # how long the supervisor waits before it starts the server again
 
 
@@ -56,10 +56,12 @@ class World:
         self.start_at = 0.0  # when the supervisor may start the server
         self.calm = False
         self.invariants = Invariants(self)
-        self.workers: dict[str, Worker] = {}
+        tokens = first_store(self.path, plan)
+        self.workers = {name: Worker(name, tokens[name]) for name in WORKERS}
         self._ends: list[tuple[float, Callable[[], None]]] = []  # when a fault ends
 
     def note(self, text: str) -> None:
+        text = text.replace(f"{self.disk.folder}/", "")  # it has another name every time
         self.history.append(f"{self.hub.now - 1000:8.3f}  {text}")
 
     def run(self) -> Outcome:
@@ -83,8 +85,6 @@ class World:
         )  # fmt: skip
 
     def _live(self) -> None:
-        tokens = first_store(self.path, self.plan)
-        self.workers = {name: Worker(name, tokens[name]) for name in WORKERS}
         self.hub.spawn(self.hub.outside, self._ask_health, "monitor")
         begin = self.hub.now
         for event in self.plan.events:
@@ -144,7 +144,7 @@ class World:
 
     def kill(self, process: Process) -> None:
         self.note(f"{process.name} is killed")
-        self.invariants.gone(process)
+        self.invariants.look_away()
         self.hub.kill(process)
         self.disk.forget(process)
         if isinstance(process, Server) and process.service is not None:
@@ -211,4 +211,5 @@ class World:
         for process in [*self.others, *([self.server] if self.server else []), self.hub.outside]:
             self.hub.kill(process)
         self.operator.kill_commands()
+        self.invariants.look_away()
         self.disk.close()
