@@ -46,8 +46,11 @@ class Violation(Exception):
     """An invariant is broken; the first word names it."""
 
     def __init__(self, name: str, told: str) -> None:
-        super().__init__(f"{name}: {told}")
-        self.name = name
+        super().__init__(name, told)
+        self.name, self.told = name, told
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.told}"
 
 
 @dataclass
