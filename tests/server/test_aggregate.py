@@ -286,20 +286,51 @@ def test_many_waiting_updates_are_read_in_pieces(tmp_path, monkeypatch):
     assert max(pieces) <= READ_AT_ONCE
 
 
-def test_an_aggregator_that_fails_lets_another_lead(tmp_path, monkeypatch):
+def test_an_aggregator_that_fails_lets_another_lead_and_goes_on_later(tmp_path, monkeypatch):
+    fold = Folding.fold
+
     async def run():
         async with serving(tmp_path / "run.db", rules={"m": 1}) as (service, client):
             monkeypatch.setattr(Folding, "fold", _bug)
             answer = await client.post("/v1/updates", content=body("ann", "1"))
             assert answer.status_code == 202
-            await until(lambda: not service.aggregator.alive)
+            await until(lambda: service.aggregator.failure)
             assert (await client.get("/healthz")).status_code == 503
             other = open_store(tmp_path / "run.db")
             try:
-                assert other.lead() is not None
+                await until(lambda: other.lead() is not None)
                 assert [worker for _, worker in other.waiting()] == ["ann"]  # still there
+                monkeypatch.setattr(Folding, "fold", fold)
             finally:
                 other.close()
+            await until(lambda: service.published.newest.version == 1)
+            assert service.aggregator.leads
+            assert (await client.get("/healthz")).status_code == 200
+
+    asyncio.run(run())
+
+
+@pytest.mark.tried(
+    "a rule that raises SystemExit",
+    before="the aggregator's thread ended, and the status said that it still led",
+    now="the server gives up the lead, tries again, and says so",
+)
+def test_no_exception_ends_the_aggregator(tmp_path, monkeypatch):
+    fold, told = Folding.fold, []
+
+    def exits(self, seq, decoded):
+        raise SystemExit(3)
+
+    async def run():
+        async with serving(tmp_path / "run.db", rules={"m": 1}) as (service, client):
+            monkeypatch.setattr(Folding, "fold", exits)
+            service.aggregator._log = lambda event, **facts: told.append(event)
+            await client.post("/v1/updates", content=body("ann", "1"))
+            await until(lambda: "aggregator_failed" in told)
+            assert (await client.get("/healthz")).status_code == 503
+            monkeypatch.setattr(Folding, "fold", fold)
+            await until(lambda: service.published.newest.version == 1)
+            assert (await client.get("/healthz")).status_code == 200
 
     asyncio.run(run())
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from anarchic.core.names import may_own_token
 from anarchic.errors import ConfigError
+from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.limits import Pace
 from anarchic.server.monitoring import Log
 from anarchic.server.records import Account
@@ -26,9 +27,12 @@ _NOBODY = Account("", hashlib.sha256(secrets.token_bytes(32)).digest(), revoked=
 class Access:
     """Decides who may pull and who may push, and how often one worker may push."""
 
-    def __init__(self, store: Store, settings: ServerSettings, log: Log) -> None:
+    def __init__(
+        self, store: Store, settings: ServerSettings, log: Log, clock: Clock = SYSTEM
+    ) -> None:
         self._store, self._settings, self._log = store, settings, log
-        self._pace = Pace(settings.limits.updates_per_minute, settings.limits.burst)
+        limits = settings.limits
+        self._pace = Pace(limits.updates_per_minute, limits.burst, clock.monotonic)
         self._accounts: dict[str, Account] = {}
         self._mark: bytes | None = None  # of the store's accounts when they were read
         self.revoked: frozenset[str] = frozenset()  # the same object until accounts change

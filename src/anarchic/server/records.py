@@ -17,6 +17,7 @@ from anarchic.errors import StoreCorrupt, StoreError
 from anarchic.server import tables as t
 from anarchic.wire.strict import Buffer
 
+SET_ASIDE = 0  # the version of updates that no version holds: no update made the first model
 LONGEST_NAME = 1000  # bytes; PostgreSQL's index holds two of them
 # What never changes after an update was accepted.
 FIXED = [column for column in t.updates.c if column.name not in ("order", "version")]
@@ -60,7 +61,8 @@ class Folded:
     norm: float
     received_s: float
     order: int | None  # its place in the order of folding, from 0 over the whole run
-    version: int | None  # that it helped to make; both are None until a version holds the update
+    # That it helped to make, or ``SET_ASIDE``; both are None until a version holds the update.
+    version: int | None
 
 
 @dataclass(frozen=True, slots=True)

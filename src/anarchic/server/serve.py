@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import socket
 import ssl
-import traceback
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -19,6 +17,7 @@ import uvicorn
 from anarchic.errors import ConfigError, RunError
 from anarchic.server.app import make_app
 from anarchic.server.evaluate import Evaluator
+from anarchic.server.log import catching
 from anarchic.server.monitoring import JsonLog, Log
 from anarchic.server.protocol import BoundedProtocol
 from anarchic.server.runs import check_alone, check_enrolment, open_run
@@ -80,20 +79,6 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-class _ToLog(logging.Handler):
-    """Writes uvicorn's messages as lines of our log."""
-
-    def __init__(self, log: Log) -> None:
-        super().__init__()
-        self._log = log
-
-    def emit(self, record: logging.LogRecord) -> None:
-        facts: dict[str, Any] = {"level": record.levelname, "message": record.getMessage().strip()}
-        if record.exc_info is not None and record.exc_info[1] is not None:
-            facts["trace"] = "".join(traceback.format_exception(record.exc_info[1]))
-        self._log("http", **facts)
-
-
 def connections_within(wanted: int) -> int:
     """How many connections fit beside other open files into the system's limit on descriptors."""
     try:
@@ -136,13 +121,12 @@ def listen(service: Service, address: Address) -> None:
         ssl_ca_certs=str(address.client_ca) if address.client_ca else None,
         ssl_cert_reqs=ssl.CERT_REQUIRED if address.client_ca else ssl.CERT_NONE,
     )
-    logger, handler = logging.getLogger("uvicorn.error"), _ToLog(service.log)
-    logger.addHandler(handler)
     # uvicorn handles the signal, and afterwards sends it again to the handler before it. That
     # would end the process before its store is closed.
     former = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
-        _Server(config, service).run()
+        with catching(service.log):
+            _Server(config, service).run()
     except ssl.SSLError as error:
         files = ", ".join(map(str, address.tls_files))
         raise ConfigError(
@@ -153,4 +137,3 @@ def listen(service: Service, address: Address) -> None:
         raise RunError("The server did not start: the log above says why.") from error
     finally:
         signal.signal(signal.SIGTERM, former)
-        logger.removeHandler(handler)

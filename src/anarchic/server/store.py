@@ -16,7 +16,7 @@ from dataclasses import asdict
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, final
+from typing import Any, cast, final
 
 from sqlalchemy import Connection, Select, bindparam, delete, select, tuple_, update
 
@@ -26,6 +26,7 @@ from anarchic.server import tables as t
 from anarchic.server.database import Database, database_at
 from anarchic.server.records import NewUpdate, Publication, Receipt, StoredRun, rows_of
 from anarchic.server.settings import HISTORY
+from anarchic.server.watch import Watch, Watched
 from anarchic.wire.strict import Buffer
 
 MARK = ""  # no worker's name: this row of workers holds another number after every change
@@ -66,7 +67,8 @@ class Store:
     """
 
     def __init__(self, database: Database, *, keep_payloads: bool | None, history: int) -> None:
-        self._database = database
+        self.watch = Watch()  # whether it answers
+        self._database: Database = cast(Database, Watched(database, self.watch))  # delegates
         self._keep_payloads, self._history = keep_payloads, history
         self._insert = database.insert
         self.shared = database.shared  # whether other processes may append to the same run
