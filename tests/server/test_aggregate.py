@@ -24,6 +24,7 @@ from anarchic.server.settings import RuleSettings
 from anarchic.server.store import Store, open_store
 from tests.server.live import newest_snapshot, serving, until
 from tests.server.make import DIM, LAYOUT, begun, body, first_params
+from tests.server.stored import state_of
 
 FREE = {"per_worker": 1000, "burst": 1000}
 WAIT_S = 0.3
@@ -192,7 +193,7 @@ def test_a_revoked_worker_counts_in_no_further_round(revocable):
             assert moved() == pytest.approx([8.0] * DIM, rel=1e-6)
 
     asyncio.run(scenario())
-    assert (list(store.state()[1]), store.revoked()) == (["bob"], {2: ["ann"]})
+    assert (list(state_of(store)[1]), store.revoked()) == (["bob"], {2: ["ann"]})
     assert replay(store).equal
 
 
@@ -213,7 +214,7 @@ def test_updates_sent_before_revocation_count_once_across_restarts(revocable):
             assert moved() == pytest.approx([4.0] * DIM, rel=1e-6)  # of 1 and 3, bob's and cleo's
 
     asyncio.run(scenario())
-    assert (sorted(store.state()[1]), store.revoked()) == (["bob", "cleo"], {1: ["ann"]})
+    assert (sorted(state_of(store)[1]), store.revoked()) == (["bob", "cleo"], {1: ["ann"]})
     assert replay(store).equal
 
 

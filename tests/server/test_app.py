@@ -50,8 +50,13 @@ def test_m_updates_make_a_version_that_never_changes(tmp_path):
             for version in (0, 1):
                 page = await client.get(f"/v1/runs/{service.run}/models/{version}")
                 assert page.status_code == 200
-                assert "immutable" in page.headers["cache-control"]
+                assert page.headers["cache-control"] == "private, no-cache"
                 assert wire.decode_snapshot(page.content)[1].version == version
+            named = f"/v1/runs/{service.run}/models/1?epoch="
+            page = await client.get(named + str(service.published.newest.epoch))
+            assert page.status_code == 200
+            assert page.headers["cache-control"] == "private, max-age=31536000, immutable"
+            assert (await client.get(f"{named}1-other")).status_code == 404
             for path in (f"{service.run}/models/2", f"{service.run}/models/x", "other/models/0"):
                 assert (await client.get(f"/v1/runs/{path}")).status_code == 404
 

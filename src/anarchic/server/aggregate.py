@@ -150,22 +150,16 @@ class Aggregator:
         """Show the newest version of the store, whoever published it."""
         run = self._store.run()
         self._pending.recount()  # first: whoever sees the version may push again
-        if run is None:
-            return
-        if not self._published.has_one or run.version > self._published.newest.version:
-            model = self._published.read(run.version)
-            if model is not None:
-                self._published.post(model)
+        if run is not None:
+            self._published.follow(run.version, again=isinstance(self.failure, StoreError))
 
     def _recover(self) -> None:
         """Go back to the newest published version; what was folded since then is folded again."""
-        run = self._store.run()
-        model = None if run is None else self._published.read(run.version)
-        if model is None:
-            raise StoreCorrupt("The store has no model of its newest version: restore it.")
-        self._folding.load(model.body, *self._store.state())
+        found = self._store.standing()
+        self._folding.load(found.model, found.state, found.rows, epoch=found.epochs[-1][1])
         self._pending.begin(self._folding.extras)
-        self._published.post(model)
+        self._published.epochs = found.epochs
+        self._published.post(self._published.parsed(found.run.version, found.model))
 
     def _lead(self, epoch: int, wait_s: float) -> None:
         if self._unpublished is not None:

@@ -127,11 +127,13 @@ async def model(service: Service, request: Request) -> Response:
     if run != service.run or not re.fullmatch(r"0|[1-9][0-9]{0,18}", version):
         told = "There is no such run or version here."
         raise Refusal(404, "not_found", told, "See /v1/status.")
-    found = await service.published.version(int(version))
-    if found is None:
+    found, epoch = await service.published.version(int(version)), request.query_params.get("epoch")
+    if found is None or epoch not in (None, found.epoch):
         told = f"Version {version} does not exist or is no longer kept."
         raise Refusal(404, "not_found", told, "Pull /v1/model instead.")
-    return _pulled(service, request, puller, found, "max-age=31536000, immutable")
+    # Without its epoch a version can change: a run that is restored makes its later ones anew.
+    cache = "no-cache" if epoch is None else "max-age=31536000, immutable"
+    return _pulled(service, request, puller, found, cache)
 
 
 def _puller(service: Service, request: Request) -> str:

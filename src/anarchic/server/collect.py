@@ -25,7 +25,7 @@ from anarchic.server.access import Access
 from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.pending import Pending
 from anarchic.server.published import PublishedModels
-from anarchic.server.records import NewUpdate, Receipt
+from anarchic.server.records import NewUpdate, Receipt, epoch_of
 from anarchic.server.refusals import Refusal
 from anarchic.server.settings import Limits
 from anarchic.server.store import Store
@@ -167,7 +167,7 @@ class Collector:
             new, decoded = await asyncio.to_thread(self._check.check, body, worker)
         if worker is None:
             self._access.admit(new.worker)
-        await self._check_base(new.base_version)
+        await self._check_base(new.base_version, decoded.epoch)
         receipt = await asyncio.wrap_future(self.queue(new, decoded))
         if receipt.outcome == "conflict":
             told = f"Worker {new.worker!r} has sent another update with the id {new.id!r}."
@@ -186,14 +186,19 @@ class Collector:
             raise refusal
         return Receipt("duplicate", seq)
 
-    async def _check_base(self, base_version: int) -> None:
-        """A version newer than ours was published by another server just now, or is invented."""
-        newest = self._published.newest.version
-        if base_version <= newest:
-            return
-        run = await asyncio.to_thread(self._store.run) if self._store.shared else None
-        if run is None or base_version > run.version:
-            told = f"Base version {base_version} does not exist; the newest is {newest}."
+    async def _check_base(self, base_version: int, epoch: str | None) -> None:
+        """Whether the snapshot exists, in the epoch in which the worker says it was published."""
+        newest, epochs = self._published.newest.version, self._published.epochs
+        if base_version > newest:  # published by another server just now, or invented
+            run = await asyncio.to_thread(self._store.run) if self._store.shared else None
+            if run is None or base_version > run.version:
+                told = f"Base version {base_version} does not exist; the newest is {newest}."
+                raise Refusal(409, "unknown_version", told, PULL_AGAIN)
+            epochs = await asyncio.to_thread(self._store.epochs)
+        if epoch is not None and epoch != epoch_of(epochs, base_version):
+            told = (
+                f"Version {base_version} is no longer that of epoch {epoch}: the run was restored."
+            )
             raise Refusal(409, "unknown_version", told, PULL_AGAIN)
 
     def queue(self, new: NewUpdate, decoded: Decoded) -> Future[Receipt]:

@@ -50,6 +50,7 @@ class Folding:
         self._folded: list[tuple[int, int, str]] = []  # (seq, version, worker) since publishing
         self._losses: list[float] = []  # reported with them
         self._dropped: list[tuple[int, str]] = []  # (version, worker) since publishing
+        self._epoch: str | None = None  # in which versions are published
         self._known_revoked: frozenset[str] | None = None
         self._suspects: set[str] = set()  # revoked workers that may have rows
         # Vectors that were not finite in a store which an earlier version of this server wrote.
@@ -70,8 +71,14 @@ class Folding:
         """Updates until the next step."""
         return self._rule.remaining(self._state)
 
-    def load(self, body: bytes, state: bytes, rows: dict[str, bytes]) -> None:
-        """Go back to a published version; what was folded since then must be folded again."""
+    def load(
+        self, body: bytes, state: bytes, rows: Mapping[str, bytes], *, epoch: str | None = None
+    ) -> None:
+        """Go back to a published version; what was folded since then must be folded again.
+
+        What is published from now on carries the name of ``epoch``.
+        """
+        self._epoch = epoch
         _, snapshot, _ = wire.decode_snapshot(body)
         self._state = decode_state(self._rule, snapshot, state, rows)
         self._known_revoked = None
@@ -133,7 +140,7 @@ class Folding:
         mean = sum(self._losses) / len(self._losses) if self._losses else nan
         loss = mean if isfinite(mean) else None  # ``fmean`` would raise what any worker can cause
         snapshot = Snapshot(self.version, self._state.params, self._state.extras)
-        body = wire.encode_snapshot(self._layout, snapshot, self._run, loss=loss)
+        body = wire.encode_snapshot(self._layout, snapshot, self._run, loss=loss, epoch=self._epoch)
         changed, removed = changed_rows(self._rule, self._state)
         publication = Publication(
             epoch=epoch,
@@ -146,7 +153,8 @@ class Folding:
             forgotten=removed,
             revoked=[*self._dropped],
         )
-        return publication, PublishedModel(self._run, self.version, body, loss, self.extras)
+        model = PublishedModel(self._run, self.version, body, loss, self.extras, self._epoch)
+        return publication, model
 
     @property
     def unpublished(self) -> list[tuple[int, str]]:

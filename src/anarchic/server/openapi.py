@@ -59,10 +59,11 @@ OPENAPI: dict[str, Any] = {
     "paths": {
         "/v1/model": _get("The newest model", [], _MODEL),
         "/v1/runs/{run}/models/{version}": _get(
-            "One version, which never changes",
+            "One version; with its epoch it never changes",
             [
                 _parameter("run", "path", _TEXT, required=True),
                 _parameter("version", "path", _COUNT, required=True),
+                _parameter("epoch", "query", _TEXT),
             ],
             _MODEL,
         ),

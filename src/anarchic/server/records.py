@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -95,6 +96,28 @@ class StoredRun:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """What a leader needs to go on from the newest version, all of one moment."""
+
+    run: StoredRun
+    model: bytes
+    state: bytes  # of the rule
+    rows: Mapping[str, bytes]  # of the rule, by worker
+    epochs: Epochs
+
+
+# (version, name) of each epoch in which versions were published, and of the present one: what was
+# published after ``version``, until the next epoch, was published in it.
+Epochs = Sequence[tuple[int, str]]
+
+
+def epoch_of(epochs: Epochs, version: int) -> str | None:
+    """The epoch in which a version was published; None where that was not recorded."""
+    place = bisect_left(epochs, version, key=itemgetter(0))
+    return epochs[place - 1][1] if place else None
+
+
+@dataclass(frozen=True, slots=True)
 class Account:
     """A worker that may push. Only the hash of its token is stored."""
 
@@ -139,6 +162,20 @@ def read_run(row: Any) -> StoredRun:  # a database row
     t.unseal(f"run {row.id}", row.settings.encode(), row.seal)
     settings = read_json(row.settings, "settings of the run")
     return StoredRun(row.id, settings, row.version, row.epoch, row.folded, row.keep_payloads)
+
+
+def read_epochs(connection: Connection) -> Epochs:
+    """All epochs, if they are those that were written."""
+    found = rows_of(connection, select(t.epochs).order_by(t.epochs.c.epoch))
+    places = [epoch_place(row.epoch, row.version) for row in found]
+    return [
+        (row.version, t.unseal(place, row.body, row.seal).decode())
+        for place, row in zip(places, found, strict=True)
+    ]
+
+
+def epoch_place(epoch: int, version: int) -> str:
+    return f"epoch {epoch} after version {version}"
 
 
 def read_body(row: Any) -> Buffer:  # a database row

@@ -46,17 +46,14 @@ def open_run(store: Store, rules: Mapping[str, Any], init: str | Path | None) ->
 
 def check_alone(store: Store, wait_s: float = 3.0) -> None:
     """Refuse to be the second server of a store that cannot be shared."""
-    if store.shared or store.run() is None:  # nobody serves a store without a run
-        return
     until = time.monotonic() + wait_s
-    while store.lead() is None:
+    while not store.claim():
         if time.monotonic() > until:
             raise ConfigError(
                 "Another server has this store open: stop it first, or share the run between "
                 "servers with PostgreSQL."
             )
         time.sleep(0.1)
-    store.resign()
 
 
 def check_enrolment(store: Store, settings: ServerSettings, given: Mapping[str, Any]) -> None:
