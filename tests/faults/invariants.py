@@ -91,7 +91,7 @@ class Invariants:
         self._stuck_version = -1
         self._refused_since: float | None = None
         self._refused_last = 0.0
-        self._failed_starts = 0
+        self._failed_starts = self._under_way = 0
         self._restored = False
         self._beside: apsw.Connection | None = None  # reads the store, without faults
         self._rows: Rows | None = None  # what it read last
@@ -128,6 +128,7 @@ class Invariants:
 
     def sent(self, request: Request) -> None:
         """A push has reached the server."""
+        self._under_way += 1
         if request.key is not None:
             entry = self.entries.setdefault(request.key, Entry())
             entry.digests.add(_sha(request.body))
@@ -137,6 +138,7 @@ class Invariants:
         """The server has sent this."""
         if server is not self._world.server:
             return
+        self._under_way -= 1
         self._answered_at = self._world.hub.now
         if answer.status == 500:
             self.violated("answer", f"500 to {request.method} {request.path}")
@@ -245,9 +247,10 @@ class Invariants:
         self.checks["memory"] += 1
         service = server.service
         assert service is not None
-        waiting = len(service.collector._queue)
-        if service.pending.queued > MOST_QUEUED or waiting > len(self.entries):
-            raise Violation("memory", f"{service.pending.queued} updates are queued")
+        queued, waiting = service.pending.queued, len(service.collector._queue)
+        if queued > MOST_QUEUED or waiting > self._under_way:
+            told = f"{queued} updates wait to be folded, {waiting} to be stored"
+            raise Violation("memory", f"{told}, of {self._under_way} requests")
         if len(server.tasks) > MOST_TASKS:
             raise Violation("memory", f"{len(server.tasks)} threads")
 
@@ -269,7 +272,8 @@ class Invariants:
             return None
 
     def look_away(self) -> None:
-        """The file may change beneath SQLite: whoever looks next opens it anew."""
+        """A process ends, and the file may change beneath SQLite: look at it anew afterwards."""
+        self._under_way = 0
         if self._beside is not None:
             self._beside.close()
         self._beside = self._rows = None

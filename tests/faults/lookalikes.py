@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import importlib.util
 import queue
 import secrets
@@ -126,6 +127,7 @@ def in_place(hub: h.Hub, connect: Callable[..., Any], seed: str) -> Iterator[Non
         id(secrets): fake_secrets(rng),
         id(uuid): ids,
         id(sqlite3): database,
+        id(atexit): SimpleNamespace(register=lambda function: None),
     }
     undo: list[tuple[Any, str, Any]] = []
     for name, module in sorted(sys.modules.items()):

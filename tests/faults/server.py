@@ -16,7 +16,7 @@ from anarchic.server.monitoring import JsonLog
 from anarchic.server.runs import check_alone, check_enrolment, open_run
 from anarchic.server.service import Service
 from anarchic.server.settings import ServerSettings
-from anarchic.server.store import open_store
+from anarchic.server.store import Store, open_store
 from tests.faults.hub import Process
 from tests.faults.lookalikes import Loop
 
@@ -60,12 +60,14 @@ class Server(Process):
         self.ready_since = 0.0
         self.failure: Exception | None = None
         self._stop: asyncio.Event | None = None
+        self._store: Store | None = None
         world.hub.spawn(self, self._main, "main")
 
     def _main(self) -> None:
         plan = self.world.plan
         try:
-            with closing(open_store(self.path, keep_payloads=plan.keep_payloads)) as store:
+            self._store = open_store(self.path, keep_payloads=plan.keep_payloads)
+            with closing(self._store) as store:
                 settings = ServerSettings(step_after_s=plan.step_after_s)
                 check_alone(store)
                 check_enrolment(store, settings, {})
@@ -94,6 +96,20 @@ class Server(Process):
         """As SIGTERM does."""
         if self.loop is not None and self._stop is not None:
             self.loop.call_soon_threadsafe(self._stop.set)
+
+    def abandon(self) -> None:
+        """Before a kill: a loop that goes on after any exception must end by itself."""
+        if self.service is not None:
+            self.service.collector._stopping = True
+            self.service.collector._queue.clear()
+        if self.loop is not None:
+            for task in asyncio.all_tasks(self.loop):
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+    def free_locks(self) -> None:
+        """After a kill: the system frees what a dead process had locked."""
+        if self._store is not None:
+            self._store._database._lock.close()  # type: ignore[attr-defined]
 
     def take(self, request: Request) -> None:
         """A request has arrived."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from greenlet import getcurrent
 
+from anarchic.server import filelock
 from tests.faults.disk import Disk
 from tests.faults.hub import Hub, Process, Task
 from tests.faults.invariants import Invariants, Violation
@@ -145,10 +147,12 @@ class World:
     def kill(self, process: Process) -> None:
         self.note(f"{process.name} is killed")
         self.invariants.look_away()
+        if isinstance(process, Server):
+            process.abandon()
         self.hub.kill(process)
         self.disk.forget(process)
-        if isinstance(process, Server) and process.service is not None:
-            process.service._store.resign()  # the system frees what a dead process held
+        if isinstance(process, Server):
+            process.free_locks()
 
     def kill_server(self) -> None:
         if self.server is not None:
@@ -208,8 +212,13 @@ class World:
 
     def _end(self) -> None:
         assert not isinstance(getcurrent(), Task)
-        for process in [*self.others, *([self.server] if self.server else []), self.hub.outside]:
-            self.hub.kill(process)
+        for server in [*self.others, *([self.server] if self.server else [])]:
+            self.kill(server)
+        self.hub.kill(self.hub.outside)
         self.operator.kill_commands()
         self.invariants.look_away()
         self.disk.close()
+        for descriptor in filelock._open:  # of commands that were killed
+            os.close(descriptor)
+        for kept in (filelock._open, filelock._unused, filelock._users):
+            kept.clear()
