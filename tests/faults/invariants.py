@@ -96,6 +96,8 @@ class Invariants:
         self._beside: apsw.Connection | None = None  # reads the store, without faults
         self._rows: Rows | None = None  # what it read last
         self._rows_of = 0
+        syncs = [event["sync_s"] for event in world.plan.events if event.kind == "slow_disk"]
+        self._stuck_s = STUCK_S + 24 * max(syncs, default=0.0)  # a version takes many syncs
 
     # What is seen
 
@@ -185,6 +187,10 @@ class Invariants:
         if answer is not None and answer.status == 200:
             self._well_at = asked
 
+    def unanswered(self) -> None:
+        """The server is gone: nobody will answer what it was asked."""
+        self._under_way = 0
+
     def restored(self) -> None:
         """What was accepted after the backup is gone, as the operator knows."""
         self.look_away()
@@ -272,8 +278,7 @@ class Invariants:
             return None
 
     def look_away(self) -> None:
-        """A process ends, and the file may change beneath SQLite: look at it anew afterwards."""
-        self._under_way = 0
+        """The file may change beneath SQLite: whoever looks next opens it anew."""
         if self._beside is not None:
             self._beside.close()
         self._beside = self._rows = None
@@ -320,7 +325,7 @@ class Invariants:
                 f"{rows.waiting} updates wait, and no version was made for {stuck:.0f} s though "
                 "nothing is wrong any more",
             )
-        if stuck > STUCK_S and self._well_at > now - 3:
+        if stuck > self._stuck_s and self._well_at > now - 3:
             raise Violation(
                 "health",
                 f"says ok; {rows.waiting} updates wait and no version was made for {stuck:.0f} s",

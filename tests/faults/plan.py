@@ -111,7 +111,7 @@ def _args(kind: str, rng: Random) -> dict[str, Any]:
         case "failing_disk":
             return {"chance": rng.choice([0.02, 0.2, 1.0]), **span}
         case "slow_disk":
-            return {"sync_s": rng.choice([0.05, 0.3, 1.0]), **span}
+            return {"sync_s": rng.choice([0.02, 0.1, 0.4]), **span}
         case "clock_jump":
             return {"by_s": rng.choice([-86400.0, -60.0, 3600.0, 1e7])}
         case "token_add" | "token_revoke":

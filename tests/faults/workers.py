@@ -65,13 +65,27 @@ class Worker:
             self.etag, self.model = answer.headers["etag"], answer.body
         elif answer is not None and answer.status == 304:
             world.invariants.unchanged(self)
+        if self.model and rng.random() < 0.2:
+            self._look_up(world, rng)
         return bool(self.model)
+
+    def _look_up(self, world: World, rng: Random) -> None:
+        """The same version by its address, which may be cached for ever."""
+        _, snapshot, run = wire.decode_snapshot(self.model)
+        _, _, epoch = wire.snapshot_facts(self.model)
+        told = f"?epoch={epoch}" if epoch else ""
+        path = f"/v1/runs/{run}/models/{snapshot.version}{told}"
+        answer = world.network.call(Request(world, "GET", path, self.headers()), rng)
+        if answer is not None and answer.status == 200 and answer.body != self.model:
+            world.invariants.violated("identity", f"{path} gives another model than it did")
 
     def parcel(self, id: str, direction: np.ndarray, base_version: int | None = None) -> Parcel:
         _, snapshot, run = wire.decode_snapshot(self.model)
         base = snapshot.version if base_version is None else base_version
         update = Update(self.name, base, 2, 0.1, direction, id=id)
-        return Parcel(id, wire.encode_update(LAYOUT, update, run=run), digest(self.model))
+        _, _, epoch = wire.snapshot_facts(self.model)
+        body = wire.encode_update(LAYOUT, update, run=run, epoch=epoch)
+        return Parcel(id, body, digest(self.model))
 
     def flush(self, world: World, rng: Random, tries: int) -> None:
         """Send what is in the spool, oldest first, until one gets no answer that settles it."""

@@ -149,6 +149,8 @@ class World:
         self.invariants.look_away()
         if isinstance(process, Server):
             process.abandon()
+        if process is self.server:
+            self.invariants.unanswered()
         self.hub.kill(process)
         self.disk.forget(process)
         if isinstance(process, Server):
