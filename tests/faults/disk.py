@@ -249,5 +249,3 @@ class _File(apsw.VFSFile):
         if self._file is not None:
             self._file.unsynced.clear()
             self._file.named = True
-
-

@@ -19,7 +19,7 @@ from random import Random
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
-import anarchic.server.sqlite  # before anything is replaced: it is imported late elsewhere
+import anarchic.server.sqlite  # noqa: F401  # it is imported late elsewhere
 from tests.faults import hub as h
 
 

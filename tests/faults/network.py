@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -65,9 +65,7 @@ class Request:
             "server": ("server", 8780),
         }
 
-    def answered(
-        self, server: Server, status: int, headers: dict[str, str], body: bytes
-    ) -> None:
+    def answered(self, server: Server, status: int, headers: dict[str, str], body: bytes) -> None:
         """The server has sent its answer; it may yet be lost."""
         answer = Answer(status, headers, body)
         self.world.invariants.answered(server, self, answer)

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from tests.faults.world import Outcome
 
 WIDTH = 24
+SHOW_S = 0.5  # between two lines of progress
 
 
 class Report:
@@ -19,7 +20,7 @@ class Report:
         self.faults: Counter[str] = Counter()
         self.checks: Counter[str] = Counter()
         self.failed: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
-        self._began = time.monotonic()
+        self._began, self._shown = time.monotonic(), 0.0
 
     def add(self, outcome: Outcome) -> None:
         self.seeds += 1
@@ -32,7 +33,10 @@ class Report:
 
     def show_progress(self) -> None:
         """One line that is written over itself: a bar, the rate, the time left."""
-        took = max(1e-9, time.monotonic() - self._began)
+        now = time.monotonic()
+        if now - self._shown < SHOW_S and self.seeds < self.total:
+            return
+        self._shown, took = now, max(1e-9, now - self._began)
         rate = self.seeds / took
         left = (self.total - self.seeds) / rate
         done = WIDTH * self.seeds // self.total

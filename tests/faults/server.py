@@ -6,13 +6,15 @@ import asyncio
 import errno
 import hashlib
 import os
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from greenlet import GreenletExit
+
 from anarchic.errors import AnarchicError
 from anarchic.server.app import make_app
-from anarchic.server.monitoring import JsonLog
+from anarchic.server.log import JsonLog, Log
 from anarchic.server.runs import check_alone, check_enrolment, open_run
 from anarchic.server.service import Service
 from anarchic.server.settings import ServerSettings
@@ -46,6 +48,11 @@ class LogFile:
         pass
 
 
+def make_log(file: LogFile) -> Log:
+    """The log of a server."""
+    return JsonLog(file)  # type: ignore[arg-type]
+
+
 class Server(Process):
     """A server: ``ready`` once it answers, ``failure`` if it ended by an error."""
 
@@ -73,11 +80,13 @@ class Server(Process):
                 check_enrolment(store, settings, {})
                 open_run(store, {}, None)
                 self.inode = self.path.stat().st_ino
-                self.service = Service(store, settings, JsonLog(LogFile(self.world)))  # type: ignore[arg-type]
+                log = make_log(LogFile(self.world))
+                self.service = Service(store, settings, log)
                 self.world.invariants.watch(self)
                 self.app = make_app(self.service)
                 self.loop = Loop(self.world.hub)
-                self.loop.run_until_complete(self._serve(self.service))
+                with closing(self.loop):
+                    self.loop.run_until_complete(self._serve(self.service))
         except (AnarchicError, OSError) as error:
             self.failure = error
         finally:
@@ -102,12 +111,15 @@ class Server(Process):
         if self.service is not None:
             self.service.collector._stopping = True
             self.service.collector._queue.clear()
-        if self.loop is not None:
-            for task in asyncio.all_tasks(self.loop):
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
 
     def free_locks(self) -> None:
-        """After a kill: the system frees what a dead process had locked."""
+        """After a kill: the system frees what a dead process had locked and open."""
+        if self.loop is not None and not self.loop.is_closed():
+            for task in asyncio.all_tasks(self.loop):
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                with suppress(Exception, GreenletExit):
+                    task.get_coro().close()
+            self.loop.close()
         if self._store is not None:
             self._store._database._lock.close()  # type: ignore[attr-defined]
 

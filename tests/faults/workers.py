@@ -71,12 +71,13 @@ class Worker:
 
     def _look_up(self, world: World, rng: Random) -> None:
         """The same version by its address, which may be cached for ever."""
-        _, snapshot, run = wire.decode_snapshot(self.model)
-        _, _, epoch = wire.snapshot_facts(self.model)
+        model = self.model  # another visit may pull a newer one meanwhile
+        _, snapshot, run = wire.decode_snapshot(model)
+        _, _, epoch = wire.snapshot_facts(model)
         told = f"?epoch={epoch}" if epoch else ""
         path = f"/v1/runs/{run}/models/{snapshot.version}{told}"
         answer = world.network.call(Request(world, "GET", path, self.headers()), rng)
-        if answer is not None and answer.status == 200 and answer.body != self.model:
+        if answer is not None and answer.status == 200 and answer.body != model:
             world.invariants.violated("identity", f"{path} gives another model than it did")
 
     def parcel(self, id: str, direction: np.ndarray, base_version: int | None = None) -> Parcel:

@@ -68,8 +68,9 @@ class World:
 
     def run(self) -> Outcome:
         violation = None
-        with warnings.catch_warnings(), in_place(
-            self.hub, self.disk.connect, f"{self.plan.seed} secrets"
+        with (
+            warnings.catch_warnings(),
+            in_place(self.hub, self.disk.connect, f"{self.plan.seed} secrets"),
         ):
             warnings.simplefilter("ignore")  # as in a server: a warning is no error
             try:
@@ -208,9 +209,7 @@ class World:
         self.operator.tidy_up()
         for worker in self.workers.values():
             rng = self.plan.rng(f"settle {worker.name}")
-            self.hub.spawn(
-                self.hub.outside, lambda w=worker, r=rng: w.flush(self, r, 20), "settle"
-            )
+            self.hub.spawn(self.hub.outside, lambda w=worker, r=rng: w.flush(self, r, 20), "settle")
 
     def _end(self) -> None:
         assert not isinstance(getcurrent(), Task)
