@@ -15,7 +15,7 @@ from greenlet import GreenletExit
 from anarchic.errors import AnarchicError
 from anarchic.server.app import make_app
 from anarchic.server.log import JsonLog, Log
-from anarchic.server.runs import check_alone, check_enrolment, open_run
+from anarchic.server.runs import check_alone, check_enrolment
 from anarchic.server.service import Service
 from anarchic.server.settings import ServerSettings
 from anarchic.server.store import Store, open_store
@@ -76,9 +76,8 @@ class Server(Process):
             self._store = open_store(self.path, keep_payloads=plan.keep_payloads)
             with closing(self._store) as store:
                 settings = ServerSettings(step_after_s=plan.step_after_s)
+                check_enrolment(settings, tokens=bool(store.accounts()))
                 check_alone(store)
-                check_enrolment(store, settings, {})
-                open_run(store, {}, None)
                 self.inode = self.path.stat().st_ino
                 log = make_log(LogFile(self.world))
                 self.service = Service(store, settings, log)
