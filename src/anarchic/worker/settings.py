@@ -168,4 +168,7 @@ def _own_spool(server: str, worker: str) -> Path:
 
 def _spool(server: str, worker: str) -> Path:
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "anarchic" / "spool" / quote(server, safe="") / quote(worker, safe="@")
+    own = quote(worker, safe="@")
+    if not own.strip("."):  # "." and ".." are other directories
+        own = own.replace(".", "%2E")
+    return Path(state) / "anarchic" / "spool" / quote(server, safe="") / own
