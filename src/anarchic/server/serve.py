@@ -10,12 +10,13 @@ import ssl
 import traceback
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import uvicorn
 
+from anarchic.core.validation import check_kind
 from anarchic.errors import ConfigError, RunError
 from anarchic.server.app import make_app
 from anarchic.server.evaluate import Evaluator
@@ -23,7 +24,13 @@ from anarchic.server.monitoring import JsonLog, Log
 from anarchic.server.protocol import BoundedProtocol
 from anarchic.server.runs import check_alone, check_enrolment, open_run
 from anarchic.server.service import Service
-from anarchic.server.settings import Address, RuleSettings, RunSettings, ServerSettings
+from anarchic.server.settings import (
+    Address,
+    RuleSettings,
+    RunSettings,
+    ServerSettings,
+    given_rules,
+)
 from anarchic.server.store import open_store
 
 OTHER_FILES = 128  # that the process has open beside connections: the store, the log
@@ -44,7 +51,10 @@ def run(
     rest. A run that is there already must have been begun with the settings that are given.
     """
     settings, address, log = settings or ServerSettings(), address or Address(), log or JsonLog()
-    given = asdict(rules) if isinstance(rules, RuleSettings) else dict(rules or {})
+    check_kind("run", run, RunSettings)
+    check_kind("settings", settings, ServerSettings)
+    check_kind("address", address, Address)
+    given = given_rules(rules)
     store = open_store(run.store, keep_payloads=run.keep_payloads, history=run.history)
     with closing(store):
         check_alone(store)
