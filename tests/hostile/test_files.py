@@ -522,6 +522,14 @@ def test_records_inside_records_are_checked(value):
         work(value)
 
 
+def test_names_in_a_run_directory_do_not_reach_the_terminal(run):
+    change(run / "settings.json", rule="\x1b[2Jmine")
+    result = CliRunner().invoke(app, ["compare", str(run), str(run)])
+    assert result.exit_code == 0, result.output
+    assert "\\x1b[2Jmine" in result.output
+    assert "\x1b[2J" not in result.output
+
+
 # The tools
 
 
