@@ -231,7 +231,7 @@ def requests_on_their_way():
 def test_an_upload_that_is_not_read_has_a_deadline():
     with HostileServer() as server:
         tensors = {"x": [1 << 22]}
-        server.answers["GET"] = answer(snapshot(tensors))
+        server.answers["GET"] = answer(snapshot(tensors), Connection="close")
         with worker(server) as someone:
             someone.pull()
             server._head = lambda line: server.over.wait(30) and b""

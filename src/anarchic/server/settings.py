@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -101,6 +102,7 @@ class Limits:
     header_s: float = 10.0  # seconds in which the head of a request must come
     header_bytes: int = 16_384
     connections: int = 4_096
+    streams: int = 256  # of events, at the same time
 
     def __post_init__(self) -> None:
         check_kinds(self)
@@ -165,6 +167,7 @@ class Address:
 
     host: str = "127.0.0.1"
     port: int = 8780
+    host_name: str | None = None  # other names that lead here, separated by commas
     tls_cert: Path | None = None
     tls_key: Path | None = None
     client_ca: Path | None = None  # workers must show a certificate that it signed
@@ -174,6 +177,12 @@ class Address:
         check_kinds(self)
         if not 1 <= self.port <= 65535:
             raise ConfigError(f"A port is a number from 1 to 65535, got --port {self.port}.")
+        for name in self.host_names:
+            if not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
+                raise ConfigError(
+                    f"--host-name takes names such as fl.example.org, separated by commas, without "
+                    f"scheme and port; got {name!r}."
+                )
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ConfigError("TLS needs both a certificate and its key.")
         if self.client_ca is not None and self.tls_cert is None:
@@ -187,6 +196,11 @@ class Address:
                 "travel readable: give a certificate and its key, listen on 127.0.0.1 behind a "
                 "proxy, or say --insecure."
             )
+
+    @property
+    def host_names(self) -> list[str]:
+        """The names that lead here beside the address."""
+        return [] if self.host_name is None else [n.strip() for n in self.host_name.split(",")]
 
     @property
     def tls_files(self) -> list[Path]:

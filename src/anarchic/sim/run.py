@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from anarchic.core.arrays import on_host
+from anarchic.core.guard import guard_of
 from anarchic.core.reading import reason
 from anarchic.core.saving import Numbers
 from anarchic.core.types import Vector
@@ -210,9 +211,16 @@ def _summary(run: ActiveRun, stopped_at: str | None) -> dict[str, Any]:
         "local_steps_per_second": round(steps / seconds, 1) if seconds else None,
         "updates_per_second": round(run.engine.row / seconds, 1) if seconds else None,
         "peak_rss_mb": _peak_rss_mb(),
+        **_clipping(run.engine.state),
         "seed": experiment.about.get("seed", experiment.seed),  # as it was asked for
         "software": software(),
     }
+
+
+def _clipping(state: Any) -> dict[str, float]:
+    """How many updates the guard has clipped, and the most that a length was of the scale."""
+    guard = guard_of(state)
+    return {} if guard is None else {"clipped": guard.clipped, "farthest": guard.farthest}
 
 
 def _peak_rss_mb() -> float | None:

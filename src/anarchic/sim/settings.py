@@ -76,6 +76,7 @@ class Settings:
     rule_options: Mapping[str, Any] = field(default_factory=dict)
     staleness_power: float | None = None
     clip: float | None = None
+    guard: float | None = None  # factor of ``Guard``; the paper has none
     # workers
     local_rule: str = "sgd"
     mu: float | None = None

@@ -52,9 +52,11 @@ def load_model(path: Path) -> tuple[Layout, Vector, dict[str, str]]:
     return layout, params, metadata
 
 
-def write(path: Path, arrays: Mapping[str, NDArray[Any]], numbers: Numbers) -> None:
+def write(
+    path: Path, arrays: Mapping[str, NDArray[Any]], numbers: Numbers, *, private: bool = False
+) -> None:
     """Arrays and JSON-able numbers in one file, which appears whole or not at all."""
-    write_file(path, encode_state(arrays, numbers))
+    write_file(path, encode_state(arrays, numbers), private=private)
 
 
 def read(path: Path) -> tuple[Arrays, Numbers]:

@@ -31,7 +31,7 @@ _Array = NDArray[Any]
 _NONE: frozenset[str] = frozenset()
 _DTYPES = ("F32", "F16", "BF16")
 _NEEDED = frozenset({"id", "base_version", "local_steps", "local_lr"})
-_OPTIONAL = frozenset({"samples", "loss", "worker", "run"})
+_OPTIONAL = frozenset({"samples", "loss", "worker", "run", "epoch"})
 _KNOWN = _NEEDED | _OPTIONAL | {"format"}  # the last is PyTorch's, and ignored
 _ROOM = 64 * 1024  # for the metadata in a header
 _ROOM_PER_TENSOR = 200  # beside its name
@@ -40,10 +40,19 @@ _BRACKETS_IN_TEXT = 256  # as in an id, and everything else that is not a tensor
 
 
 def encode_snapshot(
-    layout: Layout, snapshot: Snapshot, run: str, *, loss: float | None = None
+    layout: Layout,
+    snapshot: Snapshot,
+    run: str,
+    *,
+    loss: float | None = None,
+    epoch: str | None = None,
 ) -> bytes:
-    """A model as workers pull it, with the mean training loss that came with its updates."""
+    """A model as workers pull it, with the mean training loss that came with its updates.
+
+    ``epoch`` tells it from a snapshot of the same version in a run that was restored since.
+    """
     known = {"version": str(snapshot.version), "run": run} | _told_loss(loss)
+    known |= {} if epoch is None else {"epoch": epoch}
     strict.text(known, "run", strict.ID)
     wide = snapshot.params.dtype == np.float64
     numpy_dtype, dtype = ("<f8", "F64") if wide else ("<f4", "F32")
@@ -67,12 +76,12 @@ def decode_snapshot(data: Buffer) -> tuple[Layout, Snapshot, str]:
     return layout, Snapshot(version, params, extras), run
 
 
-def snapshot_facts(data: Buffer) -> tuple[float | None, frozenset[str]]:
-    """The loss that came with a snapshot, and the names of its extras; reads its header only."""
+def snapshot_facts(data: Buffer) -> tuple[float | None, frozenset[str], str | None]:
+    """Loss, names of extras and epoch of a snapshot; reads its header only."""
     contents = _snapshot(data)
     names = (tensor.name for tensor in contents.tensors)
     extras = frozenset(name.removeprefix(EXTRA) for name in names if name.startswith(EXTRA))
-    return _loss(contents.metadata), extras
+    return _loss(contents.metadata), extras, _told(contents.metadata, "epoch")
 
 
 def _snapshot(data: Buffer) -> Contents:
@@ -82,6 +91,10 @@ def _snapshot(data: Buffer) -> Contents:
 def _told_loss(loss: float | None) -> dict[str, str]:
     """A loss in the metadata, left out if it is not finite."""
     return {} if loss is None or not isfinite(loss) else {"loss": repr(float(loss))}
+
+
+def _told(known: Mapping[str, str], name: str) -> str | None:
+    return strict.text(known, name, strict.ID) if name in known else None
 
 
 def _loss(known: Mapping[str, str]) -> float | None:
@@ -125,6 +138,7 @@ class Decoded:
     update: Update
     loss: float | None  # of training
     run: str | None = None  # from which it pulled its base version
+    epoch: str | None = None  # in which that version was published
 
 
 def encode_update(
@@ -135,11 +149,13 @@ def encode_update(
     loss: float | None = None,
     worker: str | None = None,
     run: str | None = None,
+    epoch: str | None = None,
 ) -> bytes:
     """An update as a worker pushes it. A loss that is not finite is left out.
 
     ``worker`` is for servers with open enrolment; others know who sends by the token. ``run`` is
     that of the snapshot: a server with another run at the same address then refuses the update.
+    So is ``epoch``: if the run was restored from a backup since, the update is refused too.
     """
     known = {
         "id": update.id,
@@ -148,7 +164,7 @@ def encode_update(
         "local_lr": repr(float(update.local_lr)),
         "samples": str(update.samples),
     }
-    named = {"worker": worker, "run": run}
+    named = {"worker": worker, "run": run, "epoch": epoch}
     known |= _told_loss(loss) | {name: told for name, told in named.items() if told is not None}
     _facts(known, worker or "unnamed")
     extras = {name: _narrowed(name, vector, dtype) for name, vector in update.extras.items()}
@@ -178,8 +194,23 @@ def decode_update(
     direction = _direction(contents, plan, dtype)
     update = Update(direction=direction, extras=beside or EMPTY, **facts)
     known = contents.metadata
-    run = strict.text(known, "run", strict.ID) if "run" in known else None
-    return Decoded(update, _loss(known), run)
+    return Decoded(update, _loss(known), _told(known, "run"), _told(known, "epoch"))
+
+
+def check_beginning(
+    beginning: Buffer, size: int, layout: Layout, *, extras: frozenset[str] = _NONE,
+    worker: str | None = None,
+) -> None:  # fmt: skip
+    """Refuse what cannot be an update of ``size`` bytes, as far as its beginning shows."""
+    plan = _plan(layout, extras)
+    length = int.from_bytes(beginning[:8], "little")
+    if len(beginning) < 8 or len(beginning) < 8 + length <= 8 + plan.most_header:
+        return  # the header has not come as a whole
+    contents = parse_file(
+        beginning, most_header=plan.most_header, most_brackets=plan.most_brackets, size=size
+    )
+    _fitting(contents.tensors, plan)
+    _facts(contents.metadata, worker)
 
 
 def most_body_bytes(layout: Layout, extras: Iterable[str] = ()) -> int:

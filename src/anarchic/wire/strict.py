@@ -60,10 +60,13 @@ class Contents(NamedTuple):
     data: memoryview
 
 
-def parse_file(body: Buffer, *, most_header: int, most_brackets: int) -> Contents:
+def parse_file(
+    body: Buffer, *, most_header: int, most_brackets: int, size: int | None = None
+) -> Contents:
     """Parse a file whose header has at most this many bytes and opening brackets.
 
     The limit on brackets is one on depth, which would otherwise overflow the parser's stack.
+    ``size`` is that of the whole file, where only its beginning is here.
     """
     view = memoryview(body).toreadonly().cast("B")
     if len(view) < 8:
@@ -84,8 +87,8 @@ def parse_file(body: Buffer, *, most_header: int, most_brackets: int) -> Content
     header = _parsed(view[8 : 8 + length], most_brackets)
     metadata = _metadata(header.pop(METADATA, {}))
     tensors = [_tensor(name, entry) for name, entry in header.items()]
-    data = view[8 + length :]
-    return Contents(metadata, _in_order(tensors, len(data)), data)
+    follow = (len(view) if size is None else size) - 8 - length
+    return Contents(metadata, _in_order(tensors, follow), view[8 + length :])
 
 
 def build_file(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import ssl
 from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 from itertools import count
@@ -17,6 +16,7 @@ import httpx
 from anarchic.core.names import token_owner
 from anarchic.core.reading import printable, reason
 from anarchic.errors import ConfigError, WorkerError
+from anarchic.worker import tls
 from anarchic.worker.connection import Connection, Retry, RetryableError, refusal
 from anarchic.worker.exchange import Exchange, Reply
 from anarchic.worker.log import log_event
@@ -168,23 +168,14 @@ class Channel:
             return 0.0
 
     def _check_certificate(self, error: httpx.RequestError) -> None:
-        """A server with a certificate that cannot be verified is not asked again."""
-        cause: BaseException | None = error
-        while cause is not None:
-            if isinstance(cause, ssl.SSLCertVerificationError):
-                raise WorkerError(
-                    f"{self.url} does not prove who it is ({cause.verify_message}): give the "
-                    "certificate of its authority as ca_file.",
-                    "certificate",
-                ) from error
-            cause = cause.__cause__ or cause.__context__
+        """Where one side refuses the other's certificate, the server is not asked again."""
+        if (why := tls.refusal_of(error)) is not None:
+            raise WorkerError(f"{self.url} cannot be used, since {why}.", "certificate") from error
 
 
 def _why(error: httpx.RequestError) -> str:
     told = f"{type(error).__name__}: {printable(str(error), most=200).rstrip('.')}."
-    if isinstance(error, httpx.RemoteProtocolError) and error.request.url.scheme == "http":
-        told += " If the server has TLS, its URL begins with https://."
-    return told
+    return told + tls.hint(error, error.request.url.scheme)
 
 
 def checked_url(url: str) -> httpx.URL:

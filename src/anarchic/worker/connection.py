@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, final
 from anarchic.core.reading import parse_json, printable
 from anarchic.core.validation import check_kinds, check_positive
 from anarchic.errors import ConfigError, WorkerError
+from anarchic.worker.tls import make_context
 
 if TYPE_CHECKING:
     import httpx
@@ -100,19 +101,13 @@ class Connection:
         if self.dtype not in DTYPES:
             raise ConfigError(f"There is no dtype {self.dtype!r}; there are {', '.join(DTYPES)}.")
         if self.client_key is not None and self.client_cert is None:
-            raise ConfigError("A client key was given without its certificate: give client_cert.")
+            raise ConfigError(
+                "client_key (--client-key) was given without its certificate: give client_cert "
+                "(--client-cert) too."
+            )
 
     def tls(self) -> ssl.SSLContext:
-        try:
-            context = ssl.create_default_context(cafile=self.ca_file)
-            if self.client_cert is not None:
-                context.load_cert_chain(self.client_cert, self.client_key)
-        except OSError as error:  # TLS errors are OSErrors too
-            named = ", ".join(
-                str(f) for f in (self.ca_file, self.client_cert, self.client_key) if f
-            )
-            raise ConfigError(f"{named} cannot be used for TLS: {error.strerror}.") from error
-        return context
+        return make_context(self.ca_file, self.client_cert, self.client_key)
 
 
 class RetryableError(Exception):

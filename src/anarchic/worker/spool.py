@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anarchic import wire
-from anarchic.core.files import sync
+from anarchic.core.files import make_private_folder, sync
 from anarchic.core.reading import read_file, reason
 from anarchic.core.types import EMPTY, Vector
 from anarchic.errors import WorkerError
@@ -60,7 +60,7 @@ class Spool:
     ) -> None:
         self.path = Path(path)
         self._max_updates, self._max_bytes = max_updates, max_bytes
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self.path)
         self._lock = _locked(self.path)
         for torn in self.path.glob("*.part"):  # a crash while writing; never sent
             with suppress(OSError):  # a directory of that name is not ours
@@ -122,7 +122,8 @@ class Spool:
             self._lock = -1
 
     def _write(self, name: str, arrays: Mapping[str, NDArray[Any]], facts: dict[str, Any]) -> None:
-        wire.write(self.path / name, arrays, {**facts, "digest": _digest(arrays, facts)})
+        told = {**facts, "digest": _digest(arrays, facts)}
+        wire.write(self.path / name, arrays, told, private=True)
         sync(self.path)
 
     def _read(
@@ -148,7 +149,7 @@ class Spool:
             aside = aside.with_name(f"{name}.{uuid.uuid4().hex[:8]}")
         why, found = reason(error), aside
         try:
-            aside.parent.mkdir(exist_ok=True)
+            aside.parent.mkdir(mode=0o700, exist_ok=True)
             os.rename(self.path / name, aside)
         except OSError as stuck:  # it stays, and the others are sent all the same
             why, found = f"{why}; it cannot be moved away: {reason(stuck)}", self.path / name

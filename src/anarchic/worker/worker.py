@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self, final
 from anarchic import wire
 from anarchic.core.names import WORKER_NAME
 from anarchic.core.types import EMPTY, Layout, Snapshot, Update, Vector
-from anarchic.errors import ConfigError, RunError, WorkerError
+from anarchic.errors import ConfigError, MalformedUpdate, RunError, WorkerError
 from anarchic.worker.connection import (
     Answer,
     Connection,
@@ -70,6 +70,7 @@ class Worker:
         self._channel = Channel(url, proof, self.connection, clock=self.clock, rng=self.rng)
         self.spool = spool if isinstance(spool, Spool) or spool is None else Spool(spool)
         self._pulled: tuple[str, Layout, Snapshot, str] | None = None  # ETag, ..., run
+        self._epoch: str | None = None  # in which the server published what was pulled
         self._local_state: tuple[str, Mapping[str, Vector]] = ("", EMPTY)  # run, vectors
 
     def __repr__(self) -> str:
@@ -151,8 +152,9 @@ class Worker:
             update = Update(self.name or "", based, local_steps, local_lr, update, samples, extras)
         if not 0 < update.local_lr < math.inf:
             raise ConfigError(f"An update needs a rate local_lr > 0, got {update.local_lr}.")
+        outgoing = self.encode(update, loss=loss)  # before anything else is pulled
         self.send_spooled()
-        answer = self.send(self.encode(update, loss=loss))
+        answer = self.send(outgoing)
         if isinstance(answer, Refused):
             raise WorkerError(answer.message, answer.code)
         return answer
@@ -170,10 +172,13 @@ class Worker:
         """
         if self.name is None:
             raise ConfigError("To push, a worker needs a token, or a name where enrolment is open.")
-        layout, _, run = self._model()
+        layout, snapshot, run = self._model()
+        epoch = self._epoch if update.base_version == snapshot.version else None
         update = replace(update, id=update.id or uuid.uuid4().hex)
         name, dtype = self.name if self._says_name else None, self.connection.dtype
-        body = wire.encode_update(layout, update, dtype=dtype, loss=loss, worker=name, run=run)
+        body = wire.encode_update(
+            layout, update, dtype=dtype, loss=loss, worker=name, run=run, epoch=epoch
+        )
         return OutgoingUpdate(update.id, run, update.base_version, body, local_state)
 
     def send(self, outgoing: OutgoingUpdate, *, retry: Retry | None = None) -> Answer | Refused:
@@ -211,7 +216,8 @@ class Worker:
             raise unexpected(answer)
         try:
             layout, snapshot, run = wire.decode_snapshot(answer.content)
-        except RunError as error:
+            _, _, self._epoch = wire.snapshot_facts(answer.content)
+        except (RunError, MalformedUpdate) as error:
             raise RetryableError("garbled", str(error)) from error
         for vector in (snapshot.params, *snapshot.extras.values()):
             vector.flags.writeable = False
