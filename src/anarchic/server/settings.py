@@ -99,6 +99,7 @@ class Limits:
     turn_s: float = 30.0  # seconds that a body waits for a slot
     pulls: int = 16  # at the same time, per token
     open_pulls: int = 256  # at the same time, per address, where no token is needed
+    versions: int = 16  # that are being sent at the same time
     header_s: float = 10.0  # seconds in which the head of a request must come
     header_bytes: int = 16_384
     connections: int = 4_096
