@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 STUCK_S = 8.0  # without a version though one is due: then health must tell
 HIDDEN_S = 3.0  # how long health may be behind with refusals by the store
 SILENT_S = 6.0  # without an answer
-HOPELESS_S = 20.0  # without a version, though nothing is wrong any more
+HOPELESS_S = 15.0  # without a version, though nothing is wrong any more
 MOST_TASKS = 60  # threads and requests of one server
 
 

@@ -18,6 +18,7 @@ from anarchic.server.access import add_token, new_token, revoke_token
 from anarchic.server.runs import begin
 from anarchic.server.settings import RuleSettings
 from anarchic.server.store import open_store
+from tests.faults.disk import MEMORY
 from tests.faults.hub import Hub, Process
 from tests.faults.lookalikes import in_place
 from tests.faults.plan import WORKERS, Event, Plan
@@ -42,9 +43,9 @@ def first_store(path: Path, plan: Plan) -> dict[str, str]:
 
 
 def _make_store(plan: Plan) -> tuple[bytes, dict[str, str]]:
-    """On the real disk, with tokens and a run id that are the same every time."""
+    """In memory, without faults, with tokens and a run id that are the same every time."""
     nobody = Hub(Random(0))
-    with in_place(nobody, sqlite3.connect, "first store"), TemporaryDirectory() as folder:
+    with in_place(nobody, sqlite3.connect, "first store"), TemporaryDirectory(dir=MEMORY) as folder:
         path = Path(folder) / "run.db"
         store = open_store(path, keep_payloads=plan.keep_payloads)
         params = np.linspace(-1, 1, LAYOUT.dim).astype(np.float32)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-HORIZON_S = 32.0
-VISITS = 26
-FAULTS = 7
+HORIZON_S = 22.0
+VISITS = 16
+FAULTS = 5
 WORKERS = ("ann", "ben", "cem", "dua")
 
 # Each seed uses about half of the kinds: what is always there hides what is rare.
@@ -100,7 +100,7 @@ def plan_of(seed: int, only: Sequence[str] = ()) -> Plan:
 
 
 def _args(kind: str, rng: Random) -> dict[str, Any]:
-    span = {"for_s": round(rng.uniform(2, 16), 1)}
+    span = {"for_s": round(rng.uniform(2, 12), 1)}
     back = {"back_after_s": round(rng.uniform(0, 4), 1)}
     match kind:
         case "kill" | "power_cut" | "stop":
