@@ -206,9 +206,9 @@ def test_nothing_is_written_to_a_store_that_was_replaced(tmp_path: Path) -> None
         assert "was moved or replaced while it was open" in server.text()
         assert path.read_bytes() == before
         (tmp_path / "away.db").rename(path)
-        until(lambda: get_json(server.port, "/healthz")[0] == 200)
         with Line(server.port) as line:
             assert line.push(encoded(LAYOUT, "bob", "1")).status == 202
+        until(lambda: get_json(server.port, "/healthz")[0] == 200)
         until(lambda: server.status()["version"] == 1)
 
 

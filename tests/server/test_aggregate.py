@@ -22,7 +22,7 @@ from anarchic.server.runs import begin
 from anarchic.server.service import Service
 from anarchic.server.settings import RuleSettings
 from anarchic.server.store import Store, open_store
-from tests.server.live import newest_snapshot, serving, until
+from tests.server.live import newest_snapshot, serving, stored, until
 from tests.server.make import DIM, LAYOUT, begun, body, first_params
 from tests.server.stored import state_of
 
@@ -104,7 +104,7 @@ def test_a_publication_of_afa_cs_writes_what_changed_however_many_workers(tmp_pa
     monkeypatch.setattr(Store, "publish", noted)
 
     async def scenario():
-        rules = {"rule": "afa-cs", "m": 1, "cap": 50}
+        rules = {"rule": "afa-cs", "m": 1, "cap": 50, "guard": 0}
         async with serving(tmp_path / "run.db", rules=rules) as (service, client):
             for number in range(60):
                 sent = body(f"w{number:02}", base_version=number)
@@ -278,9 +278,10 @@ def test_many_waiting_updates_are_read_in_pieces(tmp_path, monkeypatch):
         async with serving(tmp_path / "run.db", limits=FREE) as (service, client):
             await client.post("/v1/updates", content=body("ann", "400"))
             await until(lambda: service.published.newest.version == 1)
-            return [folded.order for folded in service._store.trace()]
 
-    assert asyncio.run(run()) == list(range(401))
+    asyncio.run(run())
+    with stored(tmp_path / "run.db") as store:
+        assert [folded.order for folded in store.trace()] == list(range(401))
     whole, pieces = [(g, n) for g, n in asked if not g], [n for g, n in asked if g]
     assert len(whole) <= 2  # on taking over: whose they are
     assert 400 / READ_AT_ONCE <= len(pieces) <= 400 / 32 + 8

@@ -5,11 +5,12 @@ import json
 
 import numpy as np
 import pytest
+from starlette.requests import Request
 
 from anarchic import wire
 from anarchic.server.access import new_token
 from anarchic.server.store import Store, open_store
-from tests.server.live import newest_snapshot, serving, until
+from tests.server.live import newest_snapshot, serving, stored, until
 from tests.server.make import DIM, LAYOUT, begun, body, first_params, update
 
 
@@ -65,16 +66,17 @@ def test_m_updates_make_a_version_that_never_changes(tmp_path):
 
 def test_a_duplicate_counts_once_and_a_reused_id_is_a_conflict(tmp_path):
     async def scenario():
-        async with serving(tmp_path / "run.db", rules={"m": 4}) as (service, client):
+        async with serving(tmp_path / "run.db", rules={"m": 4}) as (_, client):
             first = await client.post("/v1/updates", content=body("ann", "1"))
             again = await client.post("/v1/updates", content=body("ann", "1"))
             other = await client.post("/v1/updates", content=body("ann", "1", seed=1))
             assert [a.status_code for a in (first, again, other)] == [202, 200, 409]
             assert again.json() == {"status": "duplicate", "version": 0, "buffered": 1}
             assert other.json()["error"] == "conflict"
-            assert len(service._store.waiting()) == 1
 
     run(scenario())
+    with stored(tmp_path / "run.db") as store:
+        assert len(store.waiting()) == 1
 
 
 NAN = np.full(DIM, np.nan, np.float32)
@@ -94,16 +96,17 @@ NAN = np.full(DIM, np.nan, np.float32)
 )
 def test_a_refusal_has_a_code_a_message_and_a_remedy(tmp_path, sent, status, code):
     async def scenario():
-        async with serving(tmp_path / "run.db") as (service, client):
+        async with serving(tmp_path / "run.db") as (_, client):
             answer = await client.post("/v1/updates", content=sent)
             assert answer.status_code == status
             told = answer.json()
             assert told.keys() == {"error", "message", "remedy"}
             assert told["error"] == code
             assert all(told.values())
-            assert service._store.waiting() == []
 
     run(scenario())
+    with stored(tmp_path / "run.db") as store:
+        assert store.waiting() == list(store.trace()) == []
 
 
 def test_a_body_without_a_length_is_refused(tmp_path):
@@ -193,7 +196,7 @@ def test_a_claim_of_many_steps_stays_within_the_bounds(tmp_path):
     hostile = body("eve", local_steps=2**31 - 1, direction=np.full(DIM, 0.1, np.float32))
 
     async def scenario():
-        rules = {"rule": "fedbuff", "m": 1, "clip": 0.5}
+        rules = {"rule": "fedbuff", "m": 1, "clip": 0.5, "guard": 0}
         async with serving(tmp_path / "clipped.db", rules=rules) as (service, client):
             assert (await client.post("/v1/updates", content=hostile)).status_code == 202
             await until(lambda: service.published.newest.version == 1)
@@ -217,16 +220,17 @@ def test_tokens_say_who_pushes(tmp_path):
         token, account = new_token("ann")
         store.put_account(account)
         store.close()
-        async with serving(tmp_path / "run.db", open_enrolment=False) as (service, client):
+        async with serving(tmp_path / "run.db", open_enrolment=False) as (_, client):
             assert (await client.get("/v1/model")).status_code == 401
             assert (await client.post("/v1/updates", content=body())).status_code == 401
             good = {"authorization": f"Bearer {token}"}
             assert (await client.get("/v1/model", headers=good)).status_code == 200
             sent = body("mallory", "1")  # whatever it calls itself
             assert (await client.post("/v1/updates", content=sent, headers=good)).status_code == 202
-            assert service._store.waiting()[0][1] == "ann"
 
     run(scenario())
+    with stored(tmp_path / "run.db") as store:
+        assert store.waiting()[0][1] == "ann"
 
 
 def test_a_timer_steps_with_what_is_there(tmp_path):
@@ -266,7 +270,9 @@ def test_events_tell_of_every_version_that_is_seen(tmp_path):
         async with serving(tmp_path / "run.db", rules={"m": 1}) as (service, client):
             from anarchic.server.app import events
 
-            response = await events(service, None)
+            response = await events(
+                service, Request({"type": "http", "headers": [], "client": None})
+            )
             stream = response.body_iterator
             first = await anext(stream)
             assert b"id: 0\nevent: version" in first

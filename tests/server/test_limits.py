@@ -7,9 +7,8 @@ from collections import Counter
 import pytest
 
 from anarchic.server import limits
-from anarchic.server.limits import Body, BodySlots, Disconnected, Pace, Pulls, Shares
+from anarchic.server.limits import Pace, Pulls, Shares
 from anarchic.server.refusals import Refusal
-from anarchic.server.settings import Limits
 from tests.server.live import serving, until
 from tests.server.make import body
 
@@ -132,81 +131,6 @@ def test_duplicates_do_not_count_as_another_worker():
     sends("ann")
 
 
-def chunks(*parts, delay_s=0.0):
-    queue = list(parts)
-
-    async def receive():
-        await asyncio.sleep(delay_s)
-        if not queue:
-            return {"type": "http.disconnect"}
-        part = queue.pop(0)
-        return {"type": "http.request", "body": part, "more_body": bool(queue)}
-
-    return receive
-
-
-def read(receive, length, **limits):
-    async def run():
-        body = Body(receive, length, Limits(**limits))
-        await body.first_piece()
-        return bytes(await body.rest())
-
-    return asyncio.run(run())
-
-
-def test_a_body_is_read_whole():
-    assert read(chunks(b"ab", b"cd", b"e"), 5) == b"abcde"
-    assert read(chunks(b"ab", b"cd", b"e"), 5, first_piece=1) == b"abcde"
-    assert read(chunks(b""), 0) == b""
-
-
-@pytest.mark.parametrize(("parts", "length"), [((b"abc",), 5), ((b"abcdef",), 5)])
-def test_a_body_of_another_length_is_refused(parts, length):
-    with pytest.raises(Refusal, match="malformed"):
-        read(chunks(*parts), length)
-
-
-def test_a_client_that_disconnects_gets_no_answer():
-    with pytest.raises(Disconnected):
-        read(chunks(), 5)
-
-
-def test_a_slow_body_is_refused_in_its_first_piece():
-    with pytest.raises(Refusal, match="too_slow"):
-        read(chunks(*[b"x"] * 100, delay_s=0.02), 100, first_piece_s=0.1)
-
-
-def test_a_lower_rate_gives_the_first_piece_more_time():
-    parts = [b"x"] * 20
-    assert len(read(chunks(*parts, delay_s=0.02), 20, first_piece_s=0.1, least_rate=10)) == 20
-
-
-@pytest.mark.slow
-def test_a_body_in_a_slot_must_keep_the_least_rate():
-    with pytest.raises(Refusal, match="too_slow"):
-        read(chunks(*[b"x"] * 1000, delay_s=0.1), 1000, first_piece=1, least_rate=1000)
-
-
-def test_slots_are_limited_and_waiting_for_one_times_out():
-    async def run():
-        slots = BodySlots(Limits(bodies=1, waiting_bodies=1, turn_s=0.05))
-        async with slots.slot():
-            with pytest.raises(Refusal, match="busy"):
-                async with slots.slot():
-                    pass
-            waiting = asyncio.create_task(slots.slot().__aenter__())
-            await asyncio.sleep(0)
-            with pytest.raises(Refusal, match="busy"):  # one waits already
-                async with slots.slot():
-                    pass
-            with pytest.raises(Refusal):
-                await waiting
-        async with slots.slot():
-            pass
-
-    asyncio.run(run())
-
-
 def test_pulls_per_client_are_limited():
     pulls = Pulls(most=2)
     pulls.take("ann")
@@ -219,46 +143,6 @@ def test_pulls_per_client_are_limited():
     for puller in ("ann", "ann", "bob"):
         pulls.end(puller)
     assert not pulls._now  # nobody is remembered for having been here
-
-
-def read_at(rate, contended):
-    """A body of 20 kB that comes in pieces at ``rate`` bytes a second; the least is 10,000."""
-
-    async def receive():
-        await asyncio.sleep(0.05)
-        return {"type": "http.request", "body": b"x" * int(rate * 0.05), "more_body": True}
-
-    async def run():
-        reading = Body(receive, 20_000, Limits(first_piece=1, least_rate=10_000))
-        await reading.first_piece()
-        return await reading.rest(lambda: contended)
-
-    return asyncio.run(run())
-
-
-@pytest.mark.slow
-def test_a_body_must_be_faster_while_others_wait():
-    assert len(read_at(20_000, contended=False)) >= 20_000
-    began = time.monotonic()
-    with pytest.raises(Refusal, match="too_slow"):
-        read_at(20_000, contended=True)
-    assert time.monotonic() - began < 2
-
-
-def test_a_sender_is_not_blamed_while_the_server_is_busy():
-    blocked = []
-
-    async def receive():
-        if not blocked:
-            blocked.append(time.sleep(1.0))  # the event loop stands still, not the sender
-            await asyncio.sleep(0.01)
-        return {"type": "http.request", "body": b"x" * 20_000, "more_body": True}
-
-    async def run():
-        reading = Body(receive, 40_000, Limits(least_rate=1e9))
-        return await reading.rest(lambda: True)
-
-    assert asyncio.run(run()) == b"x" * 40_000
 
 
 def test_duplicates_and_conflicts_do_not_stall_those_who_work(tmp_path, monkeypatch):

@@ -25,13 +25,14 @@ def test_everything_is_counted():
     metrics.received("accepted", 20)
     metrics.received("duplicate", 100)
     metrics.refused("stale")
-    metrics.folded(2)
+    metrics.folded(2, clipped=1)
     assert told(metrics) == {
         'anarchic_updates_total{outcome="accepted"} 2.0',
         'anarchic_updates_total{outcome="duplicate"} 1.0',
         "anarchic_update_bytes_total 220.0",
         'anarchic_refusals_total{code="stale"} 1.0',
         "anarchic_updates_folded_total 2.0",
+        "anarchic_updates_clipped_total 1.0",
         "anarchic_updates_set_aside_total 0.0",
         "anarchic_version 3.0",
         "anarchic_loss 0.25",

@@ -10,7 +10,7 @@ import pytest
 
 from anarchic import Update, wire
 from anarchic.errors import ConfigError, WorkerError
-from anarchic.worker import Answer, Connection, Retry, Worker, channel, read_token
+from anarchic.worker import Answer, Connection, Retry, Worker, exchange, read_token
 from tests.worker.faulty import LAYOUT, TestClock, ids
 
 ONES = np.ones(2, np.float32)
@@ -212,7 +212,7 @@ def test_a_compressed_answer_is_refused(server, packing):
 
 
 def test_an_endless_answer_is_not_read_whole(server, monkeypatch):
-    monkeypatch.setattr(channel, "MAX_ANSWER", 1_000)
+    monkeypatch.setattr(exchange, "MAX_ANSWER", 1_000)
     endless = Stream(repeat(b"x" * 100))
     server.pull_faults = [httpx.Response(200, stream=endless)]
     with pytest.raises(WorkerError, match="more than 1000 bytes"):
@@ -332,7 +332,7 @@ def test_wrong_settings_are_refused(settings, message):
     [
         ({"dtype": "I8"}, "no dtype 'I8'"),
         ({"client_key": "key.pem"}, "without its certificate"),
-        ({"ca_file": "missing.pem"}, "missing.pem cannot be used"),
+        ({"ca_file": "missing.pem"}, r"missing.pem \(--ca-file\) cannot be used"),
         ({"proxy": "nonsense"}, "proxy's URL begins"),
     ],
 )

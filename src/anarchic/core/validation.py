@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
 from numbers import Integral, Real
+from os import PathLike
+from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from anarchic.core.reading import shown
 from anarchic.errors import ConfigError
 
 _KINDS: Mapping[Any, tuple[Any, str]] = {
@@ -18,6 +22,9 @@ _KINDS: Mapping[Any, tuple[Any, str]] = {
     float: (Real, "a number"),
     bool: (bool | np.bool_, "True or False"),
     str: (str, "a text"),
+    Path: ((str, PathLike), "a path"),
+    PathLike[str]: (PathLike, "a path"),
+    tuple[float, ...]: (tuple, "a tuple of numbers"),
     Mapping[str, Any]: (Mapping, "a mapping of names to values"),
     NoneType: (NoneType, "None"),
 }
@@ -37,12 +44,27 @@ def _hints(kind: type) -> dict[str, Any]:
 
 def check_kind(name: str, value: object, hint: Any) -> None:
     """Refuse what does not fit a hint such as ``int | None``; of kinds not listed, nothing."""
-    hints = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    hints = get_args(hint) if get_origin(hint) in (UnionType, Union) else (hint,)
+    if get_origin(hint) is Literal:
+        hints = (str,)
     if not all(kind in _KINDS for kind in hints):
         return
-    if not any(isinstance(value, _KINDS[kind][0]) for kind in hints):
-        wanted = " or ".join(_KINDS[kind][1] for kind in hints)
-        raise ConfigError(f"{name} must be {wanted}, got {value!r}.")
+    # True counts as a whole number in Python, but nobody means it as one.
+    fits = any(isinstance(value, _KINDS[kind][0]) for kind in hints)
+    fits = fits and not (isinstance(value, bool) and bool not in hints)
+    if isinstance(value, tuple):
+        fits = fits and all(isinstance(each, Real) for each in value)
+    if not fits:
+        wanted = " or ".join(dict.fromkeys(_KINDS[kind][1] for kind in hints))
+        raise ConfigError(f"{name} must be {wanted}, got {shown(value)}.")
+
+
+def check_positive(record: Any, *names: str) -> None:
+    """Refuse numbers of a record that are not above 0 and finite."""
+    for name in names:
+        value = getattr(record, name)
+        if not 0 < value < math.inf:
+            raise ConfigError(f"{name} must be above 0 and finite, got {value}.")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -226,13 +226,13 @@ class Aggregator:
         self._store.publish(publication)
         self._unpublished = None
         self._succeeded()
-        folded = self._folding.published()
+        clipped, folded = self._folding.clipped, self._folding.published()
         self._pending.published(folded)  # first: whoever sees the version may push again
         if publication.version == publication.previous:
             self._metrics.set_aside(len(folded))
             return
         self._published_s, self._diverged_s = self._clock.monotonic(), -inf
-        self._metrics.folded(len(folded))
+        self._metrics.folded(len(folded), clipped)
         self._published.post(model)
 
     def _succeeded(self) -> None:

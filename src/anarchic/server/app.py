@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 from starlette.applications import Starlette
@@ -15,20 +16,22 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from anarchic.errors import AnarchicError
-from anarchic.server.limits import Body, Disconnected, Pulls
+from anarchic.server.bodies import Disconnected
+from anarchic.server.limits import Pulls
 from anarchic.server.openapi import MOST_EVALUATIONS, OPENAPI
+from anarchic.server.origin import Origins, check_type
 from anarchic.server.published import PublishedModel
-from anarchic.server.refusals import Refusal, busy, length_required, refusal_of
+from anarchic.server.refusals import Refusal, length_required, refusal_of
 from anarchic.server.service import Service
+from anarchic.server.slots import key_of
 
 HEARTBEAT_S = 15.0
 EVALUATIONS = 100  # shown by default
-MOST_STREAMS = 256  # streams of events at a time
 PIECE = 1 << 18  # bytes of a model that are sent at a time
 
 
-def make_app(service: Service) -> Starlette:
-    """The ASGI application of one server process."""
+def make_app(service: Service, origins: Origins | None = None) -> Starlette:
+    """The ASGI application of one server process, which goes by the names in ``origins``."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -51,6 +54,7 @@ def make_app(service: Service) -> Starlette:
     ]
     next(r for r in routes if r.path == "/v1/events").methods = {"GET"}  # HEAD would never end
     app = Starlette(routes=routes, lifespan=lifespan)
+    app.state.origins = origins or Origins(any_host=not service.settings.open_pull)
     app.router.redirect_slashes = False  # they would go to the request's own Host header
     app.add_exception_handler(404, _no_such_page)
     app.add_exception_handler(405, _no_such_method)
@@ -68,6 +72,8 @@ class _Answering:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         try:
+            if self._answer is not health:  # which a probe may ask by any name
+                request.app.state.origins.check(request.headers)
             response = await self._answer(self._service, request)
         except Disconnected:
             return
@@ -137,8 +143,11 @@ async def model(service: Service, request: Request) -> Response:
 
 
 def _puller(service: Service, request: Request) -> str:
-    address = request.client.host if request.client is not None else ""
-    return service.access.may_pull(request.headers.get("authorization"), address)
+    return service.access.may_pull(request.headers.get("authorization"), _address(request))
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client is not None else ""
 
 
 def _pulled(
@@ -157,16 +166,16 @@ def _pulled(
 
 
 async def push(service: Service, request: Request) -> Response:
-    worker = service.access.may_push(request.headers.get("authorization"))
+    check_type(request.headers)
+    pusher = service.access.may_push(request.headers.get("authorization"), _address(request))
     length = _length(request.headers, service.most_body_bytes)
-    body = Body(request.receive, length, service.settings.limits)
-    await body.first_piece()
-    if body.complete:
-        receipt = await service.collector.submit(await body.rest(), worker)
-    else:
-        async with service.body_slots.slot():
-            whole = await body.rest(service.body_slots.contended)
-            receipt = await service.collector.submit(whole, worker)
+    receipt = await service.bodies.read(
+        request.receive,
+        length,
+        key_of(pusher.worker, pusher.address),
+        check=partial(service.collector.check_beginning, length=length, worker=pusher.worker),
+        submit=partial(service.collector.submit, pusher=pusher),
+    )
     service.metrics.received(receipt.outcome, length)
     answer = {
         "status": receipt.outcome,
@@ -216,29 +225,52 @@ async def health(service: Service, request: Request) -> Response:
     return JSONResponse({"status": "unwell", "message": problem}, 503)
 
 
+class _EventStream(StreamingResponse):
+    """A stream of events, counted until it ends, however it ends."""
+
+    def __init__(self, service: Service, key: str) -> None:
+        headers = {"cache-control": "no-store"}
+        super().__init__(self._events(), media_type="text/event-stream", headers=headers)
+        self._service, self._over = service, False
+        self._waiting: asyncio.Timeout | None = None
+        self._place = service.streams.take(key, 1, self._give_way)
+        self._place.ready = True
+
+    def _give_way(self) -> None:
+        self._over = True
+        if self._waiting is not None:
+            with suppress(RuntimeError):  # it is over already
+                self._waiting.reschedule(asyncio.get_running_loop().time())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._service.streams.end(self._place)
+
+    async def _events(self) -> AsyncIterator[bytes]:
+        service, seen = self._service, -1
+        while not (service.published.closed or self._over):
+            version = service.published.newest.version
+            if version != seen:
+                seen = version
+                data = json.dumps(service.status())
+                yield f"id: {version}\nevent: version\ndata: {data}\n\n".encode()
+            elif not await self._changed(seen):
+                yield b": still here\n\n"
+
+    async def _changed(self, seen: int) -> bool:
+        """Wait for a version, but not too long, and not once this stream must give way."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None) as self._waiting:
+                return await self._service.published.changed(seen, HEARTBEAT_S)
+        return True
+
+
 async def events(service: Service, request: Request) -> Response:
     """Server-sent events: the status whenever a version is published."""
-    if service.streams >= MOST_STREAMS:  # each holds a connection for any length of time
-        raise busy(30.0, "Too many are listening to events.")
-
-    async def stream() -> AsyncIterator[bytes]:
-        seen = -1
-        service.streams += 1
-        try:
-            while not service.published.closed:
-                version = service.published.newest.version
-                if version != seen:
-                    seen = version
-                    data = json.dumps(service.status())
-                    yield f"id: {version}\nevent: version\ndata: {data}\n\n".encode()
-                elif not await service.published.changed(seen, HEARTBEAT_S):
-                    yield b": still here\n\n"
-        finally:
-            service.streams -= 1
-
-    return StreamingResponse(
-        stream(), media_type="text/event-stream", headers={"cache-control": "no-store"}
-    )
+    worker = service.access.shown(request.headers.get("authorization"))
+    return _EventStream(service, key_of(worker, _address(request)))
 
 
 async def _no_such_page(request: Request, error: Exception) -> Response:

@@ -21,7 +21,7 @@ from anarchic.core.checking import CheckedUpdate, check
 from anarchic.core.rule import Rule
 from anarchic.core.types import Layout, Vector
 from anarchic.errors import NotFinite, StaleUpdate, StoreError
-from anarchic.server.access import Access
+from anarchic.server.access import Access, Pusher
 from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.pending import Pending
 from anarchic.server.published import PublishedModels
@@ -97,6 +97,11 @@ class UpdateCheck:
         )
         return new, replace(decoded, update=seen)
 
+    def check_beginning(self, body: bytearray, length: int, worker: str | None) -> None:
+        """Refuse a body of this length whose header, if it is here, is not that of an update."""
+        extras = self._published.newest.extras
+        wire.check_beginning(body, length, self._layout, extras=extras, worker=worker)
+
     def _check_length(self, seen: CheckedUpdate) -> None:
         most, longest = self._limits.max_norm, seen.norm or 0.0
         if seen.extras:  # what a local rule shares is as long as a direction, and stays
@@ -145,28 +150,31 @@ class Collector:
             self._wake.notify()
         self._thread.join(timeout_s)
 
-    async def submit(self, body: bytearray, worker: str | None) -> Receipt:
+    def check_beginning(self, body: bytearray, *, length: int, worker: str | None) -> None:
+        """Refuse what cannot become an update, by the first piece of its body."""
+        self._check.check_beginning(body, length, worker)
+
+    async def submit(self, body: bytearray, pusher: Pusher) -> Receipt:
         """Check an update, make it durable, and say what became of it; or raise a refusal.
 
-        ``worker`` is None where enrolment is open and no token came: the update names its sender,
-        whose name and pace are checked here.
+        Where enrolment is open and no token came, the update names its sender, whose name and pace
+        are checked here; of a token it is checked again whether it is still valid.
         """
         try:
-            return await self._accept(body, worker)
-        except StaleUpdate as refusal:  # raised before the name and pace of a sender are checked
-            return await self._known(body, worker, refusal, admit=worker is None)
+            return await self._accept(body, pusher)
+        except StaleUpdate as refusal:  # raised before the sender is admitted
+            return await self._known(body, pusher, refusal, admit=True)
         except Refusal as refusal:
             if refusal.code != "too_many_updates":
                 raise
-            return await self._known(body, worker, refusal, admit=False)
+            return await self._known(body, pusher, refusal, admit=False)
 
-    async def _accept(self, body: bytearray, worker: str | None) -> Receipt:
+    async def _accept(self, body: bytearray, pusher: Pusher) -> Receipt:
         if len(body) <= INLINE_BYTES:
-            new, decoded = self._check.check(body, worker)
+            new, decoded = self._check.check(body, pusher.worker)
         else:
-            new, decoded = await asyncio.to_thread(self._check.check, body, worker)
-        if worker is None:
-            self._access.admit(new.worker)
+            new, decoded = await asyncio.to_thread(self._check.check, body, pusher.worker)
+        self._access.admit(pusher, new.worker)
         await self._check_base(new.base_version, decoded.epoch)
         receipt = await asyncio.wrap_future(self.queue(new, decoded))
         if receipt.outcome == "conflict":
@@ -175,12 +183,12 @@ class Collector:
         return receipt
 
     async def _known(
-        self, body: bytearray, worker: str | None, refusal: Exception, *, admit: bool
+        self, body: bytearray, pusher: Pusher, refusal: Exception, *, admit: bool
     ) -> Receipt:
         """The receipt of an update that was accepted before and would be refused by now."""
-        name, id, digest = await asyncio.to_thread(self._check.identity, body, worker)
+        name, id, digest = await asyncio.to_thread(self._check.identity, body, pusher.worker)
         if admit:
-            self._access.admit(name)
+            self._access.admit(pusher, name)
         seq = await asyncio.to_thread(self._store.seen, name, id, digest)
         if seq is None:
             raise refusal

@@ -75,6 +75,14 @@ class ChangeSignal:
                 self._written.wait(min(left, self._look_every_s))
 
 
+def exists(where: str | Path) -> bool:
+    """Whether there is a file for this store; one at an address counts as there."""
+    text = str(where)
+    if "://" not in text:
+        return Path(where).exists()
+    return not text.startswith("sqlite:///") or Path(text.removeprefix("sqlite:///")).exists()
+
+
 def database_at(where: str | Path, *, create: bool) -> Database:
     """The database that a path or an address means."""
     if isinstance(where, Path) or "://" not in where:

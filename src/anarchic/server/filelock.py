@@ -26,6 +26,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, final
 
+from anarchic.core.files import make_private
 from anarchic.errors import StoreUnavailable
 
 try:
@@ -175,6 +176,7 @@ def replaced(path: Path) -> str:
 
 
 def _lock_beside(path: Path) -> sqlite3.Connection | None:
+    make_private(Path(f"{path}.lock"))
     lock: sqlite3.Connection = sqlite3.connect(f"{path}.lock", **_PLAIN)
     try:
         lock.execute("BEGIN EXCLUSIVE")

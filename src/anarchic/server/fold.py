@@ -15,6 +15,7 @@ import numpy as np
 
 from anarchic import wire
 from anarchic.core.arrays import all_finite, norms
+from anarchic.core.guard import guard_of
 from anarchic.core.rule import Rule
 from anarchic.core.saving import pack, unpack
 from anarchic.core.types import Layout, Snapshot, Update
@@ -49,6 +50,7 @@ class Folding:
         self._oldest_s: float | None = None  # when the oldest update of the buffer was folded
         self._folded: list[tuple[int, int, str]] = []  # (seq, version, worker) since publishing
         self._losses: list[float] = []  # reported with them
+        self.clipped = 0  # of them, by the guard
         self._dropped: list[tuple[int, str]] = []  # (version, worker) since publishing
         self._epoch: str | None = None  # in which versions are published
         self._known_revoked: frozenset[str] | None = None
@@ -88,7 +90,7 @@ class Folding:
     def fold(self, seq: int, decoded: Decoded) -> bool:
         """Fold one update; whether it made a step."""
         self._drop_revoked()
-        before, update = self.version, decoded.update
+        before, clipped, update = self.version, self._clipped_so_far(), decoded.update
         try:
             with np.errstate(all="ignore"):  # looked at before anything is published
                 self._state = self._rule.receive(self._state, update)
@@ -97,12 +99,25 @@ class Folding:
         else:
             if decoded.loss is not None:
                 self._losses.append(decoded.loss)
+            if self._clipped_so_far() > clipped:
+                self._tell_clipped(update)
         if update.worker in self._access.revoked:  # what it sent before counts in one step only
             self._suspects.add(update.worker)
         self._folded.append((seq, before + 1, update.worker))
         if self._oldest_s is None:
             self._oldest_s = self._clock.monotonic()
         return self.version > before
+
+    def _clipped_so_far(self) -> int:
+        guard = guard_of(self._state)
+        return 0 if guard is None else guard.clipped
+
+    def _tell_clipped(self, update: Update) -> None:
+        self.clipped += 1
+        guard = guard_of(self._state)
+        assert guard is not None
+        facts = {"worker": update.worker, "id": update.id}
+        self._log("clipped", **facts, length=guard.length, bound=guard.bound)
 
     def _drop_revoked(self) -> None:
         """Only where a round begins, which is a place that a replay finds again."""
@@ -180,6 +195,7 @@ class Folding:
     def _clear(self) -> None:
         self._folded.clear()
         self._losses.clear()
+        self.clipped = 0
         self._dropped.clear()
         self._oldest_s = None
 

@@ -1,22 +1,14 @@
-"""Limits on what workers may do: how often, how many at a time, how slowly."""
+"""Limits on what workers may do: how often, and how many at a time."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-
-from starlette.types import Receive
+from collections.abc import Callable
 
 from anarchic.server.refusals import Refusal, busy
-from anarchic.server.settings import Limits
 
-LOOK_S = 0.5  # how often the rate of a body is measured
-SLOW_S = 2.0  # how long a body may be too slow while nobody else waits for its slot
-CONTENDED_FACTOR = 4  # how many times the least rate a body must keep while somebody waits
 ALONE_S = 10.0  # without updates of others for this long, a worker counts as alone
 FEW = 10_000  # buckets below which none are removed
 
@@ -105,36 +97,6 @@ def _take_off(counts: Counter[str], worker: str, count: int) -> int:
     return counts.pop(worker, 0)
 
 
-class BodySlots:
-    """Slots for bodies: beyond its first piece, a body is read only while it holds one."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._free = asyncio.Semaphore(limits.bodies)
-        self._queued = 0
-
-    def contended(self) -> bool:
-        """Whether somebody waits for a slot."""
-        return self._queued > 0
-
-    @asynccontextmanager
-    async def slot(self) -> AsyncIterator[None]:
-        if self._queued >= self._limits.waiting_bodies:
-            raise busy(1.0)
-        self._queued += 1
-        try:
-            async with asyncio.timeout(self._limits.turn_s):
-                await self._free.acquire()
-        except TimeoutError:
-            raise busy(5.0) from None
-        finally:
-            self._queued -= 1
-        try:
-            yield
-        finally:
-            self._free.release()
-
-
 class Pulls:
     """Limits how many models are being sent to one puller at a time."""
 
@@ -149,76 +111,3 @@ class Pulls:
 
     def end(self, puller: str) -> None:
         _take_off(self._now, puller, 1)
-
-
-class Body:
-    """Reads a request's body of known length, and refuses senders that are too slow."""
-
-    def __init__(self, receive: Receive, length: int, limits: Limits) -> None:
-        self._receive, self._length, self._limits = receive, length, limits
-        # Zeros cost no memory before they are written to.
-        self._held, self._got = bytearray(min(length, limits.first_piece)), 0
-
-    async def first_piece(self) -> None:
-        """Read the first piece, which costs little memory; slow senders never get beyond it."""
-        size = min(self._length, self._limits.first_piece)
-        limit_s = max(self._limits.first_piece_s, size / self._limits.least_rate)
-        try:
-            async with asyncio.timeout(limit_s):
-                while self._got < size:
-                    await self._take()
-        except TimeoutError:
-            told = f"Only {self._got} of {self._length} bytes came within {limit_s:g} s."
-            raise Refusal(408, "too_slow", told, "Send the same update again.") from None
-
-    @property
-    def complete(self) -> bool:
-        return self._got == self._length
-
-    async def rest(self, contended: Callable[[], bool] = lambda: False) -> bytearray:
-        """All of it; refused after two seconds below the least rate.
-
-        While others wait for the slot (``contended``), the limit is half a second at a higher rate.
-        """
-        self._make_room(self._length)
-        slow = 0
-        while not self.complete:
-            before, until = self._got, time.monotonic() + LOOK_S
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S):
-                    while not self.complete and time.monotonic() < until:
-                        await self._take()
-            if self.complete:
-                break
-            if time.monotonic() - until > LOOK_S / 2:
-                continue  # it was the server that could not keep up
-            wanted = contended()
-            least = self._limits.least_rate * LOOK_S * (CONTENDED_FACTOR if wanted else 1)
-            slow = slow + 1 if self._got - before < least else 0
-            if slow and (wanted or slow * LOOK_S >= SLOW_S):
-                told = f"{self._got} of {self._length} bytes came, too slowly."
-                raise Refusal(408, "too_slow", told, "Send the same update again.")
-        return self._held
-
-    async def _take(self) -> None:
-        message = await self._receive()
-        if message["type"] == "http.disconnect":
-            raise Disconnected
-        chunk: bytes = message.get("body", b"")
-        end = self._got + len(chunk)
-        if end > self._length or (end < self._length and not message.get("more_body", False)):
-            than = "longer" if end > self._length else "shorter"
-            raise Refusal(400, "malformed", f"The body is {than} than it said.", "Send it whole.")
-        self._make_room(end)
-        self._held[self._got : end] = chunk
-        self._got = end
-
-    def _make_room(self, size: int) -> None:
-        if size > len(self._held):
-            larger = bytearray(size)
-            larger[: self._got] = memoryview(self._held)[: self._got]
-            self._held = larger
-
-
-class Disconnected(Exception):
-    """The worker closed the connection; there is nobody to answer."""

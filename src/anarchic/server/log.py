@@ -68,8 +68,10 @@ class JsonLog:
         with self._wake:
             self._second = 0  # tell now what would be told at the end of the second
             self._wake.notify_all()
-            done = lambda: not (self._queue or self._limited or self._writing)  # noqa: E731
-            self._wake.wait_for(done, timeout_s)
+            self._wake.wait_for(self._is_done, timeout_s)
+
+    def _is_done(self) -> bool:
+        return not (self._queue or self._limited or self._writing)
 
     def _is_one_too_many(self, kind: str) -> bool:
         if self._second_is_over():

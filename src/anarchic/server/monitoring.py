@@ -22,6 +22,7 @@ class ServerMetrics:
         self._bytes = counter("anarchic_update_bytes", "Bytes of updates")
         self._refusals = counter("anarchic_refusals", "Refused requests by code", ["code"])
         self._folds = counter("anarchic_updates_folded", "Updates in published versions")
+        self._clipped = counter("anarchic_updates_clipped", "Folded updates that the guard clipped")
         self._aside = counter("anarchic_updates_set_aside", "Updates that no version will hold")
         version = Gauge("anarchic_version", "The newest version", registry=self._registry)
         version.set_function(lambda: published.newest.version if published.has_one else -1)
@@ -38,8 +39,9 @@ class ServerMetrics:
         self._refusals.labels(code).inc()
         self.counts["refused"] += 1
 
-    def folded(self, count: int) -> None:
+    def folded(self, count: int, clipped: int = 0) -> None:
         self._folds.inc(count)
+        self._clipped.inc(clipped)
         self.counts["folded"] += count
 
     def set_aside(self, count: int) -> None:

@@ -1,4 +1,4 @@
-"""One connection: uvicorn's protocol with limits.
+"""One connection: uvicorn's protocol with limits, one request at a time.
 
 This relies on parts of uvicorn that it does not promise to keep. The extra ``server`` therefore
 pins uvicorn to the versions that were tested, and tests/server/test_protocol.py says what has
@@ -12,13 +12,17 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from anarchic.server.connections import Connections
 from anarchic.server.refusals import Refusal, length_required
 from anarchic.server.settings import Limits
+from anarchic.server.slots import network
 
 REFUSED_BODY_S = 5.0  # how long the rest of a body is read and dropped after an early answer
 READER_S = 20.0  # how far a reader may be behind the least rate
+END_OF_HEAD = b"\r\n\r\n"  # the parser takes no other
 
 HEAD_TOO_LARGE = Refusal(
     431, "head_too_large", "The head of the request is too large.", "Send fewer headers."
@@ -29,72 +33,115 @@ HEAD_TOO_SLOW = Refusal(
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with limits on connections, header size, body time and slow readers."""
+    """uvicorn's protocol with limits on connections, header size, body time and slow readers.
 
-    def __init__(self, *given: Any, limits: Limits, **named: Any) -> None:
+    The parser is given the bytes of one request. What comes behind them waits until the request
+    is answered. Once that is more than a head may have, nothing more is read.
+    """
+
+    def __init__(
+        self, *given: Any, limits: Limits, all_connections: Connections, **named: Any
+    ) -> None:
         super().__init__(*given, **named)
-        self._limits = limits
+        self._limits, self._all = limits, all_connections
+        self.network = ""  # where it comes from
         self._head_timer = _Timer(self.loop)  # runs while a head is awaited
         self._refused_timer = _Timer(self.loop)  # runs while a refused body still comes
         self._reader_timer = _Timer(self.loop)  # runs while the reader must catch up
-        self._quiet_since = 0.0  # since when the server waits for the other side
-        self._head_bytes = 0
+        self._head_bytes = 0  # of a head that has not ended
+        self._head_tail = b""  # the last of them, which may begin the end of the head
+        self._body_left = 0  # bytes of the body that are still to come
+        self._waiting = b""  # bytes behind the request in progress, from ``_waiting_at``
+        self._waiting_at = 0
         self._dropping = False  # what still comes is read and dropped
-        self._aborted = False
+        self._paused_at = 0.0  # when writing was paused
         self._behind_s = 0.0  # how much longer than allowed this reader has taken so far
         self._unread = 0  # bytes that the reader had to take when writing was paused
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._quiet_since = self.loop.time()
+        self.flow: _Flow = _Flow(transport)
+        self.network = network(self.client[0]) if self.client else ""
+        self._all.idle(self)
         self._await_head()
-        if len(self.connections) > self._limits.connections:
-            self._make_room()
 
-    def _make_room(self) -> None:
-        """Close the connection that has kept the server waiting longest."""
-        others = (other for other in self.connections if isinstance(other, BoundedProtocol))
-        waited_for = [other for other in others if other is not self and other._is_waited_for()]
-        if waited_for:
-            longest = min(waited_for, key=lambda other: other._quiet_since)
-            longest._aborted = True
-            longest.transport.abort()
-
-    def _is_waited_for(self) -> bool:
-        """Whether the server waits for a request, the rest of one, or the reading of an answer."""
-        if self._aborted:
-            return False
-        if self.flow.write_paused or self.transport.is_closing():
-            return True
-        return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
-
-    def on_response_complete(self) -> None:
-        self._quiet_since = self.loop.time()
-        super().on_response_complete()
+    def abort(self) -> None:
+        """Close at once, for a new connection."""
+        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         if self._dropping:
             return
-        if self._head_timer.running:
-            room = self._limits.header_bytes - self._head_bytes
-            self._head_bytes += len(data)
-            super().data_received(data[:room])
-            if self._head_timer.running and len(data) > room:
-                self._hang_up(HEAD_TOO_LARGE)
-            data = data[room:]
-        if data and not (self._dropping or self.transport.is_closing()):
+        if len(data) <= self._body_left:  # most of what ever comes
+            self._body_left -= len(data)
+            if not self.cycle.response_complete:
+                self._all.waited_for(self)
             super().data_received(data)
+            return
+        self._waiting = self._waiting[self._waiting_at :] + data
+        self._waiting_at = 0
+        self._parse_waiting()
 
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
+    def _parse_waiting(self) -> None:
+        """Parse up to the end of a request; the rest waits until that is answered."""
+        while self._waiting_at < len(self._waiting) and not self._answering:
+            at = self._waiting_at
+            self._waiting_at = self._end_of_body() if self._body_left else self._end_of_head()
+            if self._waiting_at == at:
+                self._hang_up(HEAD_TOO_LARGE)
+            else:
+                super().data_received(self._waiting[at : self._waiting_at])
+            if self._dropping or self.transport.is_closing():
+                self._waiting_at = len(self._waiting)
+        if self._waiting_at == len(self._waiting):
+            self._waiting, self._waiting_at = b"", 0
+        was_full = self.flow.full
+        left = len(self._waiting) - self._waiting_at  # a few: go on, to see when the client leaves
+        self.flow.full = left > self._limits.header_bytes or (self._dropping and self._answering)
+        if self.flow.full:
+            self.flow.pause_reading()
+        elif was_full and (self.cycle is None or self.cycle.response_complete):
+            self.flow.resume_reading()  # otherwise uvicorn does so when the request needs more
+
+    @property
+    def _answering(self) -> bool:
+        """Whether a request has come as a whole and its answer has not gone as a whole."""
+        return not (self.cycle is None or self.cycle.response_complete or self.cycle.more_body)
+
+    def _end_of_body(self) -> int:
+        """Where the body ends among the waiting bytes, or the bytes end."""
+        size = min(self._body_left, len(self._waiting) - self._waiting_at)
+        self._body_left -= size
+        return self._waiting_at + size
+
+    def _end_of_head(self) -> int:
+        """Where the head ends among the waiting bytes, or the bytes, or what a head may have."""
         if not self._head_timer.running:
             self._await_head()
+        room = self._limits.header_bytes - self._head_bytes
+        part = self._waiting[self._waiting_at : self._waiting_at + room]
+        found = (self._head_tail + part).find(END_OF_HEAD)
+        if found < 0:
+            size, self._head_tail = len(part), (self._head_tail + part)[-3:]
+        else:
+            size, self._head_tail = found + len(END_OF_HEAD) - len(self._head_tail), b""
+        self._head_bytes += size
+        return self._waiting_at + size
+
+    def on_message_begin(self) -> None:
+        if self._answering:  # a request without a version ends with its first line
+            raise ValueError("two requests in one head")
+        super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         self._head_timer.cancel()
-        if any(name == b"transfer-encoding" for name, _ in self.headers):
+        self._head_bytes = 0
+        known = dict(self.headers)  # the parser takes no second length
+        if b"transfer-encoding" in known:
             self._refuse_chunks()
+        self._body_left = int(known.get(b"content-length", 0))
         super().on_headers_complete()
+        self._all.waited_for(self)
 
     def _refuse_chunks(self) -> None:
         """A chunked body may be followed by any number of headers, and no route needs one.
@@ -116,31 +163,53 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._refused_timer.cancel()
         super().on_message_complete()
+        if self._answering:
+            self._all.at_work(self)
+
+    def on_response_complete(self) -> None:
+        if not self.flow.write_paused:
+            self._all.idle(self)
+        super().on_response_complete()
+        if self._waiting and not self.transport.is_closing():
+            self._parse_waiting()
 
     def pause_writing(self) -> None:
         """The reader must take what is buffered at the least rate, ``READER_S`` late in all."""
         super().pause_writing()
-        self._quiet_since = self.loop.time()
+        self._all.waited_for(self)
+        self._paused_at = self.loop.time()
         self._unread = self.transport.get_write_buffer_size()
         left_s = READER_S - self._behind_s + self._unread / self._limits.least_rate
         self._reader_timer.start(left_s, self.transport.abort)
 
     def resume_writing(self) -> None:
         self._reader_timer.cancel()
-        late_s = self.loop.time() - self._quiet_since - self._unread / self._limits.least_rate
+        if self.cycle is None or self.cycle.response_complete:
+            self._all.idle(self)
+        else:
+            self._all.at_work(self)
+        late_s = self.loop.time() - self._paused_at - self._unread / self._limits.least_rate
         self._behind_s = max(0.0, self._behind_s + late_s)
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         for timer in (self._head_timer, self._refused_timer, self._reader_timer):
             timer.cancel()
+        self._all.forget(self)
+        self._all.open -= 1
+        self._waiting = b""
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        self._hang_up(Refusal(400, "malformed", msg, "Send HTTP/1.1."))
+        """Refuse what could not be parsed; a request in progress is answered as it deserves."""
+        if self._answering:
+            self._dropping = True
+            self.cycle.keep_alive = False
+        else:
+            self._hang_up(Refusal(400, "malformed", msg, "Send HTTP/1.1."))
 
     def _await_head(self) -> None:
-        self._head_bytes = 0
+        self._head_bytes, self._head_tail = 0, b""
         self._head_timer.start(self._limits.header_s, self._hang_up, HEAD_TOO_SLOW)
 
     def _hang_up(self, refusal: Refusal) -> None:
@@ -148,6 +217,16 @@ class BoundedProtocol(HttpToolsProtocol):
         if not (self._dropping or self.transport.is_closing()):
             self.transport.write(_plain_answer(refusal))
             self.transport.close()
+
+
+class _Flow(FlowControl):
+    """Reads nothing while bytes wait behind a request, whoever asks for more."""
+
+    full = False
+
+    def resume_reading(self) -> None:
+        if not self.full:
+            super().resume_reading()
 
 
 class _Timer:

@@ -8,22 +8,27 @@ import socket
 import ssl
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 import uvicorn
 
-from anarchic.errors import ConfigError, RunError
+from anarchic.core import registry
+from anarchic.errors import RunError
 from anarchic.server.app import make_app
+from anarchic.server.connections import Connections, Listener
+from anarchic.server.database import exists
 from anarchic.server.evaluate import Evaluator
 from anarchic.server.log import catching
 from anarchic.server.monitoring import JsonLog, Log
+from anarchic.server.origin import origins_of
 from anarchic.server.protocol import BoundedProtocol
-from anarchic.server.runs import check_alone, check_enrolment, open_run
+from anarchic.server.runs import check_alone, check_begin, check_enrolment, check_same, open_run
 from anarchic.server.service import Service
 from anarchic.server.settings import Address, RuleSettings, RunSettings, ServerSettings
 from anarchic.server.store import open_store
+from anarchic.server.tls import check_tls, log_handshakes
 
 OTHER_FILES = 128  # that the process has open beside connections: the store, the log
 
@@ -44,12 +49,27 @@ def run(
     """
     settings, address, log = settings or ServerSettings(), address or Address(), log or JsonLog()
     given = asdict(rules) if isinstance(rules, RuleSettings) else dict(rules or {})
+    if run.evaluate is not None:
+        registry.load(run.evaluate)
+    check_tls(address, log)
+    is_new = not exists(run.store)
+    if is_new:  # a start that is refused leaves no store behind
+        check_enrolment(settings, tokens=False)
+        check_begin(given, run.init, settings)
+        address.check_free()
     store = open_store(run.store, keep_payloads=run.keep_payloads, history=run.history)
     with closing(store):
+        stored = store.run()
+        if stored is not None:  # a refusal comes before anything is written, such as a new epoch
+            check_same(store, stored, given, run.init)
+        elif not is_new:
+            check_begin(given, run.init, settings)
+            address.check_free()
+        check_enrolment(settings, tokens=bool(store.accounts()))
         check_alone(store)
-        check_enrolment(store, settings, given)
         address.check_free()
-        open_run(store, given, run.init)
+        if stored is None:
+            open_run(store, given, run.init)
         evaluator = None if run.evaluate is None else Evaluator(run.evaluate, store, log)
         service = Service(store, settings, log, evaluator)
         log("listening", host=address.host, port=address.port, tls=address.tls_cert is not None)
@@ -57,18 +77,18 @@ def run(
 
 
 class _Server(uvicorn.Server):
-    """Ends the streams of events before it waits for connections to close."""
+    """Counts connections as they are accepted, and ends the streams of events before it stops."""
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service, listener: Listener) -> None:
         super().__init__(config)
-        self._service = service
+        self._service, self._listener = service, listener
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """uvicorn has no setting for the time that a TLS handshake may take, a minute."""
+        """uvicorn has no setting for who accepts connections."""
         loop: Any = asyncio.get_running_loop()  # of whatever kind: it takes attributes
-        if self.config.is_ssl:
-            limit_s = self._service.settings.limits.header_s
-            loop.create_server = partial(loop.create_server, ssl_handshake_timeout=limit_s)
+        if self.config.ssl is not None:
+            log_handshakes(self.config.ssl, self._service.log)
+        loop.create_server = self._listener.create_server
         try:
             await super().startup(sockets)
         finally:
@@ -98,12 +118,14 @@ def connections_within(wanted: int) -> int:
 def listen(service: Service, address: Address) -> None:
     """Serve until told to stop; then finish what was accepted."""
     limits = service.settings.limits
-    limits = replace(limits, connections=connections_within(limits.connections))
+    connections = Connections(connections_within(limits.connections))
     config = uvicorn.Config(
-        make_app(service),
+        make_app(service, origins_of(address, service.settings)),
         host=address.host,
         port=address.port,
-        http=partial(BoundedProtocol, limits=limits),  # type: ignore[arg-type]  # called, no more
+        http=partial(  # type: ignore[arg-type]  # called, no more
+            BoundedProtocol, limits=limits, all_connections=connections
+        ),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -112,8 +134,6 @@ def listen(service: Service, address: Address) -> None:
         server_header=False,
         proxy_headers=False,
         date_header=False,
-        # Reached only where ``BoundedProtocol`` found no connection that it could close.
-        limit_concurrency=limits.connections + OTHER_FILES // 2,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=20,
         ssl_certfile=address.tls_cert,
@@ -126,13 +146,7 @@ def listen(service: Service, address: Address) -> None:
     former = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
         with catching(service.log):
-            _Server(config, service).run()
-    except ssl.SSLError as error:
-        files = ", ".join(map(str, address.tls_files))
-        raise ConfigError(
-            f"TLS cannot be set up with {files}: {error.reason or error}. Give PEM files, and the "
-            "key that belongs to the certificate."
-        ) from error
+            _Server(config, service, Listener(connections, limits.header_s)).run()
     except SystemExit as error:  # how uvicorn says that it could not start
         raise RunError("The server did not start: the log above says why.") from error
     finally:

@@ -9,17 +9,19 @@ from typing import Any
 from anarchic.errors import ConfigError, StoreError
 from anarchic.server.access import Access
 from anarchic.server.aggregate import Aggregator
+from anarchic.server.bodies import Bodies
 from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.collect import Collector, UpdateCheck
 from anarchic.server.evaluate import Evaluator, shown
 from anarchic.server.fold import Folding
-from anarchic.server.limits import BodySlots, Pulls, Shares
+from anarchic.server.limits import Pulls, Shares
 from anarchic.server.log import JsonLog, Log, never_raising
 from anarchic.server.monitoring import ServerMetrics
 from anarchic.server.pending import Pending
 from anarchic.server.published import PublishedModels
 from anarchic.server.runs import stored_layout, stored_rules
 from anarchic.server.settings import ServerSettings, check_memory, served_rule
+from anarchic.server.slots import Pool
 from anarchic.server.store import Store
 
 START_S = 30.0  # how long the first version may take to be served
@@ -46,9 +48,9 @@ class Service:
         limits, rule = self.settings.limits, served_rule(self.rules)
         self._m = rule.m
         self._patience_s = HANG_S + 4 * 4 * self.layout.dim / SLOW_DISK
-        self.body_slots = BodySlots(limits)
+        self.bodies = Bodies(limits)
         self.pulls = Pulls(limits.open_pulls if self.settings.open_pull else limits.pulls)
-        self.streams = 0  # of events, open now
+        self.streams = Pool(limits.streams, "Too many are listening to events.")
         self.most_body_bytes = 0
         self.access = Access(store, self.settings, self.log, clock)
         watch = None if evaluator is None else evaluator.offer

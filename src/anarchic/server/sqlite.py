@@ -24,7 +24,7 @@ from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
-from anarchic.core.files import sync
+from anarchic.core.files import close_to_others, make_private, sync
 from anarchic.errors import StoreCorrupt, StoreError, StoreFull, StoreUnavailable
 from anarchic.server import tables as t
 from anarchic.server.database import ChangeSignal
@@ -85,6 +85,8 @@ class Sqlite:
         with _faults(self.path):
             if not path.exists():
                 _make(path)
+            for suffix in ("", "-journal", ".lock"):  # made by an earlier version, or copied
+                close_to_others(path.with_name(path.name + suffix))
             if path.stat().st_size == 0:
                 raise StoreCorrupt(
                     f"{path} is empty, and a store never is. Restore it from a backup, or remove "
@@ -253,7 +255,10 @@ def _make(path: Path) -> None:
     """Create the file complete or not at all: its name appears once its content is on disk."""
     fresh = path.with_name(f"{path.name}.{uuid.uuid4().hex}{NEW}")
     try:
-        engine = create_engine(f"sqlite:///{fresh}", poolclass=NullPool)
+        make_private(fresh)  # its journals get the same permissions
+        engine = create_engine(
+            "sqlite://", creator=lambda: sqlite3.connect(fresh), poolclass=NullPool
+        )
         with engine.connect() as connection:
             connection.exec_driver_sql(f"PRAGMA page_size = {PAGE_SIZE}")
             connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION}")

@@ -3,6 +3,7 @@
 from anarchic.wire.files import decode_state, encode_state, load_model, read, save_model, write
 from anarchic.wire.messages import (
     Decoded,
+    check_beginning,
     decode_snapshot,
     decode_update,
     encode_snapshot,
@@ -13,6 +14,7 @@ from anarchic.wire.messages import (
 
 __all__ = [
     "Decoded",
+    "check_beginning",
     "decode_snapshot",
     "decode_state",
     "decode_update",

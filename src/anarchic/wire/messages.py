@@ -18,10 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anarchic.core.names import WORKER_NAME
+from anarchic.core.reading import shown
 from anarchic.core.types import EMPTY, Layout, Snapshot, Update, Vector
 from anarchic.errors import ConfigError, MalformedUpdate, NotFinite, RunError
 from anarchic.wire import strict
-from anarchic.wire.strict import WIDTHS, Buffer, Contents, Tensor, floats, parse_file, shown
+from anarchic.wire.strict import WIDTHS, Buffer, Contents, Tensor, floats, parse_file
 
 EXTRA = "extra:"  # begins the name of a vector that is not a tensor of the model
 UpdateDtype = Literal["F32", "F16", "BF16"]
@@ -34,6 +35,7 @@ _OPTIONAL = frozenset({"samples", "loss", "worker", "run", "epoch"})
 _KNOWN = _NEEDED | _OPTIONAL | {"format"}  # the last is PyTorch's, and ignored
 _ROOM = 64 * 1024  # for the metadata in a header
 _ROOM_PER_TENSOR = 200  # beside its name
+_MOST_HEADER = 1 << 24  # bytes of a snapshot's header: some 100,000 tensors
 _BRACKETS_IN_TEXT = 256  # as in an id, and everything else that is not a tensor
 
 
@@ -60,9 +62,12 @@ def encode_snapshot(
 
 
 def decode_snapshot(data: Buffer) -> tuple[Layout, Snapshot, str]:
-    """Layout, model and run id of a pulled snapshot; the vectors are copies."""
+    """Layout, model and run id of a pulled snapshot; the vectors are copies.
+
+    It takes no more memory than these vectors, whatever the numbers in the file are.
+    """
     try:
-        contents = parse_file(data, most_header=len(data), most_brackets=len(data))
+        contents = _snapshot(data)
         version = strict.whole_number(contents.metadata, "version")
         run = strict.text(contents.metadata, "run", strict.ID)
         layout, params, extras = _vectors(contents)
@@ -73,10 +78,14 @@ def decode_snapshot(data: Buffer) -> tuple[Layout, Snapshot, str]:
 
 def snapshot_facts(data: Buffer) -> tuple[float | None, frozenset[str], str | None]:
     """Loss, names of extras and epoch of a snapshot; reads its header only."""
-    contents = parse_file(data, most_header=len(data), most_brackets=len(data))
+    contents = _snapshot(data)
     names = (tensor.name for tensor in contents.tensors)
     extras = frozenset(name.removeprefix(EXTRA) for name in names if name.startswith(EXTRA))
     return _loss(contents.metadata), extras, _told(contents.metadata, "epoch")
+
+
+def _snapshot(data: Buffer) -> Contents:
+    return parse_file(data, most_header=_MOST_HEADER, most_brackets=_MOST_HEADER)
 
 
 def _told_loss(loss: float | None) -> dict[str, str]:
@@ -99,21 +108,26 @@ def _vectors(contents: Contents) -> tuple[Layout, Vector, dict[str, Vector]]:
         tuple(tensor.shape for tensor in model),
         tuple(tensor.dtype for tensor in model),
     )
-    vectors = {
-        tensor.name: floats(contents.data[tensor.start : tensor.end], tensor.dtype)
-        for tensor in contents.tensors
-    }
-    wide = "F64" in layout.dtypes
-    params: Vector = np.concatenate(
-        [np.zeros(0, np.float32), *(vectors.pop(name) for name in layout.names)],
-        dtype=np.float64 if wide else np.float32,
-    )
-    for name, vector in vectors.items():
-        if vector.size != layout.dim:
-            raise MalformedUpdate(
-                f"{shown(name)} has {vector.size} numbers, the model {layout.dim}: pull it again."
-            )
-    extras = {name.removeprefix(EXTRA): v.astype(params.dtype) for name, v in vectors.items()}
+    dtypes = {tensor.dtype for tensor in contents.tensors}
+    if len(dtypes) > 1:  # F64 among narrow ones would make a vector much larger than the file
+        raise MalformedUpdate(
+            f"The tensors have dtype {' and '.join(sorted(dtypes))}, those of a snapshot have one: "
+            "pull it again."
+        )
+    dtype = np.float64 if dtypes == {"F64"} else np.float32
+    params: Vector = np.empty(layout.dim, dtype)
+    for tensor, where in zip(model, layout.slices.values(), strict=True):
+        strict.fill(params[where], contents.data[tensor.start : tensor.end], tensor.dtype)
+    extras: dict[str, Vector] = {}
+    for tensor in contents.tensors:
+        if tensor.name.startswith(EXTRA):
+            if (size := (tensor.end - tensor.start) // WIDTHS[tensor.dtype]) != layout.dim:
+                raise MalformedUpdate(
+                    f"{shown(tensor.name)} has {size} numbers, the model {layout.dim}: pull it "
+                    "again."
+                )
+            vector = extras[tensor.name.removeprefix(EXTRA)] = np.empty(layout.dim, dtype)
+            strict.fill(vector, contents.data[tensor.start : tensor.end], tensor.dtype)
     return layout, params, extras
 
 
@@ -181,6 +195,22 @@ def decode_update(
     update = Update(direction=direction, extras=beside or EMPTY, **facts)
     known = contents.metadata
     return Decoded(update, _loss(known), _told(known, "run"), _told(known, "epoch"))
+
+
+def check_beginning(
+    beginning: Buffer, size: int, layout: Layout, *, extras: frozenset[str] = _NONE,
+    worker: str | None = None,
+) -> None:  # fmt: skip
+    """Refuse what cannot be an update of ``size`` bytes, as far as its beginning shows."""
+    plan = _plan(layout, extras)
+    length = int.from_bytes(beginning[:8], "little")
+    if len(beginning) < 8 or len(beginning) < 8 + length <= 8 + plan.most_header:
+        return  # the header has not come as a whole
+    contents = parse_file(
+        beginning, most_header=plan.most_header, most_brackets=plan.most_brackets, size=size
+    )
+    _fitting(contents.tensors, plan)
+    _facts(contents.metadata, worker)
 
 
 def most_body_bytes(layout: Layout, extras: Iterable[str] = ()) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Self, final
 
@@ -31,10 +31,10 @@ from anarchic.worker.spool import OutgoingUpdate, Spool
 from anarchic.worker.visit_loop import Summary, VisitLoop, WorkPlan
 
 if TYPE_CHECKING:
-    import httpx
-
+    from anarchic.worker.exchange import Reply
     from anarchic.worker.task import LiveTask
 
+_TAG = re.compile(r'(?:W/)?"[!#-~]{1,200}"')  # what is sent back as If-None-Match
 PULL, PUSH = ("GET", "v1/model"), ("POST", "v1/updates")
 
 
@@ -42,7 +42,8 @@ PULL, PUSH = ("GET", "v1/model"), ("POST", "v1/updates")
 class Worker:
     """A connection to one server: pulls its model and pushes updates. For one thread.
 
-    ``token`` proves who the worker is; where enrolment is open a ``name`` is enough. With a
+    ``token`` proves who the worker is; if it is the path of the file that holds it, the file is
+    read again when the server refuses it. Where enrolment is open a ``name`` is enough. With a
     ``spool`` directory an update that is not yet sent survives the worker's death. What fails is
     tried again with the same id and the same bytes, so that it counts once. ``clock`` and ``rng``
     are for tests.
@@ -52,7 +53,7 @@ class Worker:
         self,
         url: str,
         *,
-        token: str | None = None,
+        token: str | os.PathLike[str] | None = None,
         name: str | None = None,
         spool: str | os.PathLike[str] | Spool | None = None,
         connection: Connection | None = None,
@@ -102,8 +103,11 @@ class Worker:
         return self._channel.stopping
 
     def stop(self) -> None:
-        """End ``run`` soon, and retry nothing; may be called from anywhere."""
-        self._channel.stopping = True
+        """End ``run`` soon, and retry nothing; may be called from anywhere.
+
+        A request on its way is given up after ``Connection.stop_s``.
+        """
+        self._channel.stop()
         self.clock.wake()
 
     def run(self, task: LiveTask, plan: WorkPlan | None = None) -> Summary:
@@ -185,6 +189,8 @@ class Worker:
         """Send what waits in the spool; returns how many updates met with each outcome."""
         outcomes: dict[str, int] = {}
         for file in self.spool.waiting() if self.spool is not None else []:
+            if self.stopping:
+                break
             outcome = self._resend(file, retry or self.connection.retry)
             outcomes[outcome] = outcomes.get(outcome, 0) + 1
         return outcomes
@@ -203,7 +209,7 @@ class Worker:
         assert self._pulled is not None
         return self._pulled[1:]
 
-    def _read_model(self, answer: httpx.Response) -> tuple[str, Layout, Snapshot, str]:
+    def _read_model(self, answer: Reply) -> tuple[str, Layout, Snapshot, str]:
         if answer.status_code == 304 and self._pulled is not None:
             return self._pulled
         if answer.status_code != 200:
@@ -215,7 +221,8 @@ class Worker:
             raise RetryableError("garbled", str(error)) from error
         for vector in (snapshot.params, *snapshot.extras.values()):
             vector.flags.writeable = False
-        return answer.headers.get("ETag", ""), layout, snapshot, run
+        tag = answer.headers.get("ETag", "")
+        return tag if _TAG.fullmatch(tag) else "", layout, snapshot, run
 
     def _store(self, outgoing: OutgoingUpdate) -> str | None:
         """Put an update into the spool; the name of its file there."""
@@ -260,17 +267,6 @@ class Worker:
                 self.spool.save_local_state(*self._local_state)
             except OSError as error:
                 log_event("spool_failed", logging.WARNING, id=outgoing.id, reason=str(error))
-
-
-def read_token(path: str | os.PathLike[str]) -> str:
-    """The token in a file that ``anarchic token add`` was written to."""
-    try:
-        return Path(path).read_text(encoding="utf-8").strip()
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{path} holds no token but other bytes: give the file that 'anarchic token add' was "
-            "written to."
-        ) from error
 
 
 def _name(owner: str | None, name: str | None) -> str | None:

@@ -1,0 +1,205 @@
+"""The open connections: how many there may be, and which of them makes room for a new one.
+
+A connection is counted from the moment it is accepted, before any TLS handshake. When there are
+too many, one that has no request is closed, and otherwise one whose client must send or read.
+Among those it is one of the address with the most, the one that has been quiet longest. So idle
+connections never cost an upload in progress, and one address cannot push out the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol
+
+from anarchic.server.slots import network
+
+CLOSING = 64  # connections that may still be closing while new ones are accepted
+FULL_S = 0.05  # how long to wait when no connection can be closed
+NO_FILE_S = 0.5  # how long to wait when the system has no descriptor left
+
+
+class Connection(Protocol):
+    """What can be closed for a new one."""
+
+    network: str  # where it comes from
+
+    def abort(self) -> None: ...
+
+
+class Connections:
+    """Counts connections, and knows for whom each of them waits."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.open = 0  # descriptors in use, those of closing connections too
+        self._counted: set[Connection] = set()
+        # Per network, the quiet ones first. A connection that the server works for is in neither.
+        self._idle: dict[str, dict[Connection, None]] = {}  # no request yet, or no further one
+        self._waited_for: dict[str, dict[Connection, None]] = {}  # must send a body, or read
+
+    def idle(self, connection: Connection) -> None:
+        """It has no request in progress, from now on."""
+        self._put(connection, self._idle)
+
+    def waited_for(self, connection: Connection) -> None:
+        """It must go on sending or reading, and has just done so."""
+        self._put(connection, self._waited_for)
+
+    def at_work(self, connection: Connection) -> None:
+        """The server works on its request."""
+        self._put(connection, None)
+
+    def forget(self, connection: Connection) -> None:
+        self._counted.discard(connection)
+        self._take_out(connection)
+
+    def make_room(self) -> bool:
+        """Whether one more connection may be accepted, perhaps after closing another."""
+        if self.open >= self._most + CLOSING:
+            return False
+        if len(self._counted) < self._most:
+            return True
+        longest = self._longest_quiet()
+        if longest is None:
+            return False
+        self.forget(longest)
+        longest.abort()
+        return True
+
+    def _longest_quiet(self) -> Connection | None:
+        for kind in (self._idle, self._waited_for):
+            if kind:
+                largest = max(kind.values(), key=len)
+                return next(iter(largest))
+        return None
+
+    def _put(self, connection: Connection, kind: dict[str, dict[Connection, None]] | None) -> None:
+        self._take_out(connection)
+        if kind is not None:
+            kind.setdefault(connection.network, {})[connection] = None
+        self._counted.add(connection)
+
+    def _take_out(self, connection: Connection) -> None:
+        for kind in (self._idle, self._waited_for):
+            same = kind.get(connection.network)
+            if same is not None and connection in same:
+                del same[connection]
+                if not same:
+                    del kind[connection.network]
+
+
+class _Arriving:
+    """A connection that is not yet a protocol's: its TLS handshake is not over."""
+
+    def __init__(self, where: str, make: Callable[[], Any]) -> None:
+        self.network = where
+        self._make = make
+        self._protocol: Any = None  # of uvicorn; its transport is None until the handshake is over
+        self.task: asyncio.Task[Any] | None = None
+
+    def protocol(self) -> Any:
+        self._protocol = self._make()
+        return self._protocol
+
+    @property
+    def arrived(self) -> bool:
+        return self._protocol is not None and self._protocol.transport is not None
+
+    def abort(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+
+
+class Listener:
+    """Accepts connections one by one, in place of the event loop's own server.
+
+    That one would accept any number of connections whose handshake never ends.
+    """
+
+    def __init__(self, connections: Connections, handshake_s: float) -> None:
+        self._connections, self._handshake_s = connections, handshake_s
+        self.sockets: list[socket.socket] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def create_server(
+        self, make: Callable[[], asyncio.Protocol], *, sock: socket.socket | None = None,
+        host: str = "", port: int = 0, ssl: ssl.SSLContext | None = None, backlog: int = 2048,
+    ) -> Listener:  # fmt: skip
+        """As that of an event loop, as far as uvicorn uses it."""
+        sockets = [sock] if sock is not None else _bound(host, port)
+        self.sockets += sockets
+        for listening in sockets:
+            listening.setblocking(False)
+            listening.listen(backlog)
+            self._tasks.append(asyncio.create_task(self._accept(listening, make, ssl)))
+        return self
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        for listening in self.sockets:
+            listening.close()
+
+    async def wait_closed(self) -> None:
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _accept(
+        self,
+        listening: socket.socket,
+        make: Callable[[], asyncio.Protocol],
+        context: ssl.SSLContext | None,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, address = await loop.sock_accept(listening)
+            except ConnectionError:  # it has left again
+                continue
+            except OSError:
+                await asyncio.sleep(NO_FILE_S)
+                continue
+            with suppress(OSError):
+                while not self._connections.make_room():
+                    await asyncio.sleep(FULL_S)
+                self._arrive(accepted, network(address[0]), make, context)
+            await asyncio.sleep(0)  # whoever is connected comes first
+
+    def _arrive(
+        self,
+        accepted: socket.socket,
+        where: str,
+        make: Callable[[], asyncio.Protocol],
+        context: ssl.SSLContext | None,
+    ) -> None:
+        arriving = _Arriving(where, make)
+        self._connections.open += 1
+        self._connections.idle(arriving)
+        limit_s = self._handshake_s if context is not None else None
+        arriving.task = asyncio.create_task(
+            asyncio.get_running_loop().connect_accepted_socket(
+                arriving.protocol, accepted, ssl=context, ssl_handshake_timeout=limit_s
+            )
+        )
+        arriving.task.add_done_callback(partial(self._arrived, arriving, accepted))
+
+    def _arrived(
+        self, arriving: _Arriving, accepted: socket.socket, task: asyncio.Task[Any]
+    ) -> None:
+        self._connections.forget(arriving)
+        failed = task.cancelled() or task.exception() is not None
+        if failed and not arriving.arrived:  # no protocol has counted it
+            self._connections.open -= 1
+            with suppress(OSError):
+                accepted.close()
+
+
+def _bound(host: str, port: int) -> list[socket.socket]:
+    """A socket for each address of a host."""
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    each = {(family, at) for family, _, _, _, at in found}
+    return [socket.create_server(at, family=family) for family, at in sorted(each)]

@@ -1,0 +1,264 @@
+"""Fair shares of what all workers need: room for what they send, streams, slots for large bodies.
+
+A key says who asks: a worker, where a token proves it, and otherwise an address. Whoever comes
+first may take everything that is free. It has to give some of it back as soon as somebody comes
+who has less.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from anarchic.server.refusals import busy
+from anarchic.server.settings import Limits
+
+QUICK_S, QUICK_RATE = 2.0, 16e6  # a quick body takes this long and its bytes at this rate, at most
+TIMES_THE_BEST = 4  # or so many times as long as the best took lately, where the server is busy
+WASTED_S = 30.0  # how long a key that wasted a slot stands behind the others
+LOOK_S = 0.25  # how often slots are looked at while somebody waits for one
+FEW = 10_000  # remembered keys below which none is forgotten
+
+
+def network(address: str) -> str:
+    """Where an address belongs: itself, or for IPv6 the 64 bits that one customer has."""
+    if ":" not in address:
+        return address
+    try:
+        found = ipaddress.IPv6Address(address)
+    except ValueError:
+        return address
+    return str(found.ipv4_mapped or ipaddress.IPv6Address(int(found) >> 64 << 64))
+
+
+def key_of(worker: str | None, address: str) -> str:
+    """Who asks. No worker's name has a space in it."""
+    return f"at {network(address)}" if worker is None else worker
+
+
+@dataclass(eq=False, slots=True)
+class Taken:
+    """A part of a pool that somebody holds."""
+
+    key: str
+    size: int
+    give_way: Callable[[], None]  # called when it is taken back
+    ready: bool = False  # whoever holds it has done its part, and waits for the server
+
+
+class Pool:
+    """Something of which there is only so much.
+
+    When all is taken, whoever holds most gives way: first with the oldest of what still waits for
+    its sender; then, if the others hold less, with the newest of what is ready.
+    """
+
+    def __init__(self, room: int, full: str = "Too many bodies are being sent.") -> None:
+        self._free, self._full = room, full
+        self._held: dict[str, dict[Taken, None]] = {}  # oldest first
+        self._sums: dict[str, int] = {}
+
+    def take(self, key: str, size: int, give_way: Callable[[], None]) -> Taken:
+        while size > self._free:
+            self._take_back(key)
+        taken = Taken(key, size, give_way)
+        self._held.setdefault(key, {})[taken] = None
+        self._sums[key] = self._sums.get(key, 0) + size
+        self._free -= size
+        return taken
+
+    def end(self, taken: Taken) -> None:
+        """Give back what was taken, if that has not been done."""
+        held = self._held.get(taken.key)
+        if held is None or taken not in held:
+            return
+        del held[taken]
+        self._free += taken.size
+        self._sums[taken.key] -= taken.size
+        if not held:
+            del self._held[taken.key], self._sums[taken.key]
+
+    def _take_back(self, key: str) -> None:
+        most = max(self._sums, key=self._sums.__getitem__, default=key)
+        if self._sums.get(most, 0) == self._sums.get(key, 0):
+            most = key
+        held = self._held.get(most, {})
+        last = next((taken for taken in held if not taken.ready), None)
+        if last is None and most != key:
+            last = next(reversed(held), None)
+        if last is None:
+            raise busy(1.0, self._full)
+        self.end(last)
+        last.give_way()
+
+
+@dataclass(eq=False, slots=True)
+class Slot:
+    """What a large body needs while its rest is read, checked and stored."""
+
+    key: str
+    length: int
+    quick: bool  # what has come of the body so far came quickly
+    give_way: Callable[[], None]  # called when the slot is taken back
+    granted: asyncio.Future[None] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    since: float = 0.0  # when it was granted
+    keeps: bool = False  # the body has come as a whole
+
+
+class Slots:
+    """Slots for large bodies, granted in turn to all who wait.
+
+    The next slot goes to the key that has the fewest and had its last turn longest ago; those that
+    wasted one lately come last. A body that is not quick can lose its slot while it is still
+    coming: if its key has more than its share and somebody with less waits, or if slow bodies have
+    more than half of the slots and a quick one waits. Otherwise slow senders could hold all slots.
+    """
+
+    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most, self._turn_s, self._clock = limits.bodies, limits.turn_s, clock
+        self._held: dict[str, list[Slot]] = {}
+        self._in_use = 0
+        self._waiting: dict[str, list[Slot]] = {}
+        self._last_turn: dict[str, float] = {}  # when a key was granted a slot
+        self._wasted: dict[str, float] = {}  # when a key wasted a slot
+        self._best = 0.0  # seconds per byte of the best bodies lately
+        self._looking: asyncio.TimerHandle | None = None
+
+    def contended(self) -> bool:
+        """Whether somebody waits for a slot."""
+        return bool(self._waiting)
+
+    async def take(
+        self, key: str, length: int, *, rate: float, give_way: Callable[[], None]
+    ) -> Slot:
+        """A slot, as soon as it is this key's turn; ``end`` gives it back.
+
+        ``rate`` is that of the first piece. The start of a connection is slower than what follows,
+        so a body is quick if it would take twice the time.
+        """
+        slot = Slot(key, length, length / rate <= 2 * self._quick_s(length), give_way)
+        self._waiting.setdefault(key, []).append(slot)
+        self._share_out()
+        try:
+            async with asyncio.timeout(self._turn_s):
+                await slot.granted
+        except TimeoutError:
+            self.end(slot)
+            raise busy(5.0) from None
+        except BaseException:
+            self.end(slot)
+            raise
+        return slot
+
+    def keep(self, slot: Slot) -> None:
+        """The body has come as a whole, and can no longer lose its slot."""
+        slot.keeps = True
+        took = (self._clock() - slot.since) / slot.length
+        self._best = min(took, 1.1 * self._best or took)
+
+    def end(self, slot: Slot, *, wasted: bool = False) -> None:
+        """The body is stored or refused. It was ``wasted`` if it was no update after all."""
+        if wasted:
+            self._remember_waste(slot.key)
+        self._remove(slot)
+        self._share_out()
+
+    def _remove(self, slot: Slot) -> None:
+        for slots in (self._waiting, self._held):
+            same = slots.get(slot.key, [])
+            if slot in same:
+                same.remove(slot)
+                self._in_use -= slots is self._held
+                if not same:
+                    del slots[slot.key]
+
+    def _remember_waste(self, key: str) -> None:
+        self._wasted[key] = self._clock()
+        if len(self._wasted) > FEW:
+            self._wasted = {key: self._wasted[key] for key in self._held if key in self._wasted}
+
+    def _share_out(self) -> None:
+        while any(self._served(slot) for slot in self._in_turn()):
+            pass
+        if self._waiting and self._looking is None:
+            self._looking = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
+    def _served(self, slot: Slot) -> bool:
+        """Grant this body a slot, if one is free or can be taken back."""
+        if self._in_use >= self._most and not self._take_back(slot):
+            return False
+        self._waiting[slot.key].remove(slot)
+        if not self._waiting[slot.key]:
+            del self._waiting[slot.key]
+        self._held.setdefault(slot.key, []).append(slot)
+        self._in_use += 1
+        slot.since = self._last_turn[slot.key] = self._clock()
+        slot.granted.set_result(None)
+        if len(self._last_turn) > FEW:
+            self._last_turn = {key: self._last_turn[key] for key in self._held}
+        return True
+
+    def _look(self) -> None:
+        self._looking = None
+        self._share_out()
+
+    def _in_turn(self) -> list[Slot]:
+        """The first of every key that waits, and its first quick one, in the order of turns."""
+        if not self._waiting:
+            return []
+        found: list[Slot] = []
+        full = self._in_use >= self._most
+        for key in sorted(self._waiting, key=self._turn):
+            same = self._waiting[key]
+            quick = [slot for slot in same if slot.quick] if full else []
+            found += [same[0], *quick[:1]]
+        return found
+
+    def _turn(self, key: str) -> tuple[bool, int, float]:
+        return self._is_wasteful(key), len(self._held.get(key, ())), self._last_turn.get(key, 0.0)
+
+    def _take_back(self, wanted: Slot) -> bool:
+        """Take a slot from a slow body, if that is fair."""
+        slow = [s for same in self._held.values() for s in same if self._is_slow(s)]
+        share = max(1, self._most // len(self._held.keys() | self._waiting.keys()))
+        if len(self._held.get(wanted.key, ())) < share:
+            found = [slot for slot in slow if len(self._held[slot.key]) > share]
+        else:
+            found = []
+        quick = wanted.quick and not self._is_wasteful(wanted.key)
+        if not found and quick and len(slow) > self._most // 2:
+            found = slow
+        if not found:
+            return False
+        last = max(found, key=lambda s: (*self._turn(s.key)[:2], s.since))
+        if last.quick:  # it had seemed to be
+            self._remember_waste(last.key)
+        self._remove(last)
+        last.give_way()
+        return True
+
+    def _is_slow(self, slot: Slot) -> bool:
+        """Whether this body may lose its slot."""
+        if slot.keeps:
+            return False
+        if not slot.quick or self._is_wasteful(slot.key):
+            return True
+        return self._clock() - slot.since > self._quick_s(slot.length)
+
+    def _quick_s(self, length: int) -> float:
+        """How long a quick body may take."""
+        return max(QUICK_S + length / QUICK_RATE, TIMES_THE_BEST * self._best * length)
+
+    def _is_wasteful(self, key: str) -> bool:
+        since = self._wasted.get(key)
+        if since is None:
+            return False
+        if self._clock() - since < WASTED_S:
+            return True
+        del self._wasted[key]
+        return False
