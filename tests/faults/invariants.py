@@ -7,6 +7,7 @@
   "not modified" about another model; an accepted update was trained from a model of this run;
 - finite: no published model has a number that is not finite;
 - one server: never two on one store;
+- threads: none dies of an exception;
 - health: says "unwell" while steps wait and none is made, and while updates are refused because
   they cannot be stored; the server answers; it is well again when the faults are over;
 - memory: queues stay within their limits;
@@ -222,6 +223,9 @@ class Invariants:
         world = self._world
         self._one_server()
         server = world.server
+        for each in (server, *world.others):
+            if each is not None and each.deaths:
+                raise Violation("threads", f"one died: {each.deaths[0]}")
         if server is None or not server.ready or server.paused_until > world.hub.now:
             self._quiet()
             return

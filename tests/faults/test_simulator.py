@@ -40,7 +40,7 @@ def test_a_seed_repeats_exactly():
 FOUND = [
     ("lock-by-path", ["second_server"], "one server"),
     ("etag-by-version", ["restore"], "identity"),
-    ("log-in-the-caller", ["full_log", "failing_disk"], "progress"),
+    ("log-in-the-caller", ["full_log", "failing_disk"], ("threads", "progress")),
     ("no-sync", ["power_cut"], "counted once"),
     ("failed-writes-acknowledged", ["failing_disk"], "counted once"),
     ("folded-twice", ["kill"], ("order", "replay")),

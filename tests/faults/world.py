@@ -20,7 +20,7 @@ from tests.faults.lookalikes import in_place
 from tests.faults.network import Network, Request
 from tests.faults.operator import Operator, first_store
 from tests.faults.plan import HORIZON_S, WORKERS, Event, Plan
-from tests.faults.server import Server
+from tests.faults.server import Server, without_sockets
 from tests.faults.workers import Worker
 
 STEP_S = 1.0  # at most this long between two looks
@@ -73,6 +73,7 @@ class World:
         with (
             warnings.catch_warnings(),
             patch.object(access, "ACCOUNTS_S", ACCOUNTS_S),
+            without_sockets(self.hub),
             in_place(self.hub, self.disk.connect, f"{self.plan.seed} secrets"),
         ):
             warnings.simplefilter("ignore")  # as in a server: a warning is no error
