@@ -65,6 +65,7 @@ class Plan:
     seed: int
     rule: str
     m: int
+    guard: float  # 0: none, and the server's rate is so large that a step may overflow
     step_after_s: float | None
     keep_payloads: bool
     switching: float
@@ -89,6 +90,7 @@ def plan_of(seed: int, only: Sequence[str] = ()) -> Plan:
         seed=seed,
         rule=rng.choice(["afa-cd", "afa-cs"]),
         m=rng.choice([1, 2, 2, 3]),
+        guard=rng.choice([0.0, 10.0]),
         step_after_s=rng.choice([None, None, None, 4.0]),
         keep_payloads=rng.random() < 0.8,
         switching=rng.choice([0.0, 0.05, 0.3]),

@@ -41,7 +41,8 @@ FOUND = [
     ("lock-by-path", ["second_server"], "one server"),
     ("etag-by-version", ["restore"], "identity"),
     ("log-in-the-caller", ["full_log", "failing_disk"], ("threads", "progress")),
-    ("no-sync", ["power_cut"], "counted once"),
+    ("any-version-published", ["hostile"], "finite"),
+    ("no-sync", ["power_cut"], ("counted once", "opens")),
     ("failed-writes-acknowledged", ["failing_disk"], "counted once"),
     ("folded-twice", ["kill"], ("order", "replay")),
 ]
