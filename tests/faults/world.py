@@ -113,7 +113,7 @@ class World:
             self._supervise()
             self.invariants.look()
             if self.hub.outside.deaths:  # a bug of the simulator itself
-                raise RuntimeError(self.hub.outside.deaths[0])
+                raise RuntimeError(self.hub.outside.traces[0])
 
     def _happen(self, event: Event) -> None:
         rng = self.plan.rng(f"event {event.number}")
