@@ -28,7 +28,7 @@ KINDS: dict[int, type[sqlite3.Error]] = {
 
 def translated(error: apsw.Error) -> sqlite3.Error:
     code = getattr(error, "extendedresult", 0) or apsw.SQLITE_IOERR
-    found = KINDS.get(code & 0xFF, sqlite3.OperationalError)(str(error))
+    found = KINDS.get(code & 0xFF, sqlite3.OperationalError)(str(error) or type(error).__name__)
     found.sqlite_errorcode = code
     found.sqlite_errorname = type(error).__name__
     return found

@@ -26,6 +26,7 @@ from tests.faults.dbapi import Connection
 from tests.faults.hub import Hub, Process, Task, getcurrent
 
 SECTOR = 512
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # else: where temporary files are
 _names = count()
 
 
@@ -97,8 +98,7 @@ class Disk:
     """A folder of files that SQLite reaches through this layer only."""
 
     def __init__(self, hub: Hub, rng: Random) -> None:
-        memory = Path("/dev/shm")
-        self.folder = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
+        self.folder = Path(tempfile.mkdtemp(dir=MEMORY))
         self.hub, self.rng = hub, rng
         self.name = f"faults{next(_names)}"
         self.faults = Faults()

@@ -30,6 +30,7 @@ class Process:
         self.paused_until = 0.0
         self.tasks: set[Task] = set()
         self.deaths: list[str] = []  # of threads, by exceptions that nothing caught
+        self.traces: list[str] = []  # of these
 
 
 class Task(greenlet):
@@ -47,8 +48,9 @@ class Task(greenlet):
             self._body()
         except GreenletExit:
             pass
-        except Exception:
-            self.process.deaths.append(f"{self.name}: {traceback.format_exc()}")
+        except Exception as error:
+            self.process.deaths.append(f"{self.name}: {error!r}")
+            self.process.traces.append(traceback.format_exc())
         finally:
             self.process.tasks.discard(self)
             for task in self.finished:

@@ -7,6 +7,7 @@
   "not modified" about another model; an accepted update was trained from a model of this run;
 - finite: no published model has a number that is not finite;
 - one server: never two on one store;
+- threads: none dies of an exception;
 - health: says "unwell" while steps wait and none is made, and while updates are refused because
   they cannot be stored; the server answers; it is well again when the faults are over;
 - memory: queues stay within their limits;
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 STUCK_S = 8.0  # without a version though one is due: then health must tell
 HIDDEN_S = 3.0  # how long health may be behind with refusals by the store
 SILENT_S = 6.0  # without an answer
-HOPELESS_S = 20.0  # without a version, though nothing is wrong any more
+HOPELESS_S = 15.0  # without a version, though nothing is wrong any more
+SET_ASIDE = 0  # the version of an update that no version holds, since it would not be finite
 MOST_TASKS = 60  # threads and requests of one server
 
 
@@ -91,7 +93,7 @@ class Invariants:
         self._stuck_version = -1
         self._refused_since: float | None = None
         self._refused_last = 0.0
-        self._failed_starts = self._under_way = 0
+        self._failed_starts = self._under_way = self._aside = 0
         self._restored = False
         self._beside: apsw.Connection | None = None  # reads the store, without faults
         self._rows: Rows | None = None  # what it read last
@@ -222,6 +224,9 @@ class Invariants:
         world = self._world
         self._one_server()
         server = world.server
+        for each in (server, *world.others):
+            if each is not None and each.deaths:
+                raise Violation("threads", f"one died: {each.deaths[0]}")
         if server is None or not server.ready or server.paused_until > world.hub.now:
             self._quiet()
             return
@@ -301,12 +306,14 @@ class Invariants:
         placed = {row[1]: (key, row[2]) for key, row in rows.updates.items() if row[1] is not None}
         if sorted(placed) != list(range(rows.folded)) or len(placed) != rows.folded:
             raise Violation("order", f"{rows.folded} updates are folded as {sorted(placed)}")
-        made = Counter(version for _, version in placed.values())
         for order, (key, _) in placed.items():
             if self._places.setdefault(order, key) != key:
                 raise Violation("order", f"place {order} went from {self._places[order]} to {key}")
         plan = self._world.plan
         versions = [placed[order][1] for order in range(rows.folded)]
+        self._aside = versions.count(SET_ASIDE)
+        versions = [version for version in versions if version != SET_ASIDE]
+        made = Counter(versions)
         if versions != sorted(versions) or set(versions) != set(range(1, rows.version + 1)):
             raise Violation("order", f"versions of the folded updates: {versions}")
         most, least = max(made.values(), default=plan.m), min(made.values(), default=plan.m)
@@ -349,7 +356,7 @@ class Invariants:
         if server is None or not server.ready:
             raise Violation("opens", "no server is up long after the last fault")
         self.checks["well again"] += 1
-        if self._well_at < self._world.hub.now - 4:
+        if self._well_at < self._world.hub.now - 4 and not self._aside:
             raise Violation("health", "says unwell though nothing is wrong any more")
         self._replays(server)
 

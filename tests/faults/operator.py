@@ -18,6 +18,7 @@ from anarchic.server.access import add_token, new_token, revoke_token
 from anarchic.server.runs import begin
 from anarchic.server.settings import RuleSettings
 from anarchic.server.store import open_store
+from tests.faults.disk import MEMORY
 from tests.faults.hub import Hub, Process
 from tests.faults.lookalikes import in_place
 from tests.faults.plan import WORKERS, Event, Plan
@@ -32,7 +33,7 @@ _made: dict[tuple[object, ...], tuple[bytes, dict[str, str]]] = {}
 
 def first_store(path: Path, plan: Plan) -> dict[str, str]:
     """A store with a run and a token per worker; returns the tokens. Made once per process."""
-    key = (plan.rule, plan.m, plan.keep_payloads)
+    key = (plan.rule, plan.m, plan.guard, plan.keep_payloads)
     if key not in _made:
         _made[key] = _make_store(plan)
     content, tokens = _made[key]
@@ -42,13 +43,15 @@ def first_store(path: Path, plan: Plan) -> dict[str, str]:
 
 
 def _make_store(plan: Plan) -> tuple[bytes, dict[str, str]]:
-    """On the real disk, with tokens and a run id that are the same every time."""
+    """In memory, without faults, with tokens and a run id that are the same every time."""
     nobody = Hub(Random(0))
-    with in_place(nobody, sqlite3.connect, "first store"), TemporaryDirectory() as folder:
+    with in_place(nobody, sqlite3.connect, "first store"), TemporaryDirectory(dir=MEMORY) as folder:
         path = Path(folder) / "run.db"
         store = open_store(path, keep_payloads=plan.keep_payloads)
         params = np.linspace(-1, 1, LAYOUT.dim).astype(np.float32)
-        begin(store, RuleSettings(rule=plan.rule, m=plan.m), LAYOUT, params)
+        rate = 1.0 if plan.guard else 1e21
+        rules = RuleSettings(rule=plan.rule, m=plan.m, server_lr=rate, guard=plan.guard)
+        begin(store, rules, LAYOUT, params)
         tokens = {}
         for name in WORKERS:
             tokens[name], account = new_token(name)

@@ -6,20 +6,22 @@ import asyncio
 import errno
 import hashlib
 import os
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from greenlet import GreenletExit
 
 from anarchic.errors import AnarchicError
+from anarchic.server import serve
 from anarchic.server.app import make_app
 from anarchic.server.log import JsonLog, Log
-from anarchic.server.runs import check_alone, check_enrolment
 from anarchic.server.service import Service
-from anarchic.server.settings import ServerSettings
-from anarchic.server.store import Store, open_store
-from tests.faults.hub import Process
+from anarchic.server.settings import Address, RunSettings, ServerSettings
+from anarchic.server.store import Store
+from tests.faults.hub import Hub, Process
 from tests.faults.lookalikes import Loop
 
 if TYPE_CHECKING:
@@ -53,6 +55,25 @@ def make_log(file: LogFile) -> Log:
     return JsonLog(file)  # type: ignore[arg-type]
 
 
+@contextmanager
+def without_sockets(hub: Hub) -> Iterator[None]:
+    """While it lasts, whoever calls ``serve.run`` is a ``Server`` of the simulation."""
+    open_store = serve.open_store
+
+    def opened(*args: Any, **settings: Any) -> Store:
+        return hub.task.process.opened(open_store(*args, **settings))  # type: ignore[attr-defined]
+
+    def listen(service: Service, address: Address) -> None:
+        hub.task.process.listen(service)  # type: ignore[attr-defined]
+
+    with (
+        patch.object(serve, "open_store", opened),
+        patch.object(serve, "listen", listen),
+        patch.object(Address, "check_free", lambda self: None),
+    ):
+        yield
+
+
 class Server(Process):
     """A server: ``ready`` once it answers, ``failure`` if it ended by an error."""
 
@@ -73,24 +94,30 @@ class Server(Process):
     def _main(self) -> None:
         plan = self.world.plan
         try:
-            self._store = open_store(self.path, keep_payloads=plan.keep_payloads)
-            with closing(self._store) as store:
-                settings = ServerSettings(step_after_s=plan.step_after_s)
-                check_enrolment(settings, tokens=bool(store.accounts()))
-                check_alone(store)
-                self.inode = self.path.stat().st_ino
-                log = make_log(LogFile(self.world))
-                self.service = Service(store, settings, log)
-                self.world.invariants.watch(self)
-                self.app = make_app(self.service)
-                self.loop = Loop(self.world.hub)
-                with closing(self.loop):
-                    self.loop.run_until_complete(self._serve(self.service))
+            serve.run(
+                RunSettings(store=self.path, keep_payloads=plan.keep_payloads),
+                settings=ServerSettings(step_after_s=plan.step_after_s),
+                log=make_log(LogFile(self.world)),
+            )
         except (AnarchicError, OSError) as error:
             self.failure = error
         finally:
             self.ready = False
             self.ended = True
+
+    def opened(self, store: Store) -> Store:
+        """Its store is open."""
+        self._store, self.inode = store, self.path.stat().st_ino
+        return store
+
+    def listen(self, service: Service) -> None:
+        """In place of ``serve.listen``, which waits for connections."""
+        self.service = service
+        self.world.invariants.watch(self)
+        self.app = make_app(service)
+        self.loop = Loop(self.world.hub)
+        with closing(self.loop):
+            self.loop.run_until_complete(self._serve(service))
 
     async def _serve(self, service: Service) -> None:
         self._stop = asyncio.Event()

@@ -40,8 +40,9 @@ def test_a_seed_repeats_exactly():
 FOUND = [
     ("lock-by-path", ["second_server"], "one server"),
     ("etag-by-version", ["restore"], "identity"),
-    ("log-in-the-caller", ["full_log", "failing_disk"], "progress"),
-    ("no-sync", ["power_cut"], "counted once"),
+    ("log-in-the-caller", ["full_log", "failing_disk"], ("threads", "progress")),
+    ("any-version-published", ["hostile"], "finite"),
+    ("no-sync", ["power_cut"], ("counted once", "opens")),
     ("failed-writes-acknowledged", ["failing_disk"], "counted once"),
     ("folded-twice", ["kill"], ("order", "replay")),
 ]

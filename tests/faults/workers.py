@@ -80,10 +80,17 @@ class Worker:
         if answer is not None and answer.status == 200 and answer.body != model:
             world.invariants.violated("identity", f"{path} gives another model than it did")
 
-    def parcel(self, id: str, direction: np.ndarray, base_version: int | None = None) -> Parcel:
+    def parcel(
+        self,
+        id: str,
+        direction: np.ndarray,
+        *,
+        base_version: int | None = None,
+        local_lr: float = 0.1,
+    ) -> Parcel:
         _, snapshot, run = wire.decode_snapshot(self.model)
         base = snapshot.version if base_version is None else base_version
-        update = Update(self.name, base, 2, 0.1, direction, id=id)
+        update = Update(self.name, base, 2, local_lr, direction, id=id)
         _, _, epoch = wire.snapshot_facts(self.model)
         body = wire.encode_update(LAYOUT, update, run=run, epoch=epoch)
         return Parcel(id, body, digest(self.model))
@@ -130,7 +137,7 @@ class Worker:
             case "large":
                 parcel = self.parcel(id, ones * np.float32(1e15))
             case "overflow":
-                parcel = self.parcel(id, ones * np.float32(3e38))
+                parcel = self.parcel(id, ones * np.float32(1e18), local_lr=1.0)
             case "invented":
                 parcel = self.parcel(id, ones, base_version=10_000)
             case "conflict" if self.sent:

@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 from greenlet import getcurrent
 
-from anarchic.server import filelock
+from anarchic.server import access, filelock
 from tests.faults.disk import Disk
 from tests.faults.hub import Hub, Process, Task
 from tests.faults.invariants import Invariants, Violation
@@ -19,11 +20,12 @@ from tests.faults.lookalikes import in_place
 from tests.faults.network import Network, Request
 from tests.faults.operator import Operator, first_store
 from tests.faults.plan import HORIZON_S, WORKERS, Event, Plan
-from tests.faults.server import Server
+from tests.faults.server import Server, without_sockets
 from tests.faults.workers import Worker
 
 STEP_S = 1.0  # at most this long between two looks
-CALM_S = 25.0  # without faults, at the end: everything must come right by itself
+CALM_S = 20.0  # without faults, at the end: everything must come right by itself
+ACCOUNTS_S = 3.0  # less often than a real server: each time costs a transaction
 RESTART_S = 1.0  # how long the supervisor waits before it starts the server again
 
 
@@ -70,6 +72,8 @@ class World:
         violation = None
         with (
             warnings.catch_warnings(),
+            patch.object(access, "ACCOUNTS_S", ACCOUNTS_S),
+            without_sockets(self.hub),
             in_place(self.hub, self.disk.connect, f"{self.plan.seed} secrets"),
         ):
             warnings.simplefilter("ignore")  # as in a server: a warning is no error
@@ -109,7 +113,7 @@ class World:
             self._supervise()
             self.invariants.look()
             if self.hub.outside.deaths:  # a bug of the simulator itself
-                raise RuntimeError(self.hub.outside.deaths[0])
+                raise RuntimeError(self.hub.outside.traces[0])
 
     def _happen(self, event: Event) -> None:
         rng = self.plan.rng(f"event {event.number}")
