@@ -7,16 +7,19 @@ MADE := .venv/bin/python$(VERSION)
 LIGHT := .venv/.light-$(VERSION)
 READY := .venv/.ready-$(VERSION)
 OTHER := .venv-$(VERSION)
+# Tests start hundreds of Python processes: each would compile all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo race chaos fuzz test test-fast test-python check format bench bench-peers bench-compare clean
+.PHONY: help demo race chaos fuzz simulate-faults test test-fast test-python check format bench bench-peers bench-compare clean
 
 help:
 	@echo "make demo       a real server, eight workers, and somebody who kills them: half a minute"
 	@echo "make race       FedAvg waiting for stragglers against anarchy, in virtual time"
 	@echo "make test       all tests; set ANARCHIC_DATA to a folder of data sets to include theirs"
-	@echo "make test-fast  the tests that take no more than two seconds each: a minute"
+	@echo "make test-fast  without the tests that are slow, alone or as a family: a minute"
 	@echo "make test-python PYTHON=python3.13    the tests that need no torch, with another Python"
 	@echo "make chaos      kill servers and workers for minutes, and count every update"
+	@echo "make simulate-faults    10,000 seeds of crashes, bad disks and networks: an hour on two cores"
 	@echo "make fuzz       100,000 mutated bodies and requests"
 	@echo "make check      format, lint and types"
 	@echo "make format     put the code into the house format"
@@ -66,6 +69,9 @@ chaos: $(READY)
 
 fuzz: $(READY)
 	ANARCHIC_FUZZ=100000 $(BIN)/python -m pytest tests/test_wire_fuzz.py tests/server/test_http_fuzz.py
+
+simulate-faults: $(READY)
+	$(BIN)/python -m tests.faults --seeds 10000
 
 check: $(READY)
 	$(BIN)/ruff format --check .

@@ -33,6 +33,7 @@ from benchmarks.record import RESULTS, Record
 
 LARGE, SMALL = 1_000_000, 10_000  # numbers in a model: 4 MB and 40 KB
 REPEATS = 3
+PUSH = "POST /v1/updates HTTP/1.1\r\nhost: x\r\ncontent-type: application/octet-stream\r\n"
 FREE = ("--per-worker", "100000", "--updates-per-minute", "1e9")  # the load comes from few workers
 
 
@@ -218,9 +219,7 @@ def push_until(server: Server, until: float, name: str, tally: Tally) -> int:
         for number in range(10**12):
             if time.perf_counter() > until:
                 return accepted
-            head = (
-                f"POST /v1/updates HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
-            ).encode()
+            head = (f"{PUSH}content-length: {len(body)}\r\n\r\n").encode()
             start = time.perf_counter()
             link.sendall(head + header.replace(b"0" * 12, b"%012d" % number))
             link.sendall(data)
@@ -255,7 +254,7 @@ def pull_until(server: Server, until: float, tally: Tally) -> int:
 
 def drip(server: Server, stop: threading.Event) -> None:
     """A sender that never gets anywhere, and begins again when it is hung up on."""
-    head = f"POST /v1/updates HTTP/1.1\r\nhost: x\r\ncontent-length: {4 * LARGE}\r\n\r\n".encode()
+    head = f"{PUSH}content-length: {4 * LARGE}\r\n\r\n".encode()
     while not stop.is_set():
         try:
             with socket.create_connection(("127.0.0.1", server.port), 5) as link:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -65,12 +66,19 @@ def room_of(path: Path) -> str:
     return first.removesuffix(".py")
 
 
+@cache
+def parsed(path: Path) -> tuple[list[ast.stmt], list[ast.AST]]:
+    """The statements at the top of a file, and its imports anywhere."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    imports = (ast.Import, ast.ImportFrom)
+    return tree.body, [node for node in ast.walk(tree) if isinstance(node, imports)]
+
+
 def imported(path: Path, *, at_top: bool = False) -> set[str]:
     """Dotted names of the modules that a file imports, anywhere or at its top only."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    nodes = tree.body if at_top else ast.walk(tree)
+    body, imports = parsed(path)
     names: set[str] = set()
-    for node in nodes:
+    for node in body if at_top else imports:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -154,7 +162,13 @@ def test_core_folds_updates_with_numpy_alone() -> None:
     assert shown.stdout.strip() == "-1.0", shown.stderr
 
 
-@pytest.mark.parametrize("name", ["anarchic", "anarchic.worker", "anarchic.cli.app"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("anarchic", "anarchic.worker")),
+        "anarchic.cli.app",
+    ],
+)
 def test_importing_the_package_loads_nothing_heavy(name: str) -> None:
     code = f"import sys, {name}; print([m for m in {HEAVY} if m in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

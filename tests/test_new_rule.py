@@ -71,7 +71,14 @@ def test_a_run_is_resumed_to_the_same_bytes(rule: str, tmp_path: Path) -> None:
     assert resumed.params.tobytes() == simulate(settings(rule)).params.tobytes()
 
 
-@pytest.mark.parametrize("wrappers", [{}, {"clip": 0.5, "staleness_power": 0.5}], ids=str)
+@pytest.mark.parametrize(
+    "wrappers",
+    [
+        pytest.param({}, marks=pytest.mark.slow),
+        {"clip": 0.5, "staleness_power": 0.5, "guard": 1.0},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("rule", RULES)
 def test_a_simulated_run_is_served_and_replayed_to_the_same_bytes(
     rule: str, wrappers: dict[str, float], tmp_path: Path

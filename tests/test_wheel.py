@@ -17,6 +17,7 @@ from tests.test_examples import train
 pytest.importorskip("hatchling", reason="hatchling, which builds the wheel, is not installed")
 from packaging.requirements import Requirement
 
+pytestmark = pytest.mark.slow  # it builds a wheel
 ROOT = Path(__file__).parents[1]
 
 
@@ -78,7 +79,6 @@ def test_the_bare_wheel_imports_and_its_command_answers(bare: Path, tmp_path: Pa
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
 def test_a_numpy_worker_of_the_bare_wheel_trains(bare: Path, tmp_path: Path) -> None:
     pytest.importorskip("uvicorn")
     train([sys.executable, "-S", "-W", "error"], bare, tmp_path)

@@ -3,45 +3,65 @@
     python -m tests.tried          # writes the table from the marks of the tests
 
 A test that belongs in it says what was tried, what happened before the server was changed, and
-what happens now:
+what happens now, each on one line:
 
     @pytest.mark.tried("24 slow uploads by one worker", before="no versions for 70 s", now="...")
+
+The marks are read from the files' text, so they must stand on test functions and be plain strings.
 """
 
 from __future__ import annotations
 
+import ast
 import sys
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "durability.md"
 BEGIN, END = "<!-- tried: written by python -m tests.tried -->", "<!-- end of tried -->"
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 HEAD = "| tried | before | now | test |\n| --- | --- | --- | --- |\n"
 
 
-class _Marks:
-    """Collects the marks of all tests, one row per test function."""
+def rows(source: str, path: str) -> list[str]:
+    """One row per mark in a file."""
+    nodes = list(ast.walk(ast.parse(source)))
+    tests = [node for node in nodes if isinstance(node, FUNCTIONS)]
+    made = [
+        _row(m, f"`{path}`: `{t.name}`") for t in tests for m in t.decorator_list if _is_mark(m)
+    ]
+    if len(made) != (marks := sum(map(_is_mark, nodes))):
+        raise ValueError(
+            f"{path}: {marks} marks, {len(made)} on functions; put each on a function."
+        )
+    return made
 
-    def __init__(self) -> None:
-        self.rows: dict[str, str] = {}
 
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        for item in items:
-            for mark in item.iter_markers("tried"):
-                path = item.path.relative_to(ROOT).as_posix()
-                name = item.name.partition("[")[0]
-                told = (*mark.args, mark.kwargs["before"], mark.kwargs["now"])
-                self.rows[f"{path} {name}"] = f"| {' | '.join(told)} | `{path}`: `{name}` |\n"
+def _is_mark(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.tried"
+
+
+def _row(mark: ast.expr, test: str) -> str:
+    assert isinstance(mark, ast.Call)
+    cells = {word.arg: word.value for word in mark.keywords}
+    if len(mark.args) != 1 or cells.keys() != {"before", "now"}:
+        raise ValueError(f"{test}: write tried(what, before=..., now=...).")
+    try:
+        texts = [ast.literal_eval(cell) for cell in (*mark.args, cells["before"], cells["now"])]
+    except ValueError as error:
+        raise ValueError(f"{test}: a cell is computed; write it as a plain string.") from error
+    if unfit := [text for text in texts if "|" in text or "\n" in text]:
+        raise ValueError(f"{test}: a cell holds a | or a line break: {unfit}.")
+    return f"| {' | '.join(texts)} | {test} |\n"
 
 
 def table() -> str:
-    """The rows, sorted by file and test."""
-    marks = _Marks()
-    code = pytest.main(["-q", "--collect-only", "-p", "no:terminal", str(ROOT / "tests")], [marks])
-    assert code == 0, "tests could not be collected"
-    return HEAD + "".join(marks.rows[key] for key in sorted(marks.rows))
+    """The rows of all tests, by file and then in the order of the tests."""
+    paths = sorted((ROOT / "tests").rglob("test_*.py"))
+    files = [(path.read_text(), path.relative_to(ROOT).as_posix()) for path in paths]
+    return HEAD + "".join(
+        row for text, path in files if "tried" in text for row in rows(text, path)
+    )
 
 
 def written(page: str, rows: str) -> str:

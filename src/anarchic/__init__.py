@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from anarchic import data
 from anarchic.core import local, rules
 from anarchic.core.checking import check
+from anarchic.core.guard import Guard
 from anarchic.core.local import *  # noqa: F403
 from anarchic.core.rows import WorkerRows
 from anarchic.core.rule import Rule, RuleState, State, SteppingRule
@@ -39,11 +40,12 @@ __version__ = "0.1.0"
 
 __all__ = [
     *local.__all__, *rules.__all__, "AdamStep", "Batched", "SharedVectors", "Clip", "Compute",
-    "ConstantSteps", "Experiment", "Exponential", "ContinuousTime", "Layout", "LocalWork", "Loop",
-    "MomentumStep", "Progress", "Rule", "RuleState", "Run", "Sampler", "Settings", "SgdStep",
-    "Snapshot", "StalenessDiscount", "State", "Step", "SteppingRule", "Task", "Timetable",
-    "TorchTask", "UniformSteps", "Update", "Updates", "Work", "Worker", "WorkerRows", "YogiStep",
-    "build", "check", "data", "make_task", "make_timetable", "simulate", "simulate_many",
+    "ConstantSteps", "Experiment", "Exponential", "ContinuousTime", "Guard", "Layout", "LocalWork",
+    "Loop", "MomentumStep", "Progress", "Rule", "RuleState", "Run", "Sampler", "Settings",
+    "SgdStep", "Snapshot", "StalenessDiscount", "State", "Step", "SteppingRule", "Task",
+    "Timetable", "TorchTask", "UniformSteps", "Update", "Updates", "Work", "Worker", "WorkerRows",
+    "YogiStep", "build", "check", "data", "make_task", "make_timetable", "simulate",
+    "simulate_many",
 ]  # fmt: skip
 
 

@@ -27,7 +27,14 @@ class RunError(AnarchicError):
 
 
 class UpdateRefused(AnarchicError):
-    """A rule refuses this update; the state of the rule is unchanged."""
+    """A rule refuses this update; the state of the rule is unchanged.
+
+    A remedy that is given apart ends the message; a server tells its worker the two separately.
+    """
+
+    def __init__(self, told: str, remedy: str | None = None) -> None:
+        super().__init__(told if remedy is None else f"{told}: {remedy}.")
+        self.told = told if remedy is None else f"{told}."
 
 
 class MalformedUpdate(UpdateRefused):

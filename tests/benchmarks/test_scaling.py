@@ -157,6 +157,7 @@ def test_a_plan_by_hand() -> None:
     assert costs["CDN to devices"] == pytest.approx(864_000 * 30 * 1e-3 * 0.1)
 
 
+@pytest.mark.slow
 def test_a_small_crowd_behaves_as_the_model_says() -> None:
     collector = Collector.through(
         (4e4, 20.0), (4e6, 2.0), disk=1e8, places=8, room=256, variability=0.5

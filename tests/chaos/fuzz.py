@@ -31,6 +31,8 @@ HEADERS = [
     b"Range: bytes=0-1,3-4", b"Range: lines=1-2", b"If-None-Match: *", b"If-None-Match: \xff",
     b"If-None-Match: " + b'"a",' * 500, b"If-Range: x", b"X: " + b"y" * 20_000, b": nameless",
     b"No colon", b" folded: header", b"X\0Y: z", b"Content-Encoding: gzip", b"Cookie: a=b",
+    b"Content-Type: text/plain", b"Origin: null", b"Origin: http://evil.example",
+    b"Host: evil.example",
 ]  # fmt: skip
 
 
@@ -51,6 +53,8 @@ def _request(rng: random.Random) -> bytes:
     if rng.random() < 0.4:
         method, path = rng.choice((b"GET", b"GET", rng.choice(METHODS))), rng.choice(PATHS)
     headers = [b"Host: server"] if rng.random() < 0.9 else []
+    if rng.random() < 0.95:
+        headers.append(b"Content-Type: application/octet-stream")
     if rng.random() < 0.95:
         headers.append(b"Content-Length: %d" % len(body))
     headers += rng.sample(HEADERS, rng.choice((0, 0, 0, 0, 1, 1, 3)))

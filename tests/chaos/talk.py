@@ -25,6 +25,7 @@ class Answer:
 
 def push_head(length: int, token: str | None = None) -> bytes:
     lines = ["POST /v1/updates HTTP/1.1", "Host: server", f"Content-Length: {length}"]
+    lines.append("Content-Type: application/octet-stream")
     if token is not None:
         lines.append(f"Authorization: Bearer {token}")
     return "\r\n".join([*lines, "", ""]).encode()
@@ -97,6 +98,11 @@ class Line:
         if not data:
             raise ConnectionError("the server hung up")
         self._held += data
+
+    def receive(self, most: int) -> bytes:
+        """What has come, ``most`` bytes of it at most; nothing at the end."""
+        assert self._socket is not None
+        return self._socket.recv(most)
 
     def hung_up(self, within_s: float) -> bool:
         """Whether the server ends the connection by itself, soon."""

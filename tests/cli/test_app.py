@@ -67,6 +67,7 @@ def test_the_examples_parse(command):
             known.make_context(words[0], rest).close()
 
 
+@pytest.mark.slow
 def test_help_loads_nothing_heavy():
     code = (
         "import sys\n"

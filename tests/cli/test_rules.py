@@ -101,6 +101,7 @@ def test_help_names_what_is_installed(anarchic, monkeypatch):
     assert "How updates become steps: afa-cd, afa-cs, fedbuff, or MODULE:NAME" in serve
 
 
+@pytest.mark.slow
 def test_every_part_of_a_run_may_be_ones_own(anarchic, own):
     pytest.importorskip("torch")
     parts = {

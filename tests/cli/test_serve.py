@@ -121,6 +121,7 @@ RULES = {  # fixed when the run begins: what is given, and the setting that it i
     "--server-option": ("epsilon=1e-5", "server_options", {"epsilon": 1e-5}),
     "--staleness-power": ("0.5", "staleness_power", 0.5),
     "--clip": ("2.5", "clip", 2.5),
+    "--guard": ("0", "guard", 0.0),
     "--expire-after": ("9", "expire_after", 9),
     "--cap": ("7", "cap", 7),
     "--local-rule": ("scaffold", "local_rule", "scaffold"),
@@ -142,6 +143,7 @@ STORE = {"--history": ("5", "_history", 5)}
 ADDRESS = {
     "--host": ("0.0.0.0", "host", "0.0.0.0"),
     "--port": (str(PORT := free_port()), "port", PORT),
+    "--host-name": ("fl.example", "host_name", "fl.example"),
     "--insecure": (None, "insecure", True),
 }
 TLS_FILES = {"--tls-cert": "tls_cert", "--tls-key": "tls_key", "--client-ca": "client_ca"}

@@ -57,6 +57,7 @@ def test_a_file_that_is_no_token_is_named(refused, here, listening):
     assert "model.safetensors holds no token" in told
 
 
+@pytest.mark.slow
 def test_one_line_per_push_and_a_summary(process, here, listening):
     program = process(*arguments(listening, "--name", "ann", "--updates", 2))
     out, err = program.communicate(timeout=60)
@@ -134,18 +135,19 @@ def test_misuse_is_refused(refused, here, more, message):
     assert message in refused(2, "work", *arguments, *more)
 
 
-def test_the_model_that_a_worker_is_given_is_the_servers(here, listening, process):
+@pytest.mark.usefixtures("here")
+def test_the_model_that_a_worker_is_given_is_the_servers(anarchic, listening):
     """The task's own start plays no part."""
     listening.scripted.state.params[:] = 5.0
-    program = process(*arguments(listening, "--name", "ann", "--updates", 1, "--local-lr", 0.5))
-    program.communicate(timeout=60)
+    told = "--name", "ann", "--updates", 1, "--local-lr", 0.5
+    assert anarchic(*arguments(listening, *told)).exit_code == 0
     body = listening.scripted.posts[0]
     update = wire.decode_update(body, faulty.LAYOUT).update
     assert update.direction.tolist() == [3.0, 3.0]  # (4 + 2) / 2
 
 
 WORKER = {  # what is given, and what the worker is made with
-    "--token-file": ("token", "token", "bob.s3cret"),
+    "--token-file": ("token", "token", Path("token")),
     "--spool": ("spool", "spool", Path("spool")),
 }
 CONNECTION = {

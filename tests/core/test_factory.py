@@ -2,7 +2,16 @@ from dataclasses import dataclass
 
 import pytest
 
-from anarchic import AfaCd, AfaCs, Clip, FedAsync, SgdStep, SharedVectors, StalenessDiscount
+from anarchic import (
+    AfaCd,
+    AfaCs,
+    Clip,
+    FedAsync,
+    Guard,
+    SgdStep,
+    SharedVectors,
+    StalenessDiscount,
+)
 from anarchic.core.factory import RuleSettings, make_local_rule, make_part, make_rule
 from anarchic.errors import ConfigError
 
@@ -16,6 +25,9 @@ def test_names_become_rules_with_all_that_is_around_them():
     both = made(clip=2.0, staleness_power=0.5, local_rule="scaffold", workers=7)
     inside = Clip(StalenessDiscount(AfaCd(5), 0.5), 2.0)
     assert both == SharedVectors(inside, ("control",), 7)
+    guarded = made(clip=2.0, staleness_power=0.5, local_rule="scaffold", workers=7, guard=5.0)
+    assert guarded == Guard(both, 5.0)
+    assert made(guard=0.0) == made()
 
 
 def test_none_leaves_it_to_the_rule():

@@ -33,6 +33,7 @@ def test_a_target_that_was_not_reached_is_reported():
     assert "Nobody got there" in told(None, None)
 
 
+@pytest.mark.slow
 def test_all_rules_race_with_the_same_workers_for_the_same_time(tmp_path, monkeypatch):
     pytest.importorskip("torch")
     pytest.importorskip("matplotlib")

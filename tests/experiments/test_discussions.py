@@ -170,3 +170,17 @@ def test_stragglers():
         for a in ("sync-awake", "keep-on", "keep-on-cs")
     )
     assert memory < 0.5 * awake < awake < keep
+
+
+def test_guard():
+    run, found = committed("guard")
+    logistic = found.where(task=("lr", "lr-fedbuff", "lr-afa-cs"), guard="on")
+    assert logistic.complete
+    assert all(x.mean("clipped") == 0 for x in logistic)
+    most = {task: run.farthest(found.where(task=task)) for task in run.TASKS if task != "cnn"}
+    assert max(most, key=most.get) == "lr"
+    assert 2 * most["lr"] < run.FACTOR
+    assert most["lr-fedbuff"] < most["lr"] / 2
+    longest = max(logistic, key=lambda x: x.mean("farthest"))
+    assert longest.get("p") == 1
+    assert longest.get("setting") in run.DYNAMIC

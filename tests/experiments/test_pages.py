@@ -23,6 +23,7 @@ def test_the_page_of_an_experiment_is_made_of_its_results(name):
     assert page.read_text(encoding="utf-8") == page_text(study, findings, study.folder), HOW
 
 
+@pytest.mark.slow
 def test_the_page_of_all_is_made_of_the_results():
     studies = [find.load(name) for name in find.names()]
     assert overview_path().read_text(encoding="utf-8") == overview_text(
@@ -38,6 +39,7 @@ def test_the_headline_of_the_readme_is_made_of_the_results():
     assert "LR/MNIST" in readme.partition(BEGIN)[2].partition(END)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [name for name in find.names() if (find.folder() / name / FILE).exists()]
 )

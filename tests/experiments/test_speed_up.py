@@ -40,6 +40,7 @@ def test_the_crossing_of_a_power_law_is_exact():
     assert run.slope((1, 2, 4), (12, 6, 3)) == pytest.approx(-1)
 
 
+@pytest.mark.slow
 def test_a_run_goes_through_the_rule_and_is_near_the_leading_order():
     asked = {**CD, "m": 2, "K": 1}
     rounds = round(run.leading_order(asked, target=0.02))

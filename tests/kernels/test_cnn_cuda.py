@@ -28,17 +28,20 @@ def _few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(cnn_cuda.TILES, precision, few)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("channels", "size", "classes"),
+    ("channels", "size", "classes", "batch"),
     [
-        (3, 16, 10),
-        pytest.param(1, 17, 7, marks=pytest.mark.slow),  # the first pooling drops a row
-        pytest.param(5, 18, 3, marks=pytest.mark.slow),  # the second does; two groups of channels
-        pytest.param(3, 32, 10, marks=pytest.mark.slow),
+        (3, 16, 10, 3),
+        (1, 17, 7, 3),  # the first pooling drops a row
+        (5, 18, 3, 3),  # the second does; two groups of channels
+        (3, 32, 10, 1),
     ],
 )
-def test_gradients_are_those_of_autograd(channels: int, size: int, classes: int) -> None:
-    params, x, y, want = case(channels, size, classes, lanes=2, batch=3)
+def test_gradients_are_those_of_autograd(
+    channels: int, size: int, classes: int, batch: int
+) -> None:
+    params, x, y, want = case(channels, size, classes, lanes=2, batch=batch)
     sizes = cnn_cuda.Sizes(channels, size, classes)
     got = cnn_cuda.lane_gradients(params, x, y, shapes=sizes.shapes, precision="ieee")
     for name, where in sizes.slices.items():
@@ -70,6 +73,7 @@ def test_the_tensors_are_those_of_the_model() -> None:
     assert cnn_cuda.Sizes(3, 32, 10).shapes == want
 
 
+@pytest.mark.slow
 def test_a_gpu_gets_the_kernels_and_double_precision_does_not() -> None:
     """The engine is chosen for a GPU, and its kernels interpreted here."""
     module, gpu = Cnn(3, 16, 10), torch.device("cuda")

@@ -81,7 +81,13 @@ FOLDS = {
 }
 
 
-@pytest.mark.parametrize("dim", [0, 1, 9, chunks.CHUNK + 9, chunks.SHARED + 3 * chunks.CHUNK + 17])
+@pytest.mark.parametrize(
+    "dim",
+    [
+        *(0, 1, 9, chunks.CHUNK + 9),
+        pytest.param(chunks.SHARED + 3 * chunks.CHUNK + 17, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize(("wide", "narrow"), [("f4", "f4"), ("f8", "f8"), ("f8", "f4")])
 @pytest.mark.parametrize("fold", FOLDS, ids=lambda fold: fold.__name__)
 def test_a_fold_gives_the_bytes_of_its_twin(fold, wide, narrow, dim) -> None:

@@ -40,7 +40,7 @@ def task_on(data, model="logistic", dtype="float64", seed=0):
     return make_task(model, data, parts, dtype=dtype)
 
 
-@pytest.mark.slow  # it compiles whole visits
+@pytest.mark.slow  # it compiles whole visits, as do the next two where no machine code is kept
 @pytest.mark.parametrize("rule", [Sgd(), Prox(0.1)], ids=lambda rule: type(rule).__name__)
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-10), ("float32", 1e-4)])
 def test_they_equal_the_loop(data, rule, dtype, tolerance):
@@ -52,6 +52,7 @@ def test_they_equal_the_loop(data, rule, dtype, tolerance):
     assert difference(batched, loop) < tolerance
 
 
+@pytest.mark.slow
 def test_lanes_do_not_depend_on_their_neighbours(data):
     task = task_on(data, dtype="float32")
     many = lanes(task, [1, 4, 2, 3, 1, 1, 5, 2, 2, 3], LocalWork(batch=4))
@@ -61,6 +62,7 @@ def test_lanes_do_not_depend_on_their_neighbours(data):
         np.testing.assert_array_equal(together[lane], alone[0])
 
 
+@pytest.mark.slow
 def test_threads_do_not_show(data):
     task = task_on(data, dtype="float32")
     many = lanes(task, [9, 4, 20, 3, 8], LocalWork(batch=4))

@@ -19,9 +19,9 @@ pytestmark = pytest.mark.skipif(not CAN_COMPILE, reason="Numba is not installed"
 
 FOLDED = {
     "cd": (AfaCd(m=3), "f4"),
-    "cd double": (AfaCd(m=3), "f8"),
+    "cd double": pytest.param(AfaCd(m=3), "f8", marks=pytest.mark.slow),
     "cs": (AfaCs(m=3), "f4"),
-    "cs double": (AfaCs(m=3), "f8"),
+    "cs double": pytest.param(AfaCs(m=3), "f8", marks=pytest.mark.slow),
 }
 DIM = chunks.SHARED + chunks.CHUNK + 17  # several pieces, the last of them short
 
@@ -60,7 +60,7 @@ def test_loops_by_hand():
     assert loops.sum_of_squares(np.arange(1.0, 101.0)) == 338350.0
 
 
-@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("rows", [pytest.param(1, marks=pytest.mark.slow), 3])
 @pytest.mark.parametrize(("wide", "narrow"), [("f4", "f4"), ("f8", "f8"), ("f8", "f4")])
 def test_rows_are_added_alike(wide, narrow, rows, monkeypatch):
     matrix = numbers(rows * DIM, narrow).reshape(rows, DIM)
@@ -75,7 +75,7 @@ def test_rows_are_added_alike(wide, narrow, rows, monkeypatch):
     assert one == other
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("dtype", ["f4", pytest.param("f8", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("known", [True, False])
 def test_rows_are_exchanged_alike(dtype, known, monkeypatch):
     def exchanged():

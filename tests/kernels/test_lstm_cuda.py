@@ -31,8 +31,10 @@ def away(found, expected):
 @pytest.mark.parametrize(
     ("sizes", "batch", "length"),
     [
-        (SMALL, 3, 5),
-        (Sizes(classes=10, embedding=5, hidden=20, layers=1), 18, 3),  # two programs a lane
+        pytest.param(SMALL, 3, 5, marks=pytest.mark.slow),
+        pytest.param(  # two programs per lane
+            Sizes(classes=10, embedding=5, hidden=20, layers=1), 18, 3, marks=pytest.mark.slow
+        ),
         (Sizes(classes=9, embedding=4, hidden=16, layers=3), 2, 2),  # nothing to pad
     ],
 )
@@ -45,6 +47,7 @@ def test_every_gradient_is_that_of_the_reference_to_half_precision(sizes, batch,
         assert away(part, sizes.split(expected)[name]) < 0.012, name
 
 
+@pytest.mark.slow
 def test_bytes_give_the_same_bits_as_integers_and_so_does_a_repeat():
     params, tokens, y = some_lanes(SMALL)
     wide, narrow, again = (

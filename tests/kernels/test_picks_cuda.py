@@ -28,7 +28,11 @@ def draws(seed: int | np.ndarray) -> Draws:
 
 
 @pytest.mark.parametrize("seed", [3, 2**40 + 1, np.array([1, 2**33, 5])], ids=str)
-@pytest.mark.parametrize("batch", [1, 10, 515])  # 515: more than the numbers of one program
+@pytest.mark.parametrize(
+    "batch",
+    # 515: more than the numbers of one program
+    [pytest.param(1, marks=pytest.mark.slow), 10, pytest.param(515, marks=pytest.mark.slow)],
+)
 def test_samples_and_crops_are_those_of_draws(seed: int | np.ndarray, batch: int) -> None:
     some = draws(seed)
     known = WorkerSamples(np.arange(60_008), HELD, WORKERS)

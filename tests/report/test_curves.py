@@ -24,7 +24,7 @@ def test_points_without_a_time_or_an_accuracy_are_left_out():
     assert first.get_color() != second.get_color()
 
 
-@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+@pytest.mark.parametrize("ending", ["png", "svg", pytest.param("pdf", marks=pytest.mark.slow)])
 def test_runs_are_drawn_in_every_format(tmp_path, ending):
     runs = [read_run(make_run(tmp_path / "one")), read_run(make_run(tmp_path / "two", clock=True))]
     assert plot_runs(runs, tmp_path / f"plot.{ending}").stat().st_size > 1000

@@ -25,7 +25,9 @@ def test_labels_beyond_the_classes_are_refused():
         partition_table(PARTS, Y, 2)
 
 
-@pytest.mark.parametrize(("workers", "classes"), [(10, 10), (143, 80), (20, 20)])
+@pytest.mark.parametrize(
+    ("workers", "classes"), [(10, 10), pytest.param(143, 80, marks=pytest.mark.slow), (20, 20)]
+)
 def test_a_picture_is_drawn(tmp_path, workers, classes):
     pytest.importorskip("matplotlib")
     y = np.arange(4_000) % classes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 
 import httpx
 
@@ -13,6 +13,8 @@ from anarchic.server.service import Service
 from anarchic.server.settings import Limits, ServerSettings
 from anarchic.server.store import open_store
 from tests.server.make import begun
+
+BYTES = {"content-type": "application/octet-stream"}
 
 
 @asynccontextmanager
@@ -27,11 +29,23 @@ async def serving(path, *, rules=None, limits=None, keep_payloads=True, **settin
         service = Service(store, chosen, log=lambda event, **facts: None)
         await service.start()
         transport = httpx.ASGITransport(make_app(service))
-        async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://server", headers=BYTES
+        ) as client:
             try:
                 yield service, client
             finally:
                 await service.stop()
+    finally:
+        store.close()
+
+
+@contextmanager
+def stored(path):
+    """The store of a run whose server has stopped."""
+    store = open_store(path)
+    try:
+        yield store
     finally:
         store.close()
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from anarchic.server.records import Publication
 from anarchic.server.store import Store, open_store
-from tests.server.stored import new, queued
+from tests.server.stored import new, queued, state_of
 
 M = 4  # updates to a version
 EMPTY = b"\0" * 32
@@ -46,7 +46,7 @@ def push(place: str, name: str, groups: int) -> None:
 
 
 def _publish(store: Store, epoch: int) -> None:
-    run, (chain, _) = store.run(), store.state()
+    run, (chain, _) = store.run(), state_of(store)
     assert run is not None
     pending = queued(store, M)
     version = run.version + 1
@@ -65,7 +65,7 @@ def _say(line: str) -> None:
 
 def check(store: Store, accepted: Iterable[str]) -> None:
     """Whether all that was answered is there, once, and the state is that of the trace."""
-    run, (chain, rows) = store.run(), store.state()
+    run, (chain, rows) = store.run(), state_of(store)
     assert run is not None
     trace = list(store.trace())
     names = [row.id for row in trace]

@@ -41,6 +41,12 @@ def next_version(store: Store, epoch: int, seqs: Sequence[int], **changes: objec
     return replace(whole, **changes)  # type: ignore[arg-type]
 
 
+def state_of(store: Store) -> tuple[bytes, dict[str, bytes]]:
+    """The rule's state at the newest version, and its rows by worker."""
+    found = store.standing()
+    return found.state, dict(found.rows)
+
+
 class Queued(NamedTuple):
     """An accepted update that no version holds."""
 
@@ -66,4 +72,4 @@ def led(store: Store) -> int:
 
 def everything(store: Store) -> tuple[object, ...]:
     models = [store.model(version) for version in range(4)]
-    return store.run(), store.state(), list(store.trace()), queued(store, 99), models
+    return store.run(), state_of(store), list(store.trace()), queued(store, 99), models

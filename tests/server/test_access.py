@@ -5,8 +5,11 @@ from dataclasses import replace
 import pytest
 
 from anarchic.errors import ConfigError
-from anarchic.server.access import bearer, new_token
+from anarchic.server.access import NEIGHBOURS, Access, bearer, new_token
 from anarchic.server.refusals import Refusal
+from anarchic.server.settings import Limits, ServerSettings
+from anarchic.server.slots import network
+from anarchic.server.store import open_store
 
 
 def test_a_token_proves_its_worker_and_is_not_in_the_account():
@@ -44,7 +47,51 @@ def test_a_revoked_token_is_told_so():
     assert (refused.value.status, refused.value.code) == (403, "revoked")
 
 
-@pytest.mark.parametrize("name", ["", "a b", "a.b", "x" * 65, "a/b", "ä"])
+@pytest.mark.parametrize("name", ["", "a b", "x" * 65, "a/b", "ä", ".."])
 def test_names_are_plain(name):
     with pytest.raises(ConfigError, match="worker's name"):
         new_token(name)
+
+
+def test_a_name_may_have_dots_as_in_the_protocol():
+    token, account = new_token("ann.phone")
+    accounts = {"ann.phone": account, "ann": new_token("ann")[1]}
+    assert bearer(f"Bearer {token}", accounts) == "ann.phone"
+
+
+@pytest.fixture
+def access(tmp_path):
+    """Open enrolment, with a token of ann; hardly anything comes back into a bucket."""
+    store = open_store(tmp_path / "run.db")
+    limits = Limits(burst=2, updates_per_minute=1e-6)
+    found = Access(store, ServerSettings(limits=limits, open_enrolment=True), print)
+    found.token, account = new_token("ann")
+    store.put_account(account)
+    found.read()
+    yield found
+    store.close()
+
+
+def test_an_address_has_a_pace_whatever_names_it_uses(access):
+    for number in range(2 * NEIGHBOURS):
+        access.admit(access.may_push(None, "192.0.2.1"), f"worker-{number}")
+    with pytest.raises(Refusal, match="slow_down"):
+        access.may_push(None, "192.0.2.1")
+    access.may_push(None, "192.0.2.2")
+    access.may_push(f"Bearer {access.token}", "192.0.2.1")
+
+
+def test_a_name_that_has_a_token_costs_its_worker_nothing(access):
+    for _ in range(5):
+        with pytest.raises(Refusal, match="name_taken"):
+            access.admit(access.may_push(None, "192.0.2.1"), "ann")
+    for _ in range(2):
+        access.admit(access.may_push(f"Bearer {access.token}", "192.0.2.1"), "ann")
+    with pytest.raises(Refusal, match="slow_down"):
+        access.may_push(f"Bearer {access.token}", "192.0.2.1")
+
+
+def test_neighbours_in_ipv6_are_one_address():
+    assert network("2001:db8::1") == network("2001:db8::ffff:1") != network("2001:db9::1")
+    assert network("::ffff:192.0.2.1") == network("192.0.2.1") == "192.0.2.1"
+    assert network("") == ""

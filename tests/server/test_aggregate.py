@@ -22,8 +22,9 @@ from anarchic.server.runs import begin
 from anarchic.server.service import Service
 from anarchic.server.settings import RuleSettings
 from anarchic.server.store import Store, open_store
-from tests.server.live import newest_snapshot, serving, until
+from tests.server.live import newest_snapshot, serving, stored, until
 from tests.server.make import DIM, LAYOUT, begun, body, first_params
+from tests.server.stored import state_of
 
 FREE = {"per_worker": 1000, "burst": 1000}
 WAIT_S = 0.3
@@ -103,7 +104,7 @@ def test_a_publication_of_afa_cs_writes_what_changed_however_many_workers(tmp_pa
     monkeypatch.setattr(Store, "publish", noted)
 
     async def scenario():
-        rules = {"rule": "afa-cs", "m": 1, "cap": 50}
+        rules = {"rule": "afa-cs", "m": 1, "cap": 50, "guard": 0}
         async with serving(tmp_path / "run.db", rules=rules) as (service, client):
             for number in range(60):
                 sent = body(f"w{number:02}", base_version=number)
@@ -192,7 +193,7 @@ def test_a_revoked_worker_counts_in_no_further_round(revocable):
             assert moved() == pytest.approx([8.0] * DIM, rel=1e-6)
 
     asyncio.run(scenario())
-    assert (list(store.state()[1]), store.revoked()) == (["bob"], {2: ["ann"]})
+    assert (list(state_of(store)[1]), store.revoked()) == (["bob"], {2: ["ann"]})
     assert replay(store).equal
 
 
@@ -213,7 +214,7 @@ def test_updates_sent_before_revocation_count_once_across_restarts(revocable):
             assert moved() == pytest.approx([4.0] * DIM, rel=1e-6)  # of 1 and 3, bob's and cleo's
 
     asyncio.run(scenario())
-    assert (sorted(store.state()[1]), store.revoked()) == (["bob", "cleo"], {1: ["ann"]})
+    assert (sorted(state_of(store)[1]), store.revoked()) == (["bob", "cleo"], {1: ["ann"]})
     assert replay(store).equal
 
 
@@ -277,29 +278,61 @@ def test_many_waiting_updates_are_read_in_pieces(tmp_path, monkeypatch):
         async with serving(tmp_path / "run.db", limits=FREE) as (service, client):
             await client.post("/v1/updates", content=body("ann", "400"))
             await until(lambda: service.published.newest.version == 1)
-            return [folded.order for folded in service._store.trace()]
 
-    assert asyncio.run(run()) == list(range(401))
+    asyncio.run(run())
+    with stored(tmp_path / "run.db") as store:
+        assert [folded.order for folded in store.trace()] == list(range(401))
     whole, pieces = [(g, n) for g, n in asked if not g], [n for g, n in asked if g]
     assert len(whole) <= 2  # on taking over: whose they are
     assert 400 / READ_AT_ONCE <= len(pieces) <= 400 / 32 + 8
     assert max(pieces) <= READ_AT_ONCE
 
 
-def test_an_aggregator_that_fails_lets_another_lead(tmp_path, monkeypatch):
+def test_an_aggregator_that_fails_lets_another_lead_and_goes_on_later(tmp_path, monkeypatch):
+    fold = Folding.fold
+
     async def run():
         async with serving(tmp_path / "run.db", rules={"m": 1}) as (service, client):
             monkeypatch.setattr(Folding, "fold", _bug)
             answer = await client.post("/v1/updates", content=body("ann", "1"))
             assert answer.status_code == 202
-            await until(lambda: not service.aggregator.alive)
+            await until(lambda: service.aggregator.failure)
             assert (await client.get("/healthz")).status_code == 503
             other = open_store(tmp_path / "run.db")
             try:
-                assert other.lead() is not None
+                await until(lambda: other.lead() is not None)
                 assert [worker for _, worker in other.waiting()] == ["ann"]  # still there
+                monkeypatch.setattr(Folding, "fold", fold)
             finally:
                 other.close()
+            await until(lambda: service.published.newest.version == 1)
+            assert service.aggregator.leads
+            assert (await client.get("/healthz")).status_code == 200
+
+    asyncio.run(run())
+
+
+@pytest.mark.tried(
+    "a rule that raises SystemExit",
+    before="the aggregator's thread ended, and the status said that it still led",
+    now="the server gives up the lead, tries again, and says so",
+)
+def test_no_exception_ends_the_aggregator(tmp_path, monkeypatch):
+    fold, told = Folding.fold, []
+
+    def exits(self, seq, decoded):
+        raise SystemExit(3)
+
+    async def run():
+        async with serving(tmp_path / "run.db", rules={"m": 1}) as (service, client):
+            monkeypatch.setattr(Folding, "fold", exits)
+            service.aggregator._log = lambda event, **facts: told.append(event)
+            await client.post("/v1/updates", content=body("ann", "1"))
+            await until(lambda: "aggregator_failed" in told)
+            assert (await client.get("/healthz")).status_code == 503
+            monkeypatch.setattr(Folding, "fold", fold)
+            await until(lambda: service.published.newest.version == 1)
+            assert (await client.get("/healthz")).status_code == 200
 
     asyncio.run(run())
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from anarchic import wire
 from anarchic.server.access import new_token
 from anarchic.server.store import Store, open_store
-from tests.server.live import newest_snapshot, serving, until
+from tests.server.live import newest_snapshot, serving, stored, until
 from tests.server.make import DIM, LAYOUT, begun, body, first_params, update
 
 
@@ -51,8 +51,13 @@ def test_m_updates_make_a_version_that_never_changes(tmp_path):
             for version in (0, 1):
                 page = await client.get(f"/v1/runs/{service.run}/models/{version}")
                 assert page.status_code == 200
-                assert "immutable" in page.headers["cache-control"]
+                assert page.headers["cache-control"] == "private, no-cache"
                 assert wire.decode_snapshot(page.content)[1].version == version
+            named = f"/v1/runs/{service.run}/models/1?epoch="
+            page = await client.get(named + str(service.published.newest.epoch))
+            assert page.status_code == 200
+            assert page.headers["cache-control"] == "private, max-age=31536000, immutable"
+            assert (await client.get(f"{named}1-other")).status_code == 404
             for path in (f"{service.run}/models/2", f"{service.run}/models/x", "other/models/0"):
                 assert (await client.get(f"/v1/runs/{path}")).status_code == 404
 
@@ -61,16 +66,17 @@ def test_m_updates_make_a_version_that_never_changes(tmp_path):
 
 def test_a_duplicate_counts_once_and_a_reused_id_is_a_conflict(tmp_path):
     async def scenario():
-        async with serving(tmp_path / "run.db", rules={"m": 4}) as (service, client):
+        async with serving(tmp_path / "run.db", rules={"m": 4}) as (_, client):
             first = await client.post("/v1/updates", content=body("ann", "1"))
             again = await client.post("/v1/updates", content=body("ann", "1"))
             other = await client.post("/v1/updates", content=body("ann", "1", seed=1))
             assert [a.status_code for a in (first, again, other)] == [202, 200, 409]
             assert again.json() == {"status": "duplicate", "version": 0, "buffered": 1}
             assert other.json()["error"] == "conflict"
-            assert len(service._store.waiting()) == 1
 
     run(scenario())
+    with stored(tmp_path / "run.db") as store:
+        assert len(store.waiting()) == 1
 
 
 NAN = np.full(DIM, np.nan, np.float32)
@@ -90,16 +96,17 @@ NAN = np.full(DIM, np.nan, np.float32)
 )
 def test_a_refusal_has_a_code_a_message_and_a_remedy(tmp_path, sent, status, code):
     async def scenario():
-        async with serving(tmp_path / "run.db") as (service, client):
+        async with serving(tmp_path / "run.db") as (_, client):
             answer = await client.post("/v1/updates", content=sent)
             assert answer.status_code == status
             told = answer.json()
             assert told.keys() == {"error", "message", "remedy"}
             assert told["error"] == code
             assert all(told.values())
-            assert service._store.waiting() == []
 
     run(scenario())
+    with stored(tmp_path / "run.db") as store:
+        assert store.waiting() == list(store.trace()) == []
 
 
 def test_a_body_without_a_length_is_refused(tmp_path):
@@ -189,7 +196,7 @@ def test_a_claim_of_many_steps_stays_within_the_bounds(tmp_path):
     hostile = body("eve", local_steps=2**31 - 1, direction=np.full(DIM, 0.1, np.float32))
 
     async def scenario():
-        rules = {"rule": "fedbuff", "m": 1, "clip": 0.5}
+        rules = {"rule": "fedbuff", "m": 1, "clip": 0.5, "guard": 0}
         async with serving(tmp_path / "clipped.db", rules=rules) as (service, client):
             assert (await client.post("/v1/updates", content=hostile)).status_code == 202
             await until(lambda: service.published.newest.version == 1)
@@ -213,16 +220,17 @@ def test_tokens_say_who_pushes(tmp_path):
         token, account = new_token("ann")
         store.put_account(account)
         store.close()
-        async with serving(tmp_path / "run.db", open_enrolment=False) as (service, client):
+        async with serving(tmp_path / "run.db", open_enrolment=False) as (_, client):
             assert (await client.get("/v1/model")).status_code == 401
             assert (await client.post("/v1/updates", content=body())).status_code == 401
             good = {"authorization": f"Bearer {token}"}
             assert (await client.get("/v1/model", headers=good)).status_code == 200
             sent = body("mallory", "1")  # whatever it calls itself
             assert (await client.post("/v1/updates", content=sent, headers=good)).status_code == 202
-            assert service._store.waiting()[0][1] == "ann"
 
     run(scenario())
+    with stored(tmp_path / "run.db") as store:
+        assert store.waiting()[0][1] == "ann"
 
 
 def test_a_timer_steps_with_what_is_there(tmp_path):

@@ -14,6 +14,7 @@ from anarchic.server.store import open_store
 from tests.chaos.faults import Plan, run
 from tests.chaos.ledger import Ledger, Story, check, stories
 from tests.server.make import LAYOUT, begun, body, first_params
+from tests.server.stored import state_of
 
 
 @pytest.mark.slow
@@ -104,7 +105,7 @@ def test_the_check_finds_errors_in_a_ledger(judged):
 def test_the_check_replays_the_run(judged):
     store, told = judged
     wrong = wire.encode_snapshot(LAYOUT, Snapshot(1, first_params()), "run")  # as if nothing came
-    epoch, (state, _) = store.lead(), store.state()
+    epoch, (state, _) = store.lead(), state_of(store)
     store.publish(Publication(epoch, 0, 1, [(1, 1), (2, 1)], wrong, state))
     with pytest.raises(AssertionError, match="differ from those of the replay"):
         check(store, told, m=2)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anarchic import AdamStep, AfaCd, AfaCs, Clip, SharedVectors, Snapshot
+from anarchic import AdamStep, AfaCd, AfaCs, Clip, Guard, SharedVectors, Snapshot
 from anarchic.core.saving import pack
 from anarchic.errors import StoreCorrupt
 from anarchic.server.fold import changed_rows, decode_state, encode_state, mark_stored
@@ -17,6 +17,8 @@ RULES = [
     AfaCs(1, cap=3, expire_after=3),
     Clip(AfaCs(3), 0.5),
     SharedVectors(AfaCs(3), ("control",), 4),
+    Guard(AfaCd(3), 1.0),
+    Guard(SharedVectors(AfaCs(3), ("control",), 4)),
     Decaying(3),  # which has rows of two kinds
     SharedVectors(Decaying(1), ("control",), 4),
 ]
@@ -51,6 +53,16 @@ def test_what_the_model_holds_is_not_written_again():
     rule = AfaCd(3)
     big = rule.init(np.ones(100_000, np.float32))
     assert len(encode_state(rule, big)) < 1_000
+
+
+def test_the_state_of_a_guard_does_not_grow_with_the_number_of_workers():
+    rule = Guard(AfaCd(3))
+    state, sizes = rule.init(first_params()), []
+    for index in range(300):
+        state = rule.receive(state, update(f"phone-{index:06}", seed=index))
+        sizes.append(len(encode_state(rule, state)))
+    assert max(sizes) < 3_000
+    assert max(sizes[64:]) - min(sizes[64:]) < 100
 
 
 def test_the_store_is_given_the_rows_that_changed():

@@ -38,6 +38,7 @@ def test_every_answer_matches_the_description(server, case):
     case.call_and_validate(base_url=f"http://127.0.0.1:{server.port}", excluded_checks=refused)
 
 
+@pytest.mark.slow
 def test_the_model_is_unchanged_and_the_server_healthy(server):
     status = server.status()
     assert (status["version"], status["updates"]["accepted"]) == (0, 0)

@@ -195,7 +195,7 @@ def test_a_client_that_does_not_read_is_closed_and_a_slow_one_is_not(monkeypatch
             line.send(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
         count = 0
         while count < len(LARGE):
-            count += len(slow._socket.recv(8 << 20))
+            count += len(slow.receive(8 << 20))
             time.sleep(0.02)
         time.sleep(1.5)  # looking for the end is reading, which would be in time before
         assert idle.hung_up(5)
@@ -205,7 +205,7 @@ def taken(line, wait_s=0.0):
     """How many bytes come until the server hangs up, of which one MB is read at a time."""
     count = 0
     with suppress(OSError):
-        while piece := line._socket.recv(1 << 20):
+        while piece := line.receive(1 << 20):
             count += len(piece)
             time.sleep(wait_s)
     return count

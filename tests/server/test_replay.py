@@ -37,8 +37,10 @@ def simulated(rule):
 
 @pytest.mark.parametrize(
     ("name", "rule"),
-    [("afa-cd", AfaCd(M)), ("afa-cs", AfaCs(M, cap=3))],
-    ids=["afa-cd", "afa-cs"],
+    [
+        pytest.param("afa-cd", AfaCd(M), id="afa-cd", marks=pytest.mark.slow),
+        pytest.param("afa-cs", AfaCs(M, cap=3), id="afa-cs"),
+    ],
 )
 def test_a_simulated_run_through_the_server_gives_the_same_bytes(tmp_path, name, rule):
     task, table, directions, expected = simulated(rule)

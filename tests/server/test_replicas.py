@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import signal
 import threading
 import time
 from functools import partial
@@ -14,7 +15,7 @@ from anarchic.server.store import open_store
 from tests import waiting
 from tests.chaos.faults import TAKE_OVER_S, Plan, leader, run
 from tests.chaos.servers import LAYOUT, ServerProcess, write_model
-from tests.chaos.talk import Line
+from tests.chaos.talk import Line, get_json
 from tests.chaos.updates import encoded
 from tests.server.postgres import postgres_server
 
@@ -133,3 +134,27 @@ def test_a_leader_that_is_told_to_stop_hands_over(two):
     assert first.stop() == 0
     assert leader([other]) is other
     assert time.monotonic() - began < TAKE_OVER_S + 5
+
+
+@pytest.mark.tried(
+    "PostgreSQL stopped for a while under two replicas",
+    before="the one that did not lead afterwards stayed at 503 for ever",
+    now="both are well again, whoever leads",
+)
+def test_replicas_recover_from_an_outage_whoever_leads(two, database):
+    def health():
+        return [get_json(server.port, "/healthz", timeout_s=5.0)[0] for server in two]
+
+    leader(two)
+    assert health() == [200, 200]
+    database.stop(signal.SIGQUIT)
+    try:
+        until(lambda: health() == [503, 503])
+    finally:
+        database.start()
+    waiting.until(lambda: health() == [200, 200], 30.0)
+    leader(two)
+    for server, worker in zip(two, ("ann", "bob"), strict=True):
+        with Line(server.port) as line:
+            assert line.push(encoded(LAYOUT, worker, "1")).status == 202
+    until(lambda: [server.status()["version"] for server in two] == [1, 1])

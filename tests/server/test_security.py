@@ -19,6 +19,7 @@ from anarchic.server.settings import Address
 from tests.chaos.servers import LAYOUT, ROOT, ServerProcess, write_model
 from tests.chaos.talk import Line, Unreachable, push_head
 from tests.chaos.updates import encoded
+from tests.server.live import BYTES
 from tests.server.test_stall import register
 
 pytestmark = pytest.mark.slow  # nearly every test starts a server
@@ -151,7 +152,7 @@ def test_tls_and_mutual_tls(place, certificates, tmp_path):
     try:
         with httpx.Client(base_url=url, verify=_context(authority, own=authority)) as client:
             assert _await_tls(server, client).status_code == 200
-            answer = client.post("/v1/updates", content=encoded(LAYOUT, "ann", "1"))
+            answer = client.post("/v1/updates", content=encoded(LAYOUT, "ann", "1"), headers=BYTES)
             assert answer.status_code == 202
         stranger = trustme.CA()
         for context in (_context(authority), _context(authority, own=stranger)):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import asdict
 
 import pytest
 
-from anarchic import server, wire
+from anarchic import AfaCd, Snapshot, server, wire
+from anarchic.core.guard import FACTOR
 from anarchic.errors import ConfigError
 from anarchic.server import Address, Limits, RuleSettings, RunSettings, ServerSettings
+from anarchic.server.fold import encode_state
 from tests.cli.test_serve import free_port
 from tests.server.make import LAYOUT, first_params
 
@@ -38,12 +41,34 @@ def served(tmp_path, monkeypatch):
 
 def test_a_run_is_begun_and_gone_on_with(served):
     first = served(rules=RuleSettings(m=3))
-    assert (first.rules, first.settings) == (RuleSettings(m=3), OPEN)
+    assert (first.rules, first.settings) == (RuleSettings(m=3, guard=FACTOR), OPEN)
     assert served(init=None).run == first.run  # what is not given need not agree
     assert served(rules={"m": 3}).run == first.run
     for rules in ({"m": 4}, RuleSettings()):
         with pytest.raises(ConfigError, match=r"m is 3 there and [45] here"):
             served(rules=rules)
+
+
+def test_a_run_that_begins_has_a_guard_unless_it_is_told_not_to(served):
+    assert served(rules={"guard": 0.0}).rules.guard == 0.0
+    for rules in (RuleSettings(), {}):  # nothing is said about the guard
+        assert served(rules=rules).rules.guard == 0.0
+    with pytest.raises(ConfigError, match=r"guard is 0.0 there and 5.0 here"):
+        served(rules={"guard": 5.0})
+
+
+def test_a_run_from_before_there_was_a_guard_goes_on_without_one(served, tmp_path):
+    told = {name: value for name, value in asdict(RuleSettings(m=3)).items() if name != "guard"}
+    with closing(server.open_store(tmp_path / "run.db")) as store:
+        rule = AfaCd(m=3)
+        state = rule.init(first_params())
+        body = wire.encode_snapshot(LAYOUT, Snapshot(0, state.params), "a")
+        settings = {**told, "run": "a", **asdict(LAYOUT)}
+        store.create(settings, body, encode_state(rule, state))
+    for rules in (None, RuleSettings(m=3), {"guard": 0.0}):
+        assert served(init=None, rules=rules).rules == RuleSettings(m=3, guard=0.0)
+    with pytest.raises(ConfigError, match=r"guard is 0.0 there and 30.0 here"):
+        served(init=None, rules={"guard": 30.0})
 
 
 def test_nothing_is_begun_where_nobody_may_push(served, tmp_path):

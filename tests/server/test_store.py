@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import text
 
 from anarchic.errors import ConfigError, Deposed, StoreCorrupt, StoreError
-from anarchic.server.records import StoredRun
+from anarchic.server.records import StoredRun, epoch_of
 from anarchic.server.store import Store, open_store
 from tests.server.conftest import Opener
-from tests.server.stored import everything, led, new, next_version, outcomes, queued
+from tests.server.stored import everything, led, new, next_version, outcomes, queued, state_of
 
 
 def test_a_fresh_store_holds_nothing(opened: Opener) -> None:
@@ -19,7 +19,7 @@ def test_a_fresh_store_holds_nothing(opened: Opener) -> None:
     assert store.run() is None
     assert (queued(store, 9), store.waiting(), list(store.trace())) == ([], [], [])
     assert (store.accounts(), store.evaluations(9), store.model(0)) == ({}, [], None)
-    for ask in (store.state, store.lead):
+    for ask in (store.standing, store.lead):
         with pytest.raises(StoreError, match="create one first"):
             ask()
 
@@ -35,7 +35,7 @@ def test_a_run_is_created_once_and_is_there_after_reopening(opened: Opener) -> N
     first.close()
     again = opened()
     assert again.run() == run
-    assert (again.model(0), again.state()) == (b"m", (b"s", {}))
+    assert (again.model(0), state_of(again)) == (b"m", (b"s", {}))
 
 
 def test_an_id_counts_once_and_another_body_is_a_conflict(store: Store) -> None:
@@ -138,7 +138,7 @@ def test_publishing_drops_bodies_and_old_models(opened: Opener) -> None:
         store.publish(next_version(store, epoch, [seq]))
     assert [store.body(seq) for seq in (1, 2, 3)] == [None] * 3
     assert [store.model(v) for v in range(4)] == [None, None, b"model 2", b"model 3"]
-    assert store.state() == (b"state 3", {})
+    assert state_of(store) == (b"state 3", {})
 
 
 def test_bodies_stay_where_they_are_to_be_kept(opened: Opener) -> None:
@@ -181,6 +181,7 @@ def test_a_store_of_schema_2_is_brought_up_to_date(opened: Opener, place: str, k
     outcomes(store, new("a", "1"), new("a", "2"))
     store.publish(next_version(store, led(store), [1]))
     with store._database.writing() as connection:
+        connection.execute(text("DROP TABLE epochs"))
         connection.execute(text("ALTER TABLE run DROP COLUMN keep_payloads"))
         connection.execute(text("UPDATE store_schema SET number = 2"))
     store.close()
@@ -189,8 +190,34 @@ def test_a_store_of_schema_2_is_brought_up_to_date(opened: Opener, place: str, k
         run = later.run()
         assert run is not None
         assert (run.version, run.folded, run.keep_payloads) == (1, 1, keep)
+    assert later.epochs() == []
     later.publish(next_version(later, led(later), [2]))
     assert (later.body(2) is not None) is keep
+    assert [version for version, _ in later.epochs()] == [1]
+
+
+def test_epochs_have_names_and_those_that_published_nothing_are_forgotten(
+    opened: Opener, store: Store
+) -> None:
+    for _ in range(3):
+        epoch = led(store)
+        store.resign()
+    assert [version for version, _ in store.epochs()] == [0]
+    led(store)
+    store.publish(next_version(store, epoch + 1, []))
+    store.publish(next_version(store, epoch + 1, []))
+    store.resign()
+    led(store)
+    epochs = store.standing().epochs
+    assert epochs == store.epochs() == opened().epochs()
+    (first, one), (second, two) = epochs
+    assert (first, second) == (0, 2)
+    assert one != two
+    assert [epoch_of(epochs, version) for version in range(4)] == [None, one, one, two]
+    with store._database.writing() as connection:
+        connection.execute(text("UPDATE epochs SET version = 1 WHERE version = 2"))
+    with pytest.raises(StoreCorrupt, match="epoch 5 after version 1 is damaged"):
+        store.standing()
 
 
 def test_dropped_rows_are_listed_by_version_and_name(store: Store) -> None:
@@ -205,14 +232,14 @@ def test_rows_are_replaced_and_forgotten_with_the_version(store: Store) -> None:
     epoch = led(store)
     store.publish(next_version(store, epoch, [], rows={"a": b"1", "b": b"2"}))
     store.publish(next_version(store, epoch, [], rows={"b": b"3", "c": b"4"}, forgotten=["a"]))
-    assert store.state() == (b"state 2", {"b": b"3", "c": b"4"})
+    assert state_of(store) == (b"state 2", {"b": b"3", "c": b"4"})
 
 
 def test_a_publication_without_a_new_version_leaves_the_model(store: Store) -> None:
     epoch = led(store)
     store.publish(next_version(store, epoch, [], version=0, forgotten=["a"], model=b"?"))
     assert store.model(0) == b"model 0"
-    assert store.state() == (b"state 1", {})
+    assert state_of(store) == (b"state 1", {})
 
 
 @pytest.mark.parametrize(
@@ -304,7 +331,7 @@ def test_damage_is_noticed_and_nothing_is_served_from_it(store: Store, damage: s
     with store._database.writing() as connection:
         connection.execute(text(damage))
     with pytest.raises(StoreCorrupt):
-        _ = [*store.trace(), store.state(), store.model(1), store.model(8)]
+        _ = [*store.trace(), state_of(store), store.model(1), store.model(8)]
 
 
 @pytest.mark.parametrize(

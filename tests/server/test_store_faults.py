@@ -16,7 +16,7 @@ import pytest
 from anarchic.errors import StoreCorrupt, StoreError, StoreFull, StoreUnavailable
 from anarchic.server.store import Store, open_store
 from tests.server.postgres import PostgresServer
-from tests.server.stored import new, next_version, queued
+from tests.server.stored import new, next_version, queued, state_of
 
 
 @contextmanager
@@ -51,7 +51,7 @@ def still_right(store: Store, accepted: int) -> None:
     """All that was accepted is there, and goes on once room is made by folding."""
     assert [row.id for row in store.trace()] == [str(number) for number in range(accepted)]
     assert store.model(0) == b"model 0"
-    assert store.state() == (b"state 0", {})
+    assert state_of(store) == (b"state 0", {})
 
 
 def test_a_full_sqlite_file_refuses_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def contents(path: Path) -> list[object]:
     store = open_store(path)
     try:
         trace = [(row.order, row.seq, row.worker, row.id, row.norm) for row in store.trace()]
-        found = [store.run(), store.state(), store.model(0), store.model(1), queued(store, 99)]
+        found = [store.run(), state_of(store), store.model(0), store.model(1), queued(store, 99)]
         return [*found, trace, store.waiting()]
     finally:
         store.close()

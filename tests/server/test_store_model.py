@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from anarchic.server.store import open_store
-from tests.server.stored import new, next_version, queued
+from tests.server.stored import new, next_version, queued, state_of
 
 Pushes = list[tuple[str, str, bytes]]
 pushes = st.lists(
@@ -92,7 +92,7 @@ class StoreMachine(RuleBasedStateMachine):
             kept = first or version > self.version - self.history
             expected = f"model {version}".encode() if kept else None
             assert self.store.model(version) == expected
-        assert self.store.state() == (f"state {self.version}".encode(), {})
+        assert state_of(self.store) == (f"state {self.version}".encode(), {})
 
     def teardown(self) -> None:
         if hasattr(self, "store"):

@@ -24,6 +24,7 @@ from anarchic.server.store import open_store
 from tests.chaos.servers import LAYOUT, ServerProcess, write_model
 from tests.chaos.talk import Line
 from tests.chaos.updates import encoded
+from tests.server.live import BYTES
 from tests.server.make import begun, body
 
 
@@ -65,7 +66,9 @@ async def _push_to_a_slow_disk(tmp_path: Path, failure: Exception | None, status
     service = Service(disk, ServerSettings(open_enrolment=True), log=lambda event, **facts: None)
     await service.start()
     transport = httpx.ASGITransport(make_app(service))
-    async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://server", headers=BYTES
+    ) as client:
         push = asyncio.create_task(client.post("/v1/updates", content=body("ann", "1")))
         await asyncio.to_thread(disk.appending.wait, 20)
         done, _ = await asyncio.wait([push], timeout=0.3)

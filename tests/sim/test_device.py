@@ -59,6 +59,7 @@ def interrupt(name: str, progress: Progress) -> None:
         raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("on_device")
 def test_runs_on_a_device_are_stopped_and_resumed(tmp_path: Path) -> None:
     whole = simulate_many(RUNS)

@@ -112,6 +112,7 @@ except ConfigError as error:
 """
 
 
+@pytest.mark.slow
 def test_a_run_needs_no_torch_and_gives_the_same_bytes_with_it():
     def shown(code):
         command = [sys.executable, "-c", code]

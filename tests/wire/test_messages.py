@@ -35,8 +35,20 @@ def test_a_snapshot_tells_the_loss_it_was_given():
     sent = Snapshot(7, ramp())
     for loss, told in ((0.1, 0.1), (1e-300, 1e-300), (None, None), (float("inf"), None)):
         data = wire.encode_snapshot(LAYOUT, sent, "run-1", loss=loss)
-        assert wire.snapshot_facts(data) == (told, frozenset())
+        assert wire.snapshot_facts(data) == (told, frozenset(), None)
         assert wire.decode_snapshot(data)[1].params.tobytes() == ramp().tobytes()
+
+
+def test_epochs_travel_with_snapshots_and_updates():
+    data = wire.encode_snapshot(LAYOUT, Snapshot(7, ramp()), "run-1", epoch="3-9f2c1a7b")
+    assert wire.snapshot_facts(data) == (None, frozenset(), "3-9f2c1a7b")
+    sent = Update("ann", 7, 1, 0.1, ramp(), id="1")
+    for epoch in ("3-9f2c1a7b", None):
+        body = wire.encode_update(LAYOUT, sent, epoch=epoch)
+        assert wire.decode_update(body, LAYOUT, worker="ann").epoch == epoch
+    body = wire.encode_update(LAYOUT, sent, epoch="3-9f2c1a7b")
+    with pytest.raises(MalformedUpdate, match="epoch"):
+        wire.decode_update(body.replace(b"3-9f2c1a7b", b"3 9f2c1a7b"), LAYOUT, worker="ann")
 
 
 def test_a_snapshot_is_a_plain_safetensors_file_that_begins_with_the_vector():

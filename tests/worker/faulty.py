@@ -26,7 +26,7 @@ class Scripted:
         self.rule = SharedVectors(rule, names=extras, population=2) if extras else rule
         self.extras = frozenset(extras)
         self.state = self.rule.init(np.zeros(2, np.float32))
-        self.run, self.max_staleness = run, max_staleness
+        self.run, self.epoch, self.max_staleness = run, None, max_staleness
         self.faults, self.pull_faults = [], []
         self.taken = {}  # (worker, id) -> body
         self.posts, self.pulls, self.authorizations = [], [], []
@@ -62,9 +62,8 @@ class Scripted:
             return httpx.Response(304, headers={"ETag": etag})
         extras = {name: self.state.extras[name] for name in self.extras}
         snapshot = Snapshot(self.state.version, self.state.params, extras)
-        return httpx.Response(
-            200, content=wire.encode_snapshot(LAYOUT, snapshot, self.run), headers={"ETag": etag}
-        )
+        content = wire.encode_snapshot(LAYOUT, snapshot, self.run, epoch=self.epoch)
+        return httpx.Response(200, content=content, headers={"ETag": etag})
 
     def push(self, body):
         update = wire.decode_update(body, LAYOUT, extras=self.extras, worker=None).update

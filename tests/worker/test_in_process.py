@@ -20,7 +20,7 @@ from anarchic.server.replay import replay
 from anarchic.server.store import open_store
 from anarchic.worker import Connection, ConstantSteps, FunctionTask, Retry, Worker, WorkPlan
 from anarchic.worker.connection import FINAL_REFUSALS
-from tests.server.live import newest_snapshot, serving
+from tests.server.live import newest_snapshot, serving, stored
 from tests.server.make import DIM, LAYOUT, first_params
 from tests.server.test_protocol_page import refused_with
 from tests.waiting import until
@@ -89,7 +89,8 @@ def test_two_workers_train_by_hand(tmp_path):
             until(lambda visit=visit: service.published.newest.version == visit)
         expected = 1 - (1 - first_params()) / 8
         np.testing.assert_allclose(newest_snapshot(service).params, expected, rtol=1e-6)
-        trace = [(row.worker, row.base_version, row.samples) for row in service._store.trace()]
+    with stored(tmp_path / "run.db") as store:
+        trace = [(row.worker, row.base_version, row.samples) for row in store.trace()]
     assert trace == [("ann", 0, 3), ("bob", 1, 3), ("ann", 2, 3)]
 
 

@@ -1,4 +1,5 @@
 import os
+from urllib.parse import quote
 
 import pytest
 
@@ -11,6 +12,7 @@ from anarchic.worker import (
     Exponential,
     FunctionTask,
     Hours,
+    Spool,
     TimeBudget,
     UniformSteps,
     When,
@@ -18,6 +20,7 @@ from anarchic.worker import (
     run,
 )
 from anarchic.worker.settings import default_spool, parse_policy, parse_steps
+from anarchic.worker.spool import OutgoingUpdate
 
 task = FunctionTask(Layout.of({"x": ((2,), "F32")}), lambda x: (x - 1, 0.5, 1))
 TASK = f"{__name__}:task"
@@ -74,8 +77,24 @@ def test_rules_are_read():
     assert settings.plan().local_rule == Prox(0.5)
 
 
+def test_a_spool_under_the_address_as_it_was_written_is_taken_over(
+    listening, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    address = f"{listening.url}/"
+    earlier = tmp_path / "anarchic" / "spool" / quote(address, safe="") / "ann"
+    spool = Spool(earlier)
+    spool.put(OutgoingUpdate("a", "another run", 0, b"body"))
+    spool.close()
+    summary = run(WorkSettings(server=address, task=TASK, name="ann", updates=1))
+    assert summary.resent == {"other_run": 1}
+    assert default_spool(listening.url, "ann").is_dir()
+    assert not earlier.exists()
+
+
 def test_each_worker_at_each_server_has_a_spool(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    places = {default_spool(url, who) for url in ("http://a", "http://a:1") for who in ("x", "y")}
+    places = {default_spool(url, who) for url in ("http://a", "http://a:1") for who in ("x", "..")}
     assert len(places) == 4
-    assert all(tmp_path in place.parents for place in places)
+    assert all(tmp_path in place.resolve().parents for place in places)
+    assert len({place.resolve() for place in places}) == 4

@@ -107,7 +107,7 @@ def test_half_written_files_are_deleted(tmp_path):
 def test_a_full_disk_does_not_keep_an_update_from_being_sent(tmp_path, server, monkeypatch, caplog):
     worker = server.worker(spool=tmp_path)
 
-    def full(*_):
+    def full(*_, **__):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("anarchic.wire.write", full)

@@ -1,8 +1,9 @@
 import ssl
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from anarchic.errors import WorkerError
+from anarchic.errors import ConfigError, WorkerError
 from anarchic.worker import Connection, Retry, Worker
 from tests.worker.faulty import Listening, Scripted
 
@@ -70,5 +71,52 @@ def test_a_worker_without_a_certificate_is_refused(secure, files):
     unknown = worker(secure, ca_file=files / "ca.pem")
     with unknown, pytest.raises(WorkerError) as caught:
         unknown.pull()
-    assert caught.value.code == "unreachable"
+    assert caught.value.code == "certificate"
+    assert "client_cert (--client-cert)" in str(caught.value)
     assert secure.scripted.pulls == []
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "told"), [(-9, -3, "has expired"), (3, 9, "is not valid yet")]
+)
+def test_a_certificate_of_the_server_that_is_not_valid_now_is_named(
+    authority, files, first, last, told
+):
+    now = datetime.now(UTC)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    span = {"not_before": now + timedelta(first), "not_after": now + timedelta(last)}
+    authority.issue_cert("127.0.0.1", **span).configure_cert(context)
+    running = Listening(Scripted(), tls=context)
+    try:
+        with (
+            worker(running, ca_file=files / "ca.pem") as known,
+            pytest.raises(WorkerError, match=told) as caught,
+        ):
+            known.pull()
+    finally:
+        running.close()
+    assert caught.value.code == "certificate"
+
+
+@pytest.mark.parametrize("name", ["ca_file", "client_cert"])
+def test_a_file_that_is_no_certificate_is_named(name, tmp_path):
+    (tmp_path / "junk").write_bytes(b"junk")
+    option = "--" + name.replace("_", "-")
+    with pytest.raises(ConfigError, match=rf"{name} .*junk \({option}\) cannot be used for TLS"):
+        Connection(**{name: tmp_path / "junk"}).tls()
+
+
+def test_https_to_a_plain_server_gives_a_hint():
+    running = Listening(Scripted())
+    try:
+        with (
+            Worker(
+                running.url.replace("http:", "https:"),
+                name="ann",
+                connection=Connection(retry=Retry(tries=1), timeout_s=5),
+            ) as secure,
+            pytest.raises(WorkerError, match="its URL begins with http://"),
+        ):
+            secure.pull()
+    finally:
+        running.close()

@@ -8,9 +8,9 @@ import httpx
 import numpy as np
 import pytest
 
-from anarchic import Update
+from anarchic import Update, wire
 from anarchic.errors import ConfigError, WorkerError
-from anarchic.worker import Answer, Connection, Retry, Worker, channel, read_token
+from anarchic.worker import Answer, Connection, Retry, Worker, exchange, read_token
 from tests.worker.faulty import LAYOUT, TestClock, ids
 
 ONES = np.ones(2, np.float32)
@@ -56,6 +56,35 @@ def test_push_sends_what_was_given(server):
     assert answer == Answer("accepted", 1, 0)
     assert server.state.params.tolist() == [-0.5, -0.5]
     assert list(server.taken) == [("ann", ids(server.posts)[0])]
+
+
+def test_push_names_the_epoch_of_what_was_pulled(server):
+    """So that a server which was restored from a backup knows an update from what was lost."""
+
+    def sent():
+        return wire.decode_update(server.posts[-1], LAYOUT, worker="ann").epoch
+
+    worker = server.worker()
+    push(worker)
+    assert sent() is None  # an older server
+    server.epoch = "2-abc"
+    assert worker.pull().version == 1
+    push(worker)
+    assert sent() == "2-abc"
+    push(worker, base_version=0)  # of which it does not know the epoch
+    assert sent() is None
+
+
+def test_an_update_keeps_its_epoch_though_what_is_spooled_is_sent_before_it(tmp_path, server):
+    server.epoch = "2-abc"
+    worker = server.worker(spool=tmp_path)
+    worker.pull()
+    worker.spool.put(worker.encode(Update("ann", 0, 1, 0.5, ONES, id="waits")))
+    server.epoch = "3-def"  # restored: before what is spooled is sent, the model is pulled
+    worker._pulled = ("", *worker._pulled[1:])
+    push(worker)
+    epochs = [wire.decode_update(b, LAYOUT, worker="ann").epoch for b in server.posts]
+    assert epochs == ["2-abc", "2-abc"]
 
 
 def test_push_takes_an_update_with_its_own_id(server):
@@ -183,7 +212,7 @@ def test_a_compressed_answer_is_refused(server, packing):
 
 
 def test_an_endless_answer_is_not_read_whole(server, monkeypatch):
-    monkeypatch.setattr(channel, "MAX_ANSWER", 1_000)
+    monkeypatch.setattr(exchange, "MAX_ANSWER", 1_000)
     endless = Stream(repeat(b"x" * 100))
     server.pull_faults = [httpx.Response(200, stream=endless)]
     with pytest.raises(WorkerError, match="more than 1000 bytes"):
@@ -303,7 +332,7 @@ def test_wrong_settings_are_refused(settings, message):
     [
         ({"dtype": "I8"}, "no dtype 'I8'"),
         ({"client_key": "key.pem"}, "without its certificate"),
-        ({"ca_file": "missing.pem"}, "missing.pem cannot be used"),
+        ({"ca_file": "missing.pem"}, r"missing.pem \(--ca-file\) cannot be used"),
         ({"proxy": "nonsense"}, "proxy's URL begins"),
     ],
 )

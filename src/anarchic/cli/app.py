@@ -13,8 +13,10 @@ from typer.core import TyperGroup
 
 from anarchic.cli import data, token
 from anarchic.cli.options import examples
+from anarchic.core.reading import printable
 from anarchic.errors import AnarchicError, ConfigError
 
+LINES = "\n"  # may stand in an error; nothing else that a terminal would act on
 FAILURE, MISUSE, INTERRUPTED = 1, 2, 130
 # Functions in modules of their names, in the order of the help.
 COMMANDS = "demo simulate compare timetable theory rules reproduce init serve work replay"
@@ -27,14 +29,21 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except AnarchicError as error:
-            typer.echo(f"Error: {error}", err=True)
+            typer.echo(f"Error: {printable(str(error), keep=LINES)}", err=True)
             raise typer.Exit(MISUSE if isinstance(error, ConfigError) else FAILURE) from error
         except OSError as error:
             full = error.errno == errno.ENOSPC
             if error.filename is None and not full:  # a closed pipe, which Typer handles
                 raise
             where = error.filename or "The output cannot be written"
-            typer.echo(f"Error: {where}: {error.strerror}.", err=True)
+            typer.echo(f"Error: {printable(f'{where}: {error.strerror}.')}", err=True)
+            raise typer.Exit(FAILURE) from error
+        except MemoryError as error:
+            typer.echo(
+                f"Error: There is not enough memory for this ({printable(str(error), most=200)}): "
+                "ask for less, such as fewer rounds, workers or local steps.",
+                err=True,
+            )
             raise typer.Exit(FAILURE) from error
         except KeyboardInterrupt as error:
             typer.echo("Interrupted.", err=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from anarchic.cli.options import Given, chosen, examples, table, takes
 from anarchic.core import registry
+from anarchic.core.guard import FACTOR
 from anarchic.server.settings import (
     Address,
     Limits,
@@ -15,15 +16,15 @@ from anarchic.server.settings import (
 
 EPILOG = examples(
     "anarchic init --model logistic --out model.safetensors",
-    "anarchic token add ann --store run.db > ann.token",
+    "anarchic token add ann --store run.db --out ann.token",
     "anarchic serve --init model.safetensors --store run.db",
     "anarchic serve --store run.db  # continue the run",
 )
 OPTIONS = table(f"""
 Run
   store PATH|URL: Where the run is kept: a file (SQLite), or postgresql://... for several servers.
-  init FILE: First model, for a store without a run: `anarchic init` writes one.
-    (default: continue the run in the store)
+  init FILE: First model, for a store without a run: `anarchic init` writes one. With a run in the
+    store it must be the model that the run began with. (default: continue the run in the store)
   step_after_s SECONDS: Step with fewer than m updates once the oldest has waited this many seconds.
     (default: wait for m)
   history N: Number of versions that can be pulled.
@@ -45,6 +46,8 @@ Fixed when the run begins
     (default: equal weights)
   clip C: Shorten updates whose eta_L * ||G|| (fedbuff: K times that) is larger.
     (default: no bound)
+  guard F: Updates longer than F times the median length of the workers' updates hardly count;
+    0 is no guard. (default: {FACTOR:g})
   expire_after N: afa-cs: forget a worker that sent nothing for N versions.
     (default: none is forgotten)
   cap N: afa-cs: remember at most N workers; a new one replaces the one that sent nothing for the
@@ -55,6 +58,9 @@ Fixed when the run begins
 Network and security
   host HOST: Address to listen on; one that others can reach needs TLS, or --insecure.
   port PORT: Port to listen on.
+  host_name NAMES: Names under which workers reach this server, such as a proxy's, separated by
+    commas. Needed where anybody may pull, without TLS: requests under other names are refused,
+    since web pages could send them. (default: any address, localhost, and names without a dot)
   open_enrolment: Accept updates without tokens; each worker chooses its name.
   public_model: Anybody may pull the model, without a token.
   tls_cert FILE: The server's certificate (PEM, with its chain); needs --tls-key.

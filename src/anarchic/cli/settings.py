@@ -47,6 +47,8 @@ Server
     (default: equal weights)
   clip C: Bound eta_L * ||G|| of each update (times K where the rule counts it).
     (default: no bound)
+  guard F: Updates longer than F times the median length of the workers' updates hardly count.
+    (default: no guard)
 Workers
   local_rule NAME: What a local step does: {_known("local_rules")}.
   mu: Pull of prox towards the pulled model (mu). (default: 0.1, for prox)

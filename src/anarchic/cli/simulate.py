@@ -164,6 +164,7 @@ def _facts(settings: Settings, summary: dict[str, Any], out: Path | None) -> lis
         ("loss", MISSING if (loss := summary["final_loss"]) is None else f"{loss:.4f}"),
         ("rounds", number(summary["rounds"]) + stopped),
         ("updates", number(summary["updates"])),
+        *([("clipped", number(summary["clipped"]))] if "clipped" in summary else []),
         ("local steps", number(summary["local_steps"])),
         ("virtual time", number(summary["virtual_s"], "s")),
         (

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from anarchic.cli.options import examples
 from anarchic.cli.show import print_table
+from anarchic.core.files import write_file
+from anarchic.errors import ConfigError
 
 app = typer.Typer(
     no_args_is_help=True,
     help="Give workers the tokens with which they may push, and revoke them.",
     epilog=examples(
-        "anarchic token add ann --store run.db > ann.token",
+        "anarchic token add ann --store run.db --out ann.token",
         "anarchic token list --store run.db",
         "anarchic token revoke ann --store run.db",
     ),
@@ -24,12 +27,30 @@ Where = Annotated[
 Name = Annotated[str, typer.Argument(help="The worker's name.")]
 
 
-@app.command(epilog=examples("anarchic token add ann --store run.db > ann.token"))
-def add(worker: Name, store: Where) -> None:
-    """Give a worker a token, printed once; only its hash is stored. It replaces a former token."""
+@app.command(epilog=examples("anarchic token add ann --store run.db --out ann.token"))
+def add(
+    worker: Name,
+    store: Where,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the token to this file, which only you may read. "
+            "[dim](default: print it)[/dim]",
+            show_default=False,
+            metavar="FILE",
+        ),
+    ] = None,
+) -> None:
+    """Give a worker a token, shown once; only its hash is stored. It replaces a former token."""
     from anarchic.server.access import add_token
 
-    typer.echo(add_token(store, worker))
+    if out is None:
+        typer.echo(add_token(store, worker))
+        return
+    if not out.parent.is_dir():
+        raise ConfigError(f"There is no directory {out.parent} for --out {out}: create it first.")
+    write_file(out, f"{add_token(store, worker)}\n".encode(), private=True)
+    typer.echo(f"The token of {worker} is in {out}.")
 
 
 @app.command(name="list", epilog=examples("anarchic token list --store run.db"))

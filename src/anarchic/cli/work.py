@@ -34,7 +34,8 @@ Connection
   client_key FILE: Private key of the own certificate (PEM).
     (default: in the file of the certificate)
   proxy URL: Proxy to go through. (default: HTTPS_PROXY and the like)
-  timeout_s SECONDS: Seconds of silence after which a request is tried again.
+  timeout_s SECONDS: Seconds of silence after which a request is tried again. An answer that comes
+    slower than 8 KiB per second is given up after these seconds too.
   dtype NAME: How directions travel: F32, or F16 or BF16 in half the bytes.
 When, and how much
   policy POLICY: When to take part: always, every:MINUTES, hours:FROM-UNTIL of the day,

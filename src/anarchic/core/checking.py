@@ -115,7 +115,8 @@ def _check_numbers(update: Update, oldest: int, version: int) -> None:
     if not oldest <= update.base_version <= version:
         raise StaleUpdate(
             f"Worker {update.worker!r} started from version {update.base_version}; the rule takes "
-            f"updates that start from versions {oldest} to {version}: pull the model again."
+            f"updates that start from versions {oldest} to {version}",
+            "pull the model again",
         )
 
 
@@ -135,8 +136,8 @@ def _longest(update: Update, params: Vector, norm: float | None) -> float:
         if not _scale_of(update, exact) < limit:
             raise NotFinite(
                 f"The {name} of worker {update.worker!r} is not finite or far too large (norm "
-                f"{exact:g}, local_lr {update.local_lr:g}): lower its local learning rate or clip "
-                "its gradients."
+                f"{exact:g}, local_lr {update.local_lr:g})",
+                "lower its local learning rate or clip its gradients",
             )
     return longest
 

@@ -8,8 +8,10 @@ from inspect import signature
 from typing import Any
 
 from anarchic.core import registry
+from anarchic.core.guard import Guard
 from anarchic.core.local import LocalRule
 from anarchic.core.rule import Rule
+from anarchic.core.validation import check_kinds
 from anarchic.core.wrappers import Clip, SharedVectors, StalenessDiscount
 from anarchic.errors import ConfigError
 
@@ -28,10 +30,14 @@ class RuleSettings:
     rule_options: Mapping[str, Any] = field(default_factory=dict)
     staleness_power: float | None = None
     clip: float | None = None
+    guard: float | None = None  # factor of ``Guard``; 0 or None: no guard, but see ``runs.begin``
     expire_after: int | None = None
     cap: int | None = None  # workers that the rule remembers
     local_rule: str = "sgd"  # that workers may run: what it shares travels beside the model
     workers: int | None = None  # M, by which what comes back of that is divided
+
+    def __post_init__(self) -> None:
+        check_kinds(self)
 
 
 def make_rule(settings: RuleSettings, known: Mapping[str, Any] | None = None) -> Rule[Any]:
@@ -39,6 +45,7 @@ def make_rule(settings: RuleSettings, known: Mapping[str, Any] | None = None) ->
 
     ``known`` is what the runner knows and a rule may want to know, such as the ``population``: a
     rule that has no such field does without. A setting that the rule does not have is refused.
+    From outside: guard, shared vectors, clip, discount, so the guard sees updates as they came.
     """
     kind = registry.find("rules", settings.rule)
     has = setting_names(kind)
@@ -60,7 +67,7 @@ def make_rule(settings: RuleSettings, known: Mapping[str, Any] | None = None) ->
         rule = Clip(rule, settings.clip)
     if settings.workers is not None and (shared := shared_names(settings.local_rule)):
         rule = SharedVectors(rule, names=shared, population=settings.workers)
-    return rule
+    return Guard(rule, settings.guard) if settings.guard else rule
 
 
 def make_local_rule(name: str, options: Mapping[str, Any]) -> LocalRule:

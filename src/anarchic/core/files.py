@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
-def write_file(path: Path, data: bytes | Iterable[bytes]) -> None:
+def write_file(path: Path, data: bytes | Iterable[bytes], *, private: bool = False) -> None:
     """Write or replace a file: a reader, or a crash, sees the old file or the new one, never half.
 
     The contents are on disk before the file has its name. ``sync`` the folder where the name must
-    survive a power cut too.
+    survive a power cut too. A ``private`` file is for its owner alone.
     """
     part = part_of(path)
     try:
+        if private:
+            part.unlink(missing_ok=True)
+            make_private(part)
         with open(part, "wb") as file:
             for piece in (data,) if isinstance(data, bytes) else data:
                 file.write(piece)
@@ -31,6 +34,32 @@ def write_file(path: Path, data: bytes | Iterable[bytes]) -> None:
 def part_of(path: Path) -> Path:
     """Where the bytes of a file wait until it is whole."""
     return path.with_name(f"{path.name}.part")
+
+
+def make_private(path: Path) -> None:
+    """Create an empty file for its owner alone, unless there is one."""
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def make_private_folder(path: Path) -> None:
+    """Create a folder for its owner alone, and those that lead to it.
+
+    One that is there is left as it is: it may serve others too.
+    """
+    for folder in (*reversed(path.parents), path):
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def close_to_others(path: Path) -> None:
+    """Take away what others may do with a file that everybody can read or write.
+
+    What a group alone may do is somebody's choice, and stays. So does what is not ours to change.
+    """
+    with suppress(OSError):
+        mode = path.stat().st_mode & 0o777
+        if mode & 0o007:
+            path.chmod(mode & 0o700)
 
 
 def sync(path: Path) -> None:

@@ -8,12 +8,10 @@ WORKER_NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
 _SECRET = re.compile(r"[!-~]{1,512}")
 
 
-def may_own_token(worker: str) -> bool:
-    """Whether a token NAME.SECRET can be made for this name: its first dot ends the name."""
-    return WORKER_NAME.fullmatch(worker) is not None and "." not in worker
-
-
 def token_owner(token: str) -> str | None:
-    """The worker that a token NAME.SECRET belongs to; None if it does not have that form."""
-    worker, _, secret = token.partition(".")
-    return worker if may_own_token(worker) and _SECRET.fullmatch(secret) else None
+    """The worker that a token NAME.SECRET belongs to; None if it does not have that form.
+
+    The last dot ends the name, which may have dots of its own.
+    """
+    worker, _, secret = token.rpartition(".")
+    return worker if WORKER_NAME.fullmatch(worker) and _SECRET.fullmatch(secret) else None

@@ -39,7 +39,8 @@ class WorkerRows:
         self._dim = len(like)
         self._per_block = max(1, BLOCK_BYTES // max(1, self._dim * like.dtype.itemsize))
         self._blocks: list[Matrix] = []
-        self._free: list[int] = []  # slots
+        self._used = 0  # slots that were ever taken: the first ones
+        self._free: list[int] = []  # those of them that were given back
         # The last heard last. Not a dict: there the first key is found by walking over every key
         # that was ever taken out before it.
         self._heard: OrderedDict[str, _Heard] = OrderedDict()
@@ -143,8 +144,9 @@ class WorkerRows:
         return found
 
     def _new_slot(self) -> int:
-        if not self._free:
-            first = len(self._blocks) * self._per_block
+        if self._free:
+            return self._free.pop()
+        if self._used == len(self._blocks) * self._per_block:
             self._blocks.append(zeros(self._like, (self._per_block, self._dim)))
-            self._free = list(range(first + self._per_block - 1, first - 1, -1))
-        return self._free.pop()
+        self._used += 1
+        return self._used - 1

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import is_dataclass
 from difflib import get_close_matches
 from functools import cache
 from numbers import Integral, Real
+from os import PathLike
+from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from anarchic.core.reading import shown
 from anarchic.errors import ConfigError
 
 _KINDS: Mapping[Any, tuple[Any, str]] = {
@@ -18,6 +23,9 @@ _KINDS: Mapping[Any, tuple[Any, str]] = {
     float: (Real, "a number"),
     bool: (bool | np.bool_, "True or False"),
     str: (str, "a text"),
+    Path: ((str, PathLike), "a path"),
+    PathLike[str]: (PathLike, "a path"),
+    tuple[float, ...]: (tuple, "a tuple of numbers"),
     Mapping[str, Any]: (Mapping, "a mapping of names to values"),
     NoneType: (NoneType, "None"),
 }
@@ -37,12 +45,36 @@ def _hints(kind: type) -> dict[str, Any]:
 
 def check_kind(name: str, value: object, hint: Any) -> None:
     """Refuse what does not fit a hint such as ``int | None``; of kinds not listed, nothing."""
-    hints = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-    if not all(kind in _KINDS for kind in hints):
+    hints = get_args(hint) if get_origin(hint) in (UnionType, Union) else (hint,)
+    if get_origin(hint) is Literal:
+        hints = (str,)
+    kinds = [_kind(hint) for hint in hints]
+    if None in kinds:
         return
-    if not any(isinstance(value, _KINDS[kind][0]) for kind in hints):
-        wanted = " or ".join(_KINDS[kind][1] for kind in hints)
-        raise ConfigError(f"{name} must be {wanted}, got {value!r}.")
+    known = [kind for kind in kinds if kind is not None]
+    # True counts as a whole number in Python, but nobody means it as one.
+    fits = any(isinstance(value, kind) for kind, _ in known)
+    fits = fits and not (isinstance(value, bool) and bool not in hints)
+    if isinstance(value, tuple):
+        fits = fits and all(isinstance(each, Real) for each in value)
+    if not fits:
+        wanted = " or ".join(dict.fromkeys(words for _, words in known))
+        raise ConfigError(f"{name} must be {wanted}, got {shown(value)}.")
+
+
+def _kind(hint: Any) -> tuple[Any, str] | None:
+    """The types that fit a hint, and how to say it; None for a hint that is not checked."""
+    if isinstance(hint, type) and is_dataclass(hint):
+        return hint, f"a {hint.__name__}"
+    return _KINDS.get(hint)
+
+
+def check_positive(record: Any, *names: str) -> None:
+    """Refuse numbers of a record that are not above 0 and finite."""
+    for name in names:
+        value = getattr(record, name)
+        if not 0 < value < math.inf:
+            raise ConfigError(f"{name} must be above 0 and finite, got {value}.")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -2,7 +2,7 @@
 
 ``StalenessDiscount`` and ``Clip`` change how much an update counts. Every rule uses a direction
 only through ``local_lr * direction``, so they scale ``local_lr``: that costs nothing and copies
-nothing. ``SharedVectors`` adds vectors that travel beside the model.
+nothing. ``SharedVectors`` adds vectors that travel beside the model. ``Guard`` has its own module.
 """
 
 from __future__ import annotations
@@ -47,6 +47,11 @@ class Wrapper(Generic[S]):
     def scale(self, local_lr: float, local_steps: int) -> float:
         return self.rule.scale(local_lr, local_steps)
 
+    def scales(self, block: Updates) -> NDArray[np.float64]:
+        """The scale of every update of a block."""
+        columns = (block.local_lrs.tolist(), block.local_steps.tolist())
+        return np.fromiter(map(self.scale, *columns), np.float64, len(block))
+
 
 @dataclass(frozen=True)
 class Reweighted(Wrapper[S], ABC):
@@ -64,11 +69,6 @@ class Reweighted(Wrapper[S], ABC):
         factors = list(map(self.factor, staleness.tolist(), lengths.tolist()))
         rates = block.local_lrs * np.array(factors, np.float64)
         return replace(block, local_lrs=np.maximum(rates, LEAST))
-
-    def scales(self, block: Updates) -> NDArray[np.float64]:
-        """The scale of every update of a block."""
-        columns = (block.local_lrs.tolist(), block.local_steps.tolist())
-        return np.fromiter(map(self.scale, *columns), np.float64, len(block))
 
     def init(self, params: Vector) -> S:
         return self.rule.init(params)

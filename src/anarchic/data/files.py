@@ -7,15 +7,21 @@ or ``.xz``. A file that is in none of them is downloaded.
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterable
+from contextlib import nullcontext
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from anarchic.core.files import locked
+from anarchic.core.reading import read_file, reason
 from anarchic.data.dataset import Folder
 from anarchic.data.mirrors import SOURCES, Source
 from anarchic.errors import DataError, DownloadError
 
+MAX_BYTES = 1 << 28  # of a data file, compressed or not; the largest has 47 MB
 _SUFFIXES = ("", ".gz", ".xz")
 
 _SUBFOLDERS = {"cifar10": "cifar-10-batches-bin"}
@@ -63,15 +69,22 @@ def read(path: Path) -> bytes:
     import lzma
     import zlib
 
-    expand = {".gz": gzip.decompress, ".xz": lzma.decompress}.get(path.suffix, bytes)
+    kinds: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}  # both take files as well
+    expand = kinds.get(path.suffix, nullcontext)
     try:
-        return expand(path.read_bytes())
+        with expand(io.BytesIO(read_file(path, most=MAX_BYTES))) as file:
+            # In pieces: a small file may hold more than the memory does.
+            pieces = iter(lambda: file.read(1 << 20), b"")
+            content = b"".join(islice(pieces, MAX_BYTES >> 20))
+            if file.read(1):
+                raise damaged(path, f"it holds more than {MAX_BYTES:,} bytes")
+            return content
     except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
         size = path.stat().st_size
         raise damaged(path, f"its {size:,} bytes do not decompress ({error})") from error
     except OSError as error:
         raise DataError(
-            f"{path} cannot be read: {error.strerror or error}. Make it readable, or name a folder "
+            f"{path} cannot be read: {reason(error)}. Make it readable, or name a folder "
             "with another copy by data_dir or ANARCHIC_DATA."
         ) from error
 

@@ -75,7 +75,7 @@ def _read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     if len(content) < start or content[:4] != bytes((0, 0, 8, dimensions)):
         raise damaged(path, f"its first bytes are {content[:4].hex(' ') or 'none'}")
     shape = struct.unpack(f">{dimensions}i", content[4:start])
-    if len(content) - start != math.prod(shape):
+    if len(content) - start != math.prod(shape) or min(shape) < 0:
         sizes = " x ".join(map(str, shape))
         raise damaged(path, f"it announces {sizes} bytes and holds {len(content) - start:,}")
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)

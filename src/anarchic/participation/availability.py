@@ -13,9 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from anarchic.core.reading import check_file, reason, shown
 from anarchic.core.types import Floats, Ints
 from anarchic.errors import ConfigError, DataError
 
+MAX_BYTES = 1 << 30  # of a trace
 _COLUMNS = ("worker", "from_s", "until_s")
 
 
@@ -95,10 +97,14 @@ def read_availability(path: Path | str) -> Availability:
     """Read a CSV file with the columns worker, from_s, until_s; its first line names them."""
     path = Path(path)
     try:
+        check_file(path, most=MAX_BYTES)
         with path.open(newline="", encoding="utf-8-sig") as lines:
             return _parse(path.name, csv.reader(lines))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"Cannot read the availability trace {path}: {error}.") from error
+        raise DataError(
+            f"Cannot read the availability trace {path}: {reason(error)}. Give a CSV file with the "
+            f"columns {', '.join(_COLUMNS)}."
+        ) from error
 
 
 class _Window(NamedTuple):
@@ -115,10 +121,13 @@ def _parse(name: str, rows: Iterable[list[str]]) -> Availability:
     if missing := [column for column in _COLUMNS if column not in names]:
         raise DataError(
             f"{name}, line {number}: column {missing[0]} is missing; the header must name "
-            f"{', '.join(_COLUMNS)}, found {names}."
+            f"{', '.join(_COLUMNS)}, found {shown(names)}."
         )
+    if twice := [column for column in _COLUMNS if names.count(column) > 1]:
+        raise DataError(f"{name}, line {number}: column {twice[0]} occurs twice; leave one out.")
     places = {column: names.index(column) for column in _COLUMNS}
-    windows = sorted(_parse_row(f"{name}, line {n}", n, row, places) for n, row in lines)
+    width = len(names)
+    windows = sorted(_parse_row(f"{name}, line {n}", n, row, places, width) for n, row in lines)
     if not windows:
         raise DataError(f"{name} has no windows below its header: add at least one.")
     for one, two in pairwise(windows):
@@ -131,13 +140,20 @@ def _parse(name: str, rows: Iterable[list[str]]) -> Availability:
     return Availability.of(worker, from_s, until_s)
 
 
-def _parse_row(where: str, line: int, row: list[str], places: Mapping[str, int]) -> _Window:
+def _parse_row(
+    where: str, line: int, row: list[str], places: Mapping[str, int], width: int
+) -> _Window:
+    if len(row) > width:
+        raise DataError(
+            f"{where}: {len(row)} values for {width} columns; leave out those beyond the header."
+        )
     if short := [column for column, place in places.items() if place >= len(row)]:
         raise DataError(f"{where}, column {short[0]}: the line ends before it; complete the line.")
     worker, from_s, until_s = (row[place].strip() for place in places.values())
-    if not (worker.isascii() and worker.isdigit() and int(worker) < 2**31):
+    short_enough = worker.isascii() and worker.isdigit() and len(worker) <= 10
+    if not short_enough or int(worker) >= 2**31:
         raise DataError(
-            f"{where}, column worker: {worker!r} is not a worker number; count workers from 0."
+            f"{where}, column worker: {shown(worker)} is not a worker number; count workers from 0."
         )
     begin = _parse_time(f"{where}, column from_s", from_s)
     end = _parse_time(f"{where}, column until_s", until_s)
@@ -155,7 +171,7 @@ def _parse_time(where: str, text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf:
-        raise DataError(f"{where}: {text!r} is not a time in seconds, finite and >= 0.")
+        raise DataError(f"{where}: {shown(text)} is not a time in seconds, finite and >= 0.")
     return value
 
 

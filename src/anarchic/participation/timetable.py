@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anarchic.core.reading import shown
 from anarchic.core.types import Bools, Floats, Ints
 from anarchic.errors import ConfigError
 
 _INTS = ("worker", "visit", "base_version", "local_steps")
 _TIMES = ("pull_s", "push_s")
+MOST_STEPS = 1 << 24  # of a visit: the random numbers of a run tell so many apart
+MOST_WORKERS = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,9 +97,10 @@ class Timetable:
 
     def check(self) -> None:
         """Raise ConfigError for a table that no run can produce."""
-        if self.workers < 1 or self.m < 1:
+        if not 1 <= self.workers <= MOST_WORKERS or self.m < 1:
             raise ConfigError(
-                f"A timetable needs workers >= 1 and m >= 1, got {self.workers} and {self.m}."
+                f"A timetable needs 1 to {MOST_WORKERS} workers and m >= 1, got {self.workers} and "
+                f"{self.m}."
             )
         self._check_columns()
         self._refuse(
@@ -110,7 +114,11 @@ class Timetable:
             "visit",
             "a worker's visits are numbered 0, 1, 2, ... in the order of its rows",
         )
-        self._refuse(self.local_steps < 1, "local_steps", "a visit takes at least one local step")
+        self._refuse(
+            (self.local_steps < 1) | (self.local_steps >= MOST_STEPS),
+            "local_steps",
+            f"a visit takes at least one local step, and fewer than {MOST_STEPS}",
+        )
         self._refuse(
             (self.base_version < 0) | (self.staleness < 0),
             "base_version",
@@ -134,7 +142,13 @@ class Timetable:
         if missing:
             raise ConfigError(f"A saved timetable lacks {', '.join(missing)}; save it again.")
         values: dict[str, Any] = {name: arrays.get(name) for name in (*_INTS, *_TIMES)}
-        values |= {name: int(meta.get(name, 0)) for name in ("workers", "m", "before")}
+        for name in ("workers", "m", "before"):
+            values[name] = found = meta.get(name, 0)
+            if type(found) is not int or not 0 <= found < 2**31:
+                raise ConfigError(
+                    f"A saved timetable has {name}={shown(found)}, not a whole number below 2^31; "
+                    "save it again."
+                )
         table = Timetable(**values)
         table.check()
         return table
@@ -153,6 +167,10 @@ class Timetable:
         if (self.pull_s is None) != (self.push_s is None):
             raise ConfigError("A timetable has both pull_s and push_s or neither; give both.")
         arrays, _ = self.to_arrays()
+        if self.worker.ndim != 1:
+            raise ConfigError(
+                f"Column worker of a timetable must be a vector, got shape {self.worker.shape}."
+            )
         for name, column in arrays.items():
             dtype = np.float64 if name in _TIMES else np.int32
             if column.shape != (len(self),) or column.dtype != dtype:

@@ -8,25 +8,29 @@ once need not be written.
 from __future__ import annotations
 
 import threading
-import time
 import traceback
 from contextlib import suppress
+from math import inf
 
-from anarchic.errors import Deposed, StoreCorrupt, StoreError
+from anarchic.errors import Deposed, Diverged, StoreCorrupt, StoreError
+from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.fold import Folding
 from anarchic.server.monitoring import Log, ServerMetrics
 from anarchic.server.pending import Pending
-from anarchic.server.published import PublishedModels
+from anarchic.server.published import PublishedModel, PublishedModels
 from anarchic.server.records import Publication
 from anarchic.server.store import Store
+from anarchic.wire import Decoded
 
 MOST_UNPUBLISHED_S = 0.25  # steps may pass unpublished for this long while updates are waiting
 FOLLOW_S = 0.5  # how long a follower waits before it asks again whether it may lead
 RETRY_S = 0.5
+DIVERGED_S = 30.0  # how long a step that was undone is told, if no version is published before
+LONGEST_PAUSE_S = 30.0  # after errors that nobody expected, each pause is twice the one before
 
 
 class Aggregator:
-    """A thread that leads the run, or follows the server that does."""
+    """Leads the run, or follows the server that does, turn by turn, in a thread of its own."""
 
     def __init__(
         self,
@@ -38,23 +42,28 @@ class Aggregator:
         metrics: ServerMetrics,
         log: Log,
         step_after_s: float | None = None,
+        clock: Clock = SYSTEM,
     ) -> None:
         self._store, self._pending, self._folding = store, pending, folding
         self._published, self._metrics, self._log = published, metrics, log
-        self._step_after_s = step_after_s
-        self._published_s = 0.0
-        self._asked_s = float("-inf")  # when it last asked whether it may lead
+        self._step_after_s, self._clock = step_after_s, clock
+        self._published_s = -inf
+        self._diverged_s = -inf  # when a step was undone, and no version has been published since
+        self._asked_s = -inf  # when it last asked whether it may lead
         self._epoch: int | None = None
-        self._stopping = False
+        self._unpublished: tuple[Publication, PublishedModel] | None = None  # not durable yet
+        self._stopping = threading.Event()
+        self._ended = False
         self._thread = threading.Thread(target=self._run, name="aggregate", daemon=True)
-        self.failure: Exception | None = None
+        self._pause_s = RETRY_S  # after the next error that nobody expected
+        self.failure: BaseException | None = None  # why it does not aggregate now
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self, timeout_s: float = 30.0) -> None:
         """Fold what makes whole steps, publish it, and resign."""
-        self._stopping = True
+        self._stopping.set()
         self._pending.stop()
         self._thread.join(timeout_s)
 
@@ -64,81 +73,114 @@ class Aggregator:
 
     @property
     def alive(self) -> bool:
-        return self._thread.is_alive()
+        """Whether it still takes turns."""
+        return not self._ended
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the last step was not finite.
+
+        Not for ever: if workers are sent elsewhere because of it, no update brings the next step.
+        """
+        return self._clock.monotonic() - self._diverged_s < DIVERGED_S
 
     def _run(self) -> None:
-        while not self._stopping:
-            try:
-                if self._epoch is None:
-                    self._follow()
-                else:
-                    self._lead(self._epoch)
-            except Deposed as error:
-                self._step_down("deposed", str(error))
-            except StoreCorrupt as error:
-                self.failure = error
-                self._step_down("store_corrupt", str(error))
-                return
-            except StoreError as error:
-                self.failure = error
-                self._step_down("store_error", str(error))
-                time.sleep(RETRY_S)
-            except Exception as error:  # a bug: updates stay durable, another server may succeed
-                self.failure = error
-                self._step_down("aggregator_failed", repr(error), trace=traceback.format_exc())
-                return
-        if self._epoch is not None:
-            self._finish(self._epoch)
+        try:
+            while not (self._stopping.is_set() or self._ended):
+                try:
+                    pause_s = self.turn()
+                except BaseException as error:  # whatever a rule of somebody else's may raise
+                    pause_s = self._fail(error)
+                self._stopping.wait(pause_s)
+            self.finish()
+        finally:
+            self._ended, self._epoch = True, None
 
-    def _follow(self) -> None:
+    def turn(self, wait_s: float = inf) -> float:
+        """Do the next piece of work, having waited for it for ``wait_s`` at most.
+
+        Returns how long to pause before the next turn, which is 0 unless something failed.
+        """
+        try:
+            if self._epoch is None:
+                self._follow(wait_s)
+            else:
+                self._lead(self._epoch, wait_s)
+        except Deposed as error:
+            self._step_down("deposed", str(error))
+        except StoreCorrupt as error:
+            self.failure, self._ended = error, True
+            self._step_down("store_corrupt", str(error))
+        except StoreError as error:
+            self.failure = error
+            if self._unpublished is None:
+                self._step_down("store_error", str(error))
+            else:  # it is tried again
+                self._log("cannot_publish", reason=str(error))
+            return RETRY_S
+        except Exception as error:
+            return self._fail(error)
+        return 0.0
+
+    def _fail(self, error: BaseException) -> float:
+        """Nobody expected this: updates stay durable, another server may lead; then try again."""
+        self.failure = error
+        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, LONGEST_PAUSE_S)
+        trace = "".join(traceback.format_exception(error))
+        self._step_down("aggregator_failed", repr(error), trace=trace, again_in_s=pause_s)
+        return pause_s
+
+    def _follow(self, wait_s: float) -> None:
         """Show what the leader publishes, and take its place when it is gone."""
         self.catch_up()
-        epoch = None
-        if time.monotonic() - self._asked_s >= FOLLOW_S:  # not after every push: it takes a session
-            self._asked_s = time.monotonic()
+        epoch, now = None, self._clock.monotonic()
+        if now - self._asked_s >= FOLLOW_S:  # not after every push: it takes a session
+            self._asked_s = now
             epoch = self._store.lead()
+            if isinstance(self.failure, StoreError):
+                self.failure = None  # the store answers again, whoever leads
         if epoch is None:
-            self._store.wait(FOLLOW_S)
+            self._store.wait(min(FOLLOW_S, wait_s))
             return
         self._recover()
         self._epoch = epoch
-        self.failure = None
         self._log("leads", epoch=epoch, version=self._folding.version)
 
     def catch_up(self) -> None:
         """Show the newest version of the store, whoever published it."""
         run = self._store.run()
         self._pending.recount()  # first: whoever sees the version may push again
-        if run is None:
-            return
-        if not self._published.has_one or run.version > self._published.newest.version:
-            model = self._published.read(run.version)
-            if model is not None:
-                self._published.post(model)
+        if run is not None:
+            self._published.follow(run.version, again=isinstance(self.failure, StoreError))
 
     def _recover(self) -> None:
         """Go back to the newest published version; what was folded since then is folded again."""
-        run = self._store.run()
-        model = None if run is None else self._published.read(run.version)
-        if model is None:
-            raise StoreCorrupt("The store has no model of its newest version: restore it.")
-        self._folding.load(model.body, *self._store.state())
+        found = self._store.standing()
+        self._folding.load(found.model, found.state, found.rows, epoch=found.epochs[-1][1])
         self._pending.begin(self._folding.extras)
-        self._published.post(model)
+        self._published.epochs = found.epochs
+        self._published.post(self._published.parsed(found.run.version, found.model))
 
-    def _lead(self, epoch: int) -> None:
-        queued = self._pending.next(self._wait_s())
-        if queued is not None:
-            if self._folding.fold(*queued) and not self._may_publish_later():
-                self._publish(epoch)
+    def _lead(self, epoch: int, wait_s: float) -> None:
+        if self._unpublished is not None:
+            self._publish(*self._unpublished)
             return
+        queued = self._pending.next(min(self._wait_s(), wait_s))
+        if queued is not None:
+            self._fold(epoch, *queued)
+            return
+        self._succeeded()  # everything that waited is folded
         if self._store.shared:
             if not self._store.still_leads():
                 raise Deposed("The connection that held the lead is gone.")
             self._pending.search()  # other servers accept updates too
         if self._step_after_s is not None and self._folding.waited_s() >= self._step_after_s:
             self._folding.flush()
-            self._publish(epoch)
+            self._step(epoch)
+
+    def _fold(self, epoch: int, seq: int, decoded: Decoded) -> None:
+        if self._folding.fold(seq, decoded) and not self._may_publish_later():
+            self._step(epoch)
 
     def _wait_s(self) -> float:
         if self._store.shared:
@@ -148,49 +190,75 @@ class Aggregator:
     def _may_publish_later(self) -> bool:
         """Whether the next step is waiting already, and the last publication was just now."""
         enough = self._pending.queued >= self._folding.remaining
-        return enough and time.monotonic() - self._published_s < MOST_UNPUBLISHED_S
+        return enough and self._clock.monotonic() - self._published_s < MOST_UNPUBLISHED_S
 
-    def _publish(self, epoch: int) -> None:
-        """Durable first, visible then."""
-        previous = self._published.newest.version
-        publication, model = self._folding.publication(epoch, previous)
-        self._store_publication(publication)
-        folded = self._folding.published()
-        self._published_s = time.monotonic()
+    def _step(self, epoch: int) -> None:
+        version = self._published.newest.version
+        try:
+            self._unpublished = self._folding.publication(epoch, version)
+        except Diverged as error:
+            self._diverged_s = self._clock.monotonic()
+            self._undo(str(error))
+            self._unpublished = self._folding.publication(epoch, version)
+        self._publish(*self._unpublished)
+
+    def _undo(self, reason: str) -> None:
+        """Go back to the last version, and set the longest updates since then aside, for good.
+
+        They are those at least half as long as the longest. Nobody knows that it was they, but one
+        is taken out at least, and the others are folded again: it ends.
+        """
+        found = []  # not with the bodies: together they may be larger than the memory
+        for key in self._folding.unpublished:
+            update = self._pending.read(*key).update
+            found.append((self._folding.length(update), key, update.id))
+        longest = max(length for length, _, _ in found)
+        aside = [each for each in found if each[0] >= longest / 2]
+        self._pending.pause()  # until what waits is read again, from the oldest on
+        self._recover()
+        self._folding.set_aside([key for _, key, _ in aside])
+        named = [{"worker": key[1], "id": id, "length": length} for length, key, id in aside]
+        count, version = len(named), self._folding.version
+        self._log("set_aside", reason=reason, version=version, count=count, updates=named[:100])
+
+    def _publish(self, publication: Publication, model: PublishedModel) -> None:
+        """Durable first, visible then. While the store fails, every turn tries it again."""
+        self._store.publish(publication)
+        self._unpublished = None
+        self._succeeded()
+        clipped, folded = self._folding.clipped, self._folding.published()
         self._pending.published(folded)  # first: whoever sees the version may push again
-        self._metrics.folded(len(folded))
+        if publication.version == publication.previous:
+            self._metrics.set_aside(len(folded))
+            return
+        self._published_s, self._diverged_s = self._clock.monotonic(), -inf
+        self._metrics.folded(len(folded), clipped)
         self._published.post(model)
 
-    def _store_publication(self, publication: Publication) -> None:
-        """Try again while the store fails, until the server is told to stop."""
-        while True:
-            try:
-                self._store.publish(publication)
-            except (Deposed, StoreCorrupt):
-                raise
-            except StoreError as error:
-                self.failure = error
-                self._log("cannot_publish", reason=str(error))
-                if self._stopping:
-                    raise
-                time.sleep(RETRY_S)
-            else:
-                self.failure = None
-                return
+    def _succeeded(self) -> None:
+        self.failure, self._pause_s = None, RETRY_S
 
-    def _step_down(self, event: str, reason: str, **facts: str) -> None:
-        self._log(event, reason=reason, **facts)
-        self._epoch = None
+    def _step_down(self, event: str, reason: str, **facts: object) -> None:
+        self._epoch = self._unpublished = None  # first: nothing below may leave it in the lead
         self._pending.pause()
-        with suppress(StoreError):
+        with suppress(Exception):
             self._store.resign()
+        self._log(event, reason=reason, **facts)
 
-    def _finish(self, epoch: int) -> None:
+    def finish(self) -> None:
         """On shutdown: what makes whole steps is folded; the rest stays, durable, for next time."""
+        epoch, self._epoch = self._epoch, None
+        if epoch is None:
+            return
         try:
+            if self._unpublished is not None:
+                self._publish(*self._unpublished)
             while (queued := self._pending.next(0.0)) is not None:
-                if self._folding.fold(*queued) and not self._may_publish_later():
-                    self._publish(epoch)
-        except StoreError as error:
-            self._log("store_error", reason=str(error))
-        self._store.resign()
+                self._fold(epoch, *queued)
+        except Exception as error:  # of any kind: it is folded after the next start
+            self._log(
+                "store_error" if isinstance(error, StoreError) else "aggregator_failed",
+                reason=str(error) or repr(error),
+            )
+        finally:
+            self._store.resign()

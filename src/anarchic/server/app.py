@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 from anarchic.errors import AnarchicError
 from anarchic.server.bodies import Disconnected
 from anarchic.server.openapi import MOST_EVALUATIONS, OPENAPI
+from anarchic.server.origin import Origins, check_type
 from anarchic.server.published import PublishedModel
 from anarchic.server.refusals import Refusal, length_required, refusal_of
 from anarchic.server.service import Service
@@ -27,8 +28,8 @@ EVALUATIONS = 100  # shown by default
 PIECE = 1 << 18  # bytes of a model that are sent at a time
 
 
-def make_app(service: Service) -> Starlette:
-    """The ASGI application of one server process."""
+def make_app(service: Service, origins: Origins | None = None) -> Starlette:
+    """The ASGI application of one server process, which goes by the names in ``origins``."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -51,6 +52,7 @@ def make_app(service: Service) -> Starlette:
     ]
     next(r for r in routes if r.path == "/v1/events").methods = {"GET"}  # HEAD would never end
     app = Starlette(routes=routes, lifespan=lifespan)
+    app.state.origins = origins or Origins(any_host=not service.settings.open_pull)
     app.router.redirect_slashes = False  # they would go to the request's own Host header
     app.add_exception_handler(404, _no_such_page)
     app.add_exception_handler(405, _no_such_method)
@@ -68,6 +70,8 @@ class _Answering:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         try:
+            if self._answer is not health:  # which a probe may ask by any name
+                request.app.state.origins.check(request.headers)
             response = await self._answer(self._service, request)
         except Disconnected:
             return
@@ -136,11 +140,13 @@ async def model(service: Service, request: Request) -> Response:
     if run != service.run or not re.fullmatch(r"0|[1-9][0-9]{0,18}", version):
         told = "There is no such run or version here."
         raise Refusal(404, "not_found", told, "See /v1/status.")
-    found = await service.published.version(int(version))
-    if found is None:
+    found, epoch = await service.published.version(int(version)), request.query_params.get("epoch")
+    if found is None or epoch not in (None, found.epoch):
         told = f"Version {version} does not exist or is no longer kept."
         raise Refusal(404, "not_found", told, "Pull /v1/model instead.")
-    return _pulled(service, request, puller, found, "max-age=31536000, immutable")
+    # Without its epoch a version can change: a run that is restored makes its later ones anew.
+    cache = "no-cache" if epoch is None else "max-age=31536000, immutable"
+    return _pulled(service, request, puller, found, cache)
 
 
 def _puller(service: Service, request: Request) -> str:
@@ -167,14 +173,15 @@ def _pulled(
 
 
 async def push(service: Service, request: Request) -> Response:
-    worker = service.access.may_push(request.headers.get("authorization"))
+    check_type(request.headers)
+    pusher = service.access.may_push(request.headers.get("authorization"), _address(request))
     length = _length(request.headers, service.most_body_bytes)
     receipt = await service.bodies.read(
         request.receive,
         length,
-        key_of(worker, _address(request)),
-        check=partial(service.collector.check_beginning, length=length, worker=worker),
-        submit=partial(service.collector.submit, worker=worker),
+        key_of(pusher.worker, pusher.address),
+        check=partial(service.collector.check_beginning, length=length, worker=pusher.worker),
+        submit=partial(service.collector.submit, pusher=pusher),
     )
     service.metrics.received(receipt.outcome, length)
     answer = {

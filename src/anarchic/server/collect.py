@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
-import time
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -21,10 +21,11 @@ from anarchic.core.checking import CheckedUpdate, check
 from anarchic.core.rule import Rule
 from anarchic.core.types import Layout, Vector
 from anarchic.errors import NotFinite, StaleUpdate, StoreError
-from anarchic.server.access import Access
+from anarchic.server.access import Access, Pusher
+from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.pending import Pending
 from anarchic.server.published import PublishedModels
-from anarchic.server.records import NewUpdate, Receipt
+from anarchic.server.records import NewUpdate, Receipt, epoch_of
 from anarchic.server.refusals import Refusal
 from anarchic.server.settings import Limits
 from anarchic.server.store import Store
@@ -32,6 +33,7 @@ from anarchic.wire import Decoded
 
 GROUP_UPDATES, GROUP_BYTES = 64, 64 << 20
 PULL_AGAIN = "Pull the model and train from what you get."
+UNKNOWN_S = 60.0  # after a failed write; workers are told to come again after 30 s at most
 INLINE_BYTES = 1 << 18  # larger bodies are checked outside the event loop
 
 
@@ -47,10 +49,15 @@ class UpdateCheck:
     """Reads updates and refuses those that the rule could not fold or the limits forbid."""
 
     def __init__(
-        self, layout: Layout, rule: Rule[Any], published: PublishedModels, limits: Limits
+        self,
+        layout: Layout,
+        rule: Rule[Any],
+        published: PublishedModels,
+        limits: Limits,
+        clock: Clock = SYSTEM,
     ) -> None:
         self._layout, self._rule = layout, rule
-        self._published, self._limits = published, limits
+        self._published, self._limits, self._clock = published, limits, clock
         zero = np.float64(0) if "F64" in layout.dtypes else np.float32(0)
         self._like: Vector = np.broadcast_to(zero, (layout.dim,))  # takes no memory
 
@@ -85,7 +92,7 @@ class UpdateCheck:
             local_lr=update.local_lr,
             samples=update.samples,
             norm=update.local_lr * (seen.norm or 0.0),
-            received_s=time.time(),
+            received_s=self._clock.time(),
             body=body,
         )
         return new, replace(decoded, update=seen)
@@ -123,13 +130,15 @@ class Collector:
         access: Access,
         pending: Pending,
         published: PublishedModels,
+        clock: Clock = SYSTEM,
     ) -> None:
         self._store, self._check, self._access = store, check, access
-        self._pending, self._published = pending, published
+        self._pending, self._published, self._clock = pending, published, clock
+        self._failure: tuple[StoreError, float] | None = None  # of the last write, and when
         self._queue: list[_Writing] = []
         self._wake = threading.Condition()
         self._stopping = False
-        self._thread = threading.Thread(target=self._write, name="collect", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="collect", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -145,58 +154,63 @@ class Collector:
         """Refuse what cannot become an update, by the first piece of its body."""
         self._check.check_beginning(body, length, worker)
 
-    async def submit(self, body: bytearray, worker: str | None) -> Receipt:
+    async def submit(self, body: bytearray, pusher: Pusher) -> Receipt:
         """Check an update, make it durable, and say what became of it; or raise a refusal.
 
-        ``worker`` is None where enrolment is open and no token came: the update names its sender,
-        whose name and pace are checked here.
+        Where enrolment is open and no token came, the update names its sender, whose name and pace
+        are checked here; of a token it is checked again whether it is still valid.
         """
         try:
-            return await self._accept(body, worker)
-        except StaleUpdate as refusal:  # raised before the name and pace of a sender are checked
-            return await self._known(body, worker, refusal, admit=worker is None)
+            return await self._accept(body, pusher)
+        except StaleUpdate as refusal:  # raised before the sender is admitted
+            return await self._known(body, pusher, refusal, admit=True)
         except Refusal as refusal:
             if refusal.code != "too_many_updates":
                 raise
-            return await self._known(body, worker, refusal, admit=False)
+            return await self._known(body, pusher, refusal, admit=False)
 
-    async def _accept(self, body: bytearray, worker: str | None) -> Receipt:
+    async def _accept(self, body: bytearray, pusher: Pusher) -> Receipt:
         if len(body) <= INLINE_BYTES:
-            new, decoded = self._check.check(body, worker)
+            new, decoded = self._check.check(body, pusher.worker)
         else:
-            new, decoded = await asyncio.to_thread(self._check.check, body, worker)
-        if worker is None:
-            self._access.admit(new.worker)
-        await self._check_base(new.base_version)
-        receipt = await self._durable(new, decoded)
+            new, decoded = await asyncio.to_thread(self._check.check, body, pusher.worker)
+        self._access.admit(pusher, new.worker)
+        await self._check_base(new.base_version, decoded.epoch)
+        receipt = await asyncio.wrap_future(self.queue(new, decoded))
         if receipt.outcome == "conflict":
             told = f"Worker {new.worker!r} has sent another update with the id {new.id!r}."
             raise Refusal(409, "conflict", told, "Give every update an id of its own.")
         return receipt
 
     async def _known(
-        self, body: bytearray, worker: str | None, refusal: Exception, *, admit: bool
+        self, body: bytearray, pusher: Pusher, refusal: Exception, *, admit: bool
     ) -> Receipt:
         """The receipt of an update that was accepted before and would be refused by now."""
-        name, id, digest = await asyncio.to_thread(self._check.identity, body, worker)
+        name, id, digest = await asyncio.to_thread(self._check.identity, body, pusher.worker)
         if admit:
-            self._access.admit(name)
+            self._access.admit(pusher, name)
         seq = await asyncio.to_thread(self._store.seen, name, id, digest)
         if seq is None:
             raise refusal
         return Receipt("duplicate", seq)
 
-    async def _check_base(self, base_version: int) -> None:
-        """A version newer than ours was published by another server just now, or is invented."""
-        newest = self._published.newest.version
-        if base_version <= newest:
-            return
-        run = await asyncio.to_thread(self._store.run) if self._store.shared else None
-        if run is None or base_version > run.version:
-            told = f"Base version {base_version} does not exist; the newest is {newest}."
+    async def _check_base(self, base_version: int, epoch: str | None) -> None:
+        """Whether the snapshot exists, in the epoch in which the worker says it was published."""
+        newest, epochs = self._published.newest.version, self._published.epochs
+        if base_version > newest:  # published by another server just now, or invented
+            run = await asyncio.to_thread(self._store.run) if self._store.shared else None
+            if run is None or base_version > run.version:
+                told = f"Base version {base_version} does not exist; the newest is {newest}."
+                raise Refusal(409, "unknown_version", told, PULL_AGAIN)
+            epochs = await asyncio.to_thread(self._store.epochs)
+        if epoch is not None and epoch != epoch_of(epochs, base_version):
+            told = (
+                f"Version {base_version} is no longer that of epoch {epoch}: the run was restored."
+            )
             raise Refusal(409, "unknown_version", told, PULL_AGAIN)
 
-    async def _durable(self, new: NewUpdate, decoded: Decoded) -> Receipt:
+    def queue(self, new: NewUpdate, decoded: Decoded) -> Future[Receipt]:
+        """Let an update wait for the next write, and its sender for the receipt."""
         receipt: Future[Receipt] = Future()
         receipt.set_running_or_notify_cancel()  # the update counts though its sender may leave
         with self._wake:
@@ -205,26 +219,46 @@ class Collector:
             self._pending.reserve(new.worker)
             self._queue.append(_Writing(new, decoded, receipt))
             self._wake.notify()
-        return await asyncio.wrap_future(receipt)
+        return receipt
 
-    def _write(self) -> None:
-        while (group := self._next_group()) is not None:
-            try:
-                receipts = self._pending.accept([(w.new, w.decoded) for w in group])
-            except Exception as error:  # whatever it was: the next group may succeed
-                told = error if isinstance(error, StoreError) else StoreError(repr(error))
-                for writing in group:
-                    writing.receipt.set_exception(told)
-                continue
-            for receipt, writing in zip(receipts, group, strict=True):
-                writing.receipt.set_result(receipt)
+    def _run(self) -> None:
+        while not (self._stopping and not self._queue):
+            with suppress(BaseException):  # those who sent it were told; the next may succeed
+                # Kept until the next one is there: giving bodies of megabytes back at once, the
+                # system maps new pages for the next ones, which costs a tenth of its time.
+                group = self._next_group(None)
+                self._write(group)
 
-    def _next_group(self) -> list[_Writing] | None:
+    def write_next(self, wait_s: float | None) -> bool:
+        """Write a group of updates that wait, and give the receipts; False where none came.
+
+        Without updates it waits for one, for ``wait_s`` at most, or until it is told to stop.
+        """
+        group = self._next_group(wait_s)
+        self._write(group)
+        return bool(group)
+
+    def _write(self, group: list[_Writing]) -> None:
+        if not group:
+            return
+        try:
+            receipts = self._pending.accept([(w.new, w.decoded) for w in group])
+        except BaseException as error:
+            told = error if isinstance(error, StoreError) else StoreError(repr(error))
+            self._failure = (told, self._clock.monotonic())
+            for writing in group:
+                writing.receipt.set_exception(told)
+            if not isinstance(error, Exception):
+                raise
+            return
+        self._failure = None
+        for receipt, writing in zip(receipts, group, strict=True):
+            writing.receipt.set_result(receipt)
+
+    def _next_group(self, wait_s: float | None) -> list[_Writing]:
         with self._wake:
-            while not self._queue:
-                if self._stopping:
-                    return None
-                self._wake.wait()
+            if not (self._queue or self._stopping):
+                self._wake.wait(wait_s)
             size = count = 0
             for writing in self._queue[:GROUP_UPDATES]:
                 size += len(writing.new.body)
@@ -233,3 +267,15 @@ class Collector:
                 count += 1
             group, self._queue = self._queue[:count], self._queue[count:]
             return group
+
+    @property
+    def failure(self) -> StoreError | None:
+        """Why updates cannot be stored now, by the last one that came in.
+
+        If none has come for a while, nobody knows: perhaps workers are sent elsewhere because of
+        it, and nobody would ever find out that the disk has room again.
+        """
+        if self._failure is None:
+            return None
+        error, when = self._failure
+        return error if self._clock.monotonic() - when < UNKNOWN_S else None

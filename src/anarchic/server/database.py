@@ -34,6 +34,10 @@ class Database(Protocol):
 
     def next_seqs(self, connection: Connection, count: int) -> Sequence[int]: ...
     def wait(self, timeout_s: float) -> None: ...
+
+    def claim(self) -> bool:
+        """Keep other servers out until ``close``, unless they may share it; False if one is in."""
+
     def take_lead(self) -> bool: ...
     def holds_lead(self) -> bool: ...
     def drop_lead(self) -> None: ...
@@ -69,6 +73,14 @@ class ChangeSignal:
                     self._seen.last = now
                     return
                 self._written.wait(min(left, self._look_every_s))
+
+
+def exists(where: str | Path) -> bool:
+    """Whether there is a file for this store; one at an address counts as there."""
+    text = str(where)
+    if "://" not in text:
+        return Path(where).exists()
+    return not text.startswith("sqlite:///") or Path(text.removeprefix("sqlite:///")).exists()
 
 
 def database_at(where: str | Path, *, create: bool) -> Database:

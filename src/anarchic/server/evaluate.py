@@ -53,22 +53,27 @@ class Evaluator:
         self._thread.join(5)
 
     def _run(self) -> None:
-        spawn = multiprocessing.get_context("spawn")
         while not self._stopping:
-            ours, theirs = spawn.Pipe()
-            process = spawn.Process(target=_serve, args=(self._name, theirs), daemon=True)
-            process.start()
-            theirs.close()
             try:
-                self._feed(ours)
-            except (EOFError, OSError) as error:
+                self._serve_one_process()
+            except Exception as error:  # it died, or none could be started: try again
                 self._log("evaluator_died", reason=repr(error))
-            finally:
-                ours.close()
-                process.terminate()
-                process.join(5)
             with self._wake:  # a process that dies at once is not restarted at full speed
                 self._wake.wait_for(lambda: self._stopping, 1.0)
+
+    def _serve_one_process(self) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        ours, theirs = spawn.Pipe()
+        process = spawn.Process(target=_serve, args=(self._name, theirs), daemon=True)
+        try:
+            with theirs:
+                process.start()
+            self._feed(ours)
+        finally:
+            ours.close()
+            if process.pid is not None:
+                process.terminate()
+                process.join(5)
 
     def _feed(self, pipe: Connection) -> None:
         while (model := self._take()) is not None:

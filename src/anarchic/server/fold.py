@@ -7,23 +7,27 @@ after a step; nor rows that did not change.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isfinite, nan
 from typing import Any
 
 import numpy as np
 
 from anarchic import wire
+from anarchic.core.arrays import all_finite, norms
+from anarchic.core.guard import guard_of
 from anarchic.core.rule import Rule
 from anarchic.core.saving import pack, unpack
-from anarchic.core.types import Layout, Snapshot
-from anarchic.errors import AnarchicError, StoreCorrupt, UpdateRefused
+from anarchic.core.types import Layout, Snapshot, Update, Vector
+from anarchic.errors import AnarchicError, Diverged, StoreCorrupt, UpdateRefused
 from anarchic.server.access import Access
+from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.monitoring import Log
 from anarchic.server.published import PublishedModel
-from anarchic.server.records import Publication
+from anarchic.server.records import SET_ASIDE, Publication
 from anarchic.wire import Decoded
+
+PIECE = 1 << 16  # numbers that are looked at together
 
 
 class Folding:
@@ -33,16 +37,28 @@ class Folding:
     where the next round begins.
     """
 
-    def __init__(self, rule: Rule[Any], layout: Layout, run: str, access: Access, log: Log) -> None:
+    def __init__(
+        self,
+        rule: Rule[Any],
+        layout: Layout,
+        run: str,
+        access: Access,
+        log: Log,
+        clock: Clock = SYSTEM,
+    ) -> None:
         self._rule, self._layout, self._run = rule, layout, run
-        self._access, self._log = access, log
+        self._access, self._log, self._clock = access, log, clock
         self._state: Any = None
         self._oldest_s: float | None = None  # when the oldest update of the buffer was folded
         self._folded: list[tuple[int, int, str]] = []  # (seq, version, worker) since publishing
         self._losses: list[float] = []  # reported with them
+        self.clipped = 0  # of them, by the guard
         self._dropped: list[tuple[int, str]] = []  # (version, worker) since publishing
+        self._epoch: str | None = None  # in which versions are published
         self._known_revoked: frozenset[str] | None = None
         self._suspects: set[str] = set()  # revoked workers that may have rows
+        # Vectors that were not finite in a store which an earlier version of this server wrote.
+        self._excused: frozenset[str] = frozenset()
 
     @property
     def version(self) -> int:
@@ -59,29 +75,51 @@ class Folding:
         """Updates until the next step."""
         return self._rule.remaining(self._state)
 
-    def load(self, body: bytes, state: bytes, rows: dict[str, bytes]) -> None:
-        """Go back to a published version; what was folded since then must be folded again."""
+    def load(
+        self, body: bytes, state: bytes, rows: Mapping[str, bytes], *, epoch: str | None = None
+    ) -> None:
+        """Go back to a published version; what was folded since then must be folded again.
+
+        What is published from now on carries the name of ``epoch``.
+        """
+        self._epoch = epoch
         _, snapshot, _ = wire.decode_snapshot(body)
         self._state = decode_state(self._rule, snapshot, state, rows)
         self._known_revoked = None
         self._clear()
+        self._excused = frozenset(not_finite(self._rule, self._state))
 
     def fold(self, seq: int, decoded: Decoded) -> bool:
         """Fold one update; whether it made a step."""
         self._drop_revoked()
-        before, update = self.version, decoded.update
+        before, clipped, update = self.version, self._clipped_so_far(), decoded.update
         try:
-            self._state = self._rule.receive(self._state, update)
+            with np.errstate(all="ignore"):  # looked at before anything is published
+                self._state = self._rule.receive(self._state, update)
         except UpdateRefused as error:  # it was checked when it was accepted; go on all the same
             self._log("refused_late", worker=update.worker, reason=str(error))
         else:
             if decoded.loss is not None:
                 self._losses.append(decoded.loss)
+            if self._clipped_so_far() > clipped:
+                self._tell_clipped(update)
         if update.worker in self._access.revoked:  # what it sent before counts in one step only
             self._suspects.add(update.worker)
         self._folded.append((seq, before + 1, update.worker))
-        self._oldest_s = self._oldest_s or time.monotonic()
+        if self._oldest_s is None:
+            self._oldest_s = self._clock.monotonic()
         return self.version > before
+
+    def _clipped_so_far(self) -> int:
+        guard = guard_of(self._state)
+        return 0 if guard is None else guard.clipped
+
+    def _tell_clipped(self, update: Update) -> None:
+        self.clipped += 1
+        guard = guard_of(self._state)
+        assert guard is not None
+        facts = {"worker": update.worker, "id": update.id}
+        self._log("clipped", **facts, length=guard.length, bound=guard.bound)
 
     def _drop_revoked(self) -> None:
         """Only where a round begins, which is a place that a replay finds again."""
@@ -99,18 +137,27 @@ class Folding:
         """How long the oldest update has waited for a step; 0 where none waits."""
         if self._oldest_s is None or not self._folded or self.remaining >= self._rule.m:
             return 0.0
-        return time.monotonic() - self._oldest_s
+        return self._clock.monotonic() - self._oldest_s
 
     def flush(self) -> None:
         """Step with the updates that are there, though they are fewer than m."""
-        self._state = self._rule.flush(self._state)
+        with np.errstate(all="ignore"):
+            self._state = self._rule.flush(self._state)
 
     def publication(self, epoch: int, previous: int) -> tuple[Publication, PublishedModel]:
-        """What to make durable of the current state, and the version that workers then pull."""
+        """What to make durable of the current state, and the version that workers then pull.
+
+        ``Diverged`` where that is not finite. O(d).
+        """
+        wrong = [name for name in not_finite(self._rule, self._state) if name not in self._excused]
+        if wrong:
+            raise Diverged(
+                f"The step would leave numbers in {', '.join(wrong)} that are not finite."
+            )
         mean = sum(self._losses) / len(self._losses) if self._losses else nan
         loss = mean if isfinite(mean) else None  # ``fmean`` would raise what any worker can cause
         snapshot = Snapshot(self.version, self._state.params, self._state.extras)
-        body = wire.encode_snapshot(self._layout, snapshot, self._run, loss=loss)
+        body = wire.encode_snapshot(self._layout, snapshot, self._run, loss=loss, epoch=self._epoch)
         changed, removed = changed_rows(self._rule, self._state)
         publication = Publication(
             epoch=epoch,
@@ -123,20 +170,51 @@ class Folding:
             forgotten=removed,
             revoked=[*self._dropped],
         )
-        return publication, PublishedModel(self._run, self.version, body, loss, self.extras)
+        model = PublishedModel(self._run, self.version, body, loss, self.extras, self._epoch)
+        return publication, model
+
+    @property
+    def unpublished(self) -> list[tuple[int, str]]:
+        """(seq, worker) of the updates that were folded and are in no published version."""
+        return [(seq, worker) for seq, _, worker in self._folded]
+
+    def set_aside(self, updates: Sequence[tuple[int, str]]) -> None:
+        """Right after ``load``: let the next publication say that no version holds these."""
+        self._folded = [(seq, SET_ASIDE, worker) for seq, worker in updates]
+
+    def length(self, update: Update) -> float:
+        """How far a rule would go with an update, about."""
+        longest = max(float(norms(v[None])[0]) for v in (update.direction, *update.extras.values()))
+        return self._rule.scale(update.local_lr, update.local_steps) * longest
 
     def published(self) -> list[tuple[int, str]]:
         """The publication is durable; (seq, worker) of the updates in it."""
         mark_stored(self._rule, self._state)
-        folded = [(seq, worker) for seq, _, worker in self._folded]
+        folded = self.unpublished
         self._clear()
         return folded
 
     def _clear(self) -> None:
         self._folded.clear()
         self._losses.clear()
+        self.clipped = 0
         self._dropped.clear()
         self._oldest_s = None
+
+
+def not_finite(rule: Rule[Any], state: Any) -> list[str]:
+    """Names of the vectors like the model, in a state, that hold NaN or infinity.
+
+    Rows are not looked at: what was folded of them is in the sum, and so in the parameters.
+    """
+    arrays, _ = pack(state, apart=list(rule.rows(state).values()))
+    vectors = {name: a for name, a in arrays.items() if a.shape == state.params.shape}
+    return [name for name, vector in vectors.items() if not _is_finite(vector)]
+
+
+def _is_finite(vector: Vector) -> bool:
+    """In pieces that fit in a cache: one answer per number would cost as much memory again."""
+    return all(all_finite(vector[at : at + PIECE]) for at in range(0, len(vector), PIECE))
 
 
 def encode_state(rule: Rule[Any], state: Any) -> bytes:

@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import sys
-import threading
-import time
-from collections.abc import Callable
 from functools import partial
-from typing import Any, TextIO
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
+from anarchic.server.log import JsonLog, Log
 from anarchic.server.published import PublishedModels
 
-Log = Callable[..., None]  # writes one event: its name, and facts by their names
-# Facts with one of these words in their name may be secrets: their values are not written.
-_SECRET = ("token", "authorization", "secret", "password", "cookie")
-
-
-class JsonLog:
-    """Writes one line per event to a stream, from any thread."""
-
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream
-        self._lock = threading.Lock()
-
-    def __call__(self, event: str, **facts: Any) -> None:
-        safe = {
-            name: "***" if any(word in name.lower() for word in _SECRET) else value
-            for name, value in facts.items()
-        }
-        line = json.dumps({"time": round(time.time(), 3), "event": event, **safe}, default=str)
-        with self._lock:
-            print(line, file=self._stream or sys.stderr, flush=True)
+__all__ = ["JsonLog", "Log", "ServerMetrics"]
 
 
 class ServerMetrics:
@@ -46,11 +22,13 @@ class ServerMetrics:
         self._bytes = counter("anarchic_update_bytes", "Bytes of updates")
         self._refusals = counter("anarchic_refusals", "Refused requests by code", ["code"])
         self._folds = counter("anarchic_updates_folded", "Updates in published versions")
+        self._clipped = counter("anarchic_updates_clipped", "Folded updates that the guard clipped")
+        self._aside = counter("anarchic_updates_set_aside", "Updates that no version will hold")
         version = Gauge("anarchic_version", "The newest version", registry=self._registry)
         version.set_function(lambda: published.newest.version if published.has_one else -1)
         loss = Gauge("anarchic_loss", "Mean loss told with its updates", registry=self._registry)
         loss.set_function(lambda: _or_nan(published.newest.loss if published.has_one else None))
-        self.counts = {"accepted": 0, "duplicate": 0, "refused": 0, "folded": 0}
+        self.counts = {"accepted": 0, "duplicate": 0, "refused": 0, "folded": 0, "set_aside": 0}
 
     def received(self, outcome: str, length: int) -> None:
         self._updates.labels(outcome).inc()
@@ -61,9 +39,14 @@ class ServerMetrics:
         self._refusals.labels(code).inc()
         self.counts["refused"] += 1
 
-    def folded(self, count: int) -> None:
+    def folded(self, count: int, clipped: int = 0) -> None:
         self._folds.inc(count)
+        self._clipped.inc(clipped)
         self.counts["folded"] += count
+
+    def set_aside(self, count: int) -> None:
+        self._aside.inc(count)
+        self.counts["set_aside"] += count
 
     def text(self) -> bytes:
         return generate_latest(self._registry)

@@ -42,14 +42,14 @@ def _get(
 
 def _shown(summary: str, content: str) -> dict[str, Any]:
     body = {content: {"schema": {"type": "object" if "json" in content else "string"}}}
-    responses = {"200": {"description": summary, "content": body}, **_refusals(503)}
+    responses = {"200": {"description": summary, "content": body}, **_refusals(403, 421, 503)}
     return {"get": {"summary": summary, "responses": responses}}
 
 
 _MODEL = {
     "200": {"description": "A safetensors file", "content": _BYTES},
     "304": {"description": "The version that was named is still the newest"},
-    **_refusals(401, 403, 404, 503),
+    **_refusals(401, 403, 404, 421, 503),
 }
 
 OPENAPI: dict[str, Any] = {
@@ -59,10 +59,11 @@ OPENAPI: dict[str, Any] = {
     "paths": {
         "/v1/model": _get("The newest model", [], _MODEL),
         "/v1/runs/{run}/models/{version}": _get(
-            "One version, which never changes",
+            "One version; with its epoch it never changes",
             [
                 _parameter("run", "path", _TEXT, required=True),
                 _parameter("version", "path", _COUNT, required=True),
+                _parameter("epoch", "query", _TEXT),
             ],
             _MODEL,
         ),
@@ -74,7 +75,7 @@ OPENAPI: dict[str, Any] = {
                 "responses": {
                     "202": _answer("Accepted: it is on disk and will count once", _RECEIPT),
                     "200": _answer("Seen before: it counts once", _RECEIPT),
-                    **_refusals(400, 401, 403, 408, 409, 411, 413, 422, 429, 503, 507),
+                    **_refusals(400, 401, 403, 408, 409, 411, 413, 415, 421, 422, 429, 503, 507),
                 },
             }
         },
@@ -82,7 +83,10 @@ OPENAPI: dict[str, Any] = {
         "/v1/evaluations": _get(
             "What the newest evaluated versions came to, the oldest first",
             [_parameter("limit", "query", _LIMIT)],
-            {"200": _answer("Evaluations", {"type": "object"}), **_refusals(400, 401, 403, 503)},
+            {
+                "200": _answer("Evaluations", {"type": "object"}),
+                **_refusals(400, 401, 403, 421, 503),
+            },
         ),
         "/metrics": _shown("Counters for Prometheus", "text/plain"),
         "/healthz": _shown("Whether the server is well", "application/json"),

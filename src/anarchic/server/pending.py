@@ -144,11 +144,12 @@ class Pending:
             if len(found) > room:
                 self._read_later(found[room][0])
             self._taken.update(seq for seq, _ in found[:room])
-        read = [(seq, self._decoded(seq, worker)) for seq, worker in found[:room]]
+        read = [(seq, self.read(seq, worker)) for seq, worker in found[:room]]
         with self._wake:  # before those that were queued meanwhile, if they have lower numbers
             self._queue = deque(sorted([*read, *self._queue], key=lambda queued: queued[0]))
 
-    def _decoded(self, seq: int, worker: str) -> Decoded:
+    def read(self, seq: int, worker: str) -> Decoded:
+        """An update that waits, from the store."""
         body = self._store.body(seq)
         if body is None:
             raise StoreCorrupt(f"Update {seq} was accepted, but its body is gone.")

@@ -144,6 +144,9 @@ class Postgres:
                 raise
             return connection
 
+    def claim(self) -> bool:
+        return True
+
     def take_lead(self) -> bool:
         with self._lead_lock:
             if self.holds_lead():

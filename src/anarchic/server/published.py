@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from anarchic import wire
+from anarchic.server.records import Epochs, epoch_of
 from anarchic.server.store import Store
 
 
@@ -20,10 +21,13 @@ class PublishedModel:
     body: bytes
     loss: float | None  # mean of the losses that workers reported with its updates
     extras: frozenset[str]  # names of the vectors that travel beside the model
+    epoch: str | None  # in which it was published; None for the first, and before epochs had names
 
     @property
     def etag(self) -> str:
-        return f'"{self.run}-{self.version}"'
+        """Names run, version and epoch: a restored run gives its version numbers a second time."""
+        epoch = "" if self.epoch is None else f"-{self.epoch}"
+        return f'"{self.run}-{self.version}{epoch}"'
 
 
 class PublishedModels:
@@ -37,13 +41,14 @@ class PublishedModels:
         self, run: str, store: Store, watch: Callable[[PublishedModel], object] | None = None
     ) -> None:
         self.run = run
+        self.epochs: Epochs = ()  # in which versions were published, the newest last
         self.closed = False  # the server is stopping: nobody should wait any longer
         self._store, self._watch = store, watch
         self._newest: PublishedModel | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed = asyncio.Event()
         # An old version is in memory once, however many pull it. The one read last stays.
-        self._older: WeakValueDictionary[int, PublishedModel] = WeakValueDictionary()
+        self._older: WeakValueDictionary[object, PublishedModel] = WeakValueDictionary()
         self._last_read: PublishedModel | None = None
         self._reading = asyncio.Lock()
 
@@ -59,9 +64,24 @@ class PublishedModels:
     def read(self, number: int) -> PublishedModel | None:
         """A version of the store, if it is still kept; only the header of its body is parsed."""
         body = self._store.model(number)
-        if body is None:
-            return None
+        return None if body is None else self.parsed(number, body)
+
+    def parsed(self, number: int, body: bytes) -> PublishedModel:
         return PublishedModel(self.run, number, body, *wire.snapshot_facts(body))
+
+    def follow(self, number: int, *, again: bool) -> None:
+        """Show the store's newest version, which another server has published.
+
+        One that is shown already is read ``again`` if the store may have been restored meanwhile.
+        """
+        if not again and self._newest is not None and self._newest.version == number:
+            return
+        model = self.read(number)
+        if model is None:
+            return
+        if model.epoch != epoch_of(self.epochs, number):
+            self.epochs = self._store.epochs()  # before anybody can push what started from it
+        self.post(model)
 
     def post(self, model: PublishedModel) -> None:
         """Show a version, which must be durable already."""
@@ -81,13 +101,14 @@ class PublishedModels:
         newest = self.newest
         if number >= newest.version:
             return newest if number == newest.version else None
+        key = (number, epoch_of(self.epochs, number))
         async with self._reading:
-            model = self._older.get(number)
+            model = self._older.get(key)
             if model is None:
                 model = await asyncio.to_thread(self.read, number)
                 if model is None:
                     return None
-                self._older[number] = model
+                self._older[key] = model
             self._last_read = model
             return model
 

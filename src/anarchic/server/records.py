@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from anarchic.errors import StoreCorrupt, StoreError
 from anarchic.server import tables as t
 from anarchic.wire.strict import Buffer
 
+SET_ASIDE = 0  # the version of updates that no version holds: no update made the first model
 LONGEST_NAME = 1000  # bytes; PostgreSQL's index holds two of them
 # What never changes after an update was accepted.
 FIXED = [column for column in t.updates.c if column.name not in ("order", "version")]
@@ -60,7 +62,8 @@ class Folded:
     norm: float
     received_s: float
     order: int | None  # its place in the order of folding, from 0 over the whole run
-    version: int | None  # that it helped to make; both are None until a version holds the update
+    # That it helped to make, or ``SET_ASIDE``; both are None until a version holds the update.
+    version: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,28 @@ class StoredRun:
     epoch: int  # of the last leader
     folded: int  # updates folded so far, that is the next order
     keep_payloads: bool  # bodies of updates and the first model are kept, for a replay
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a leader needs to go on from the newest version, all of one moment."""
+
+    run: StoredRun
+    model: bytes
+    state: bytes  # of the rule
+    rows: Mapping[str, bytes]  # of the rule, by worker
+    epochs: Epochs
+
+
+# (version, name) of each epoch in which versions were published, and of the present one: what was
+# published after ``version``, until the next epoch, was published in it.
+Epochs = Sequence[tuple[int, str]]
+
+
+def epoch_of(epochs: Epochs, version: int) -> str | None:
+    """The epoch in which a version was published; None where that was not recorded."""
+    place = bisect_left(epochs, version, key=itemgetter(0))
+    return epochs[place - 1][1] if place else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +162,20 @@ def read_run(row: Any) -> StoredRun:  # a database row
     t.unseal(f"run {row.id}", row.settings.encode(), row.seal)
     settings = read_json(row.settings, "settings of the run")
     return StoredRun(row.id, settings, row.version, row.epoch, row.folded, row.keep_payloads)
+
+
+def read_epochs(connection: Connection) -> Epochs:
+    """All epochs, if they are those that were written."""
+    found = rows_of(connection, select(t.epochs).order_by(t.epochs.c.epoch))
+    places = [epoch_place(row.epoch, row.version) for row in found]
+    return [
+        (row.version, t.unseal(place, row.body, row.seal).decode())
+        for place, row in zip(places, found, strict=True)
+    ]
+
+
+def epoch_place(epoch: int, version: int) -> str:
+    return f"epoch {epoch} after version {version}"
 
 
 def read_body(row: Any) -> Buffer:  # a database row

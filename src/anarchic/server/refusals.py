@@ -13,6 +13,7 @@ from anarchic.errors import (
     StoreCorrupt,
     StoreError,
     StoreFull,
+    UpdateRefused,
 )
 
 
@@ -46,7 +47,9 @@ def refusal_of(error: AnarchicError) -> Refusal:
     """The refusal for an error; details of the store are only in the log."""
     for kind, status, code, remedy, retry in _TABLE:
         if isinstance(error, kind):
-            message = str(error) if status < 500 else "The server cannot store updates now."
+            message = "The server cannot store updates now."
+            if status < 500:  # the remedy follows, once
+                message = error.told if isinstance(error, UpdateRefused) else str(error)
             return Refusal(status, code, message, remedy, retry)
     return Refusal(422, "malformed", str(error), "Send what docs/protocol.md describes.")
 

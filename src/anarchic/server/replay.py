@@ -44,7 +44,7 @@ def replay(store: Store, progress: Callable[[int], None] = lambda count: None) -
     state, revoked = rule.init(snapshot.params), store.revoked()
     count = 0
     for folded in store.trace():
-        if folded.order is None or folded.version is None:
+        if folded.order is None or not folded.version:  # it waits, or was set aside
             continue
         if folded.version > run.version:  # by a server that was at work meanwhile
             break
@@ -79,7 +79,7 @@ def _up_to(rule: Rule[Any], state: Any, version: int) -> Any:
 def timetable_of(store: Store) -> Timetable:
     """The trace of a run as a timetable for the simulator, its time in seconds since the first."""
     run = store.run()
-    rows = [row for row in store.trace() if row.order is not None] if run is not None else []
+    rows = [row for row in store.trace() if row.version] if run is not None else []
     if run is None or not rows:
         raise RunError("The store has no folded update, so there is no timetable in it.")
     m = served_rule(stored_rules(run)).m

@@ -2,88 +2,158 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, final
+
+import numpy as np
 
 from anarchic import wire
+from anarchic.core.guard import FACTOR
 from anarchic.core.types import Layout, Snapshot, Vector
-from anarchic.errors import ConfigError
+from anarchic.errors import AnarchicError, ConfigError
 from anarchic.server.fold import encode_state
 from anarchic.server.records import StoredRun
 from anarchic.server.settings import RuleSettings, ServerSettings, check_memory, served_rule
 from anarchic.server.store import Store
+
+FIRST_MODEL = "first_model"  # among a run's settings: the digest of the model that it began with
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class FirstModel:
+    """The model with which a run begins."""
+
+    layout: Layout
+    params: Vector
+
+    @cached_property
+    def digest(self) -> str:
+        """The same for the same tensors and numbers, whatever else their file says."""
+        digest = hashlib.sha256(json.dumps(asdict(self.layout)).encode())
+        digest.update(np.ascontiguousarray(self.params).data)
+        return digest.hexdigest()
+
+
+def first_model(init: str | Path | None) -> FirstModel:
+    """The model in the file that ``--init`` names."""
+    if init is None:
+        raise ConfigError("The store holds no run yet: give a first model with --init.")
+    layout, params, _ = wire.load_model(Path(init))
+    if not np.isfinite(params).all():
+        raise ConfigError(f"The model {init} has numbers that are not finite: begin with another.")
+    return FirstModel(layout, params)
 
 
 def open_run(store: Store, rules: Mapping[str, Any], init: str | Path | None) -> StoredRun:
     """Go on with the store's run, which must have been begun with ``rules``, or begin one."""
     run = store.run()
     if run is None:
-        if init is None:
-            raise ConfigError("The store holds no run yet: give a first model with --init.")
-        layout, params, _ = wire.load_model(Path(init))
+        first = first_model(init)
         try:
-            return begin(store, RuleSettings(**rules), layout, params)
+            return begin(store, RuleSettings(**rules), first.layout, first.params)
         except ConfigError:
             run = store.run()  # another server may have begun it at the same moment
             if run is None:
                 raise
+    check_same(store, run, rules, init)
+    return run
+
+
+def check_same(
+    store: Store, run: StoredRun, rules: Mapping[str, Any], init: str | Path | None
+) -> None:
+    """Refuse to go on with a run that was begun with other settings or another model.
+
+    A supervisor starts a server again with the same command, so the same model is no error.
+    """
+    there = _as_begun(run)
     differing = [
-        f"{name} is {run.settings.get(name)!r} there and {value!r} here"
+        f"{name} is {there.get(name)!r} there and {value!r} here"
         for name, value in rules.items()
-        if run.settings.get(name) != value
+        if there.get(name) != value and (name, value) != ("guard", None)
     ]
     if differing:
         raise ConfigError(
             f"The store holds a run with other settings: {'; '.join(differing)}. Leave them out to "
             "go on with it, or choose another store."
         )
-    return run
+    if init is not None and (why := _why_other(store, run, init)):
+        raise ConfigError(
+            f"The store already holds run {run.settings['run']} at version {run.version}, and "
+            f"{why}: leave out --init to go on with that run, or choose another --store."
+        )
+
+
+def _why_other(store: Store, run: StoredRun, init: str | Path) -> str | None:
+    """Why a file cannot be the model with which a run began; None if it is."""
+    try:
+        given = first_model(init)
+    except AnarchicError:
+        return f"--init {init} is missing or is no model"
+    stored = run.settings.get(FIRST_MODEL)
+    if stored is None:  # begun before runs recorded it
+        kept = store.model(0)
+        if kept is None:
+            return f"its first model is no longer kept, to compare --init {init} with"
+        params = wire.decode_snapshot(kept)[1].params
+        stored = FirstModel(stored_layout(run), params).digest
+    return None if given.digest == stored else f"--init {init} is not the model that it began with"
 
 
 def check_alone(store: Store, wait_s: float = 3.0) -> None:
     """Refuse to be the second server of a store that cannot be shared."""
-    if store.shared or store.run() is None:  # nobody serves a store without a run
-        return
     until = time.monotonic() + wait_s
-    while store.lead() is None:
+    while not store.claim():
         if time.monotonic() > until:
             raise ConfigError(
                 "Another server has this store open: stop it first, or share the run between "
                 "servers with PostgreSQL."
             )
         time.sleep(0.1)
-    store.resign()
 
 
-def check_enrolment(store: Store, settings: ServerSettings, given: Mapping[str, Any]) -> None:
-    """Before a run is begun: its settings could not be corrected afterwards."""
-    if not (settings.open_enrolment or store.accounts()):
+def check_enrolment(settings: ServerSettings, *, tokens: bool) -> None:
+    """Refuse a server to which nobody may push."""
+    if not (settings.open_enrolment or tokens):
         raise ConfigError(
             "Nobody may push: add workers with 'anarchic token add NAME --store ...', or say "
             "--open-enrolment."
         )
-    if settings.open_enrolment and store.run() is None:
-        check_memory(RuleSettings(**given), settings)
+
+
+def check_begin(
+    rules: Mapping[str, Any], init: str | Path | None, settings: ServerSettings
+) -> None:
+    """Before a run is begun: its settings could not be corrected afterwards."""
+    served_rule(RuleSettings(**rules))
+    check_memory(RuleSettings(**rules), settings)
+    first_model(init)
 
 
 def begin(store: Store, rules: RuleSettings, layout: Layout, params: Vector) -> StoredRun:
-    """Start a run in an empty store."""
+    """Start a run in an empty store; unless the settings say otherwise, with a guard."""
+    rules = replace(rules, guard=FACTOR if rules.guard is None else rules.guard)
     rule = served_rule(rules)
     state = rule.init(params)
     first = Snapshot(0, state.params, state.extras)
-    settings = {**asdict(rules), "run": secrets.token_hex(8), **asdict(layout)}
+    own = {"run": secrets.token_hex(8), FIRST_MODEL: FirstModel(layout, params).digest}
+    settings = {**asdict(rules), **own, **asdict(layout)}
     body = wire.encode_snapshot(layout, first, settings["run"])
     return store.create(settings, body, encode_state(rule, state))
 
 
 def stored_rules(run: StoredRun) -> RuleSettings:
     """The rule with which a run was begun."""
-    facts = ("run", *Layout.__dataclass_fields__)
-    told = {name: value for name, value in run.settings.items() if name not in facts}
+    facts = ("run", FIRST_MODEL, *Layout.__dataclass_fields__)
+    told = {name: value for name, value in _as_begun(run).items() if name not in facts}
     unknown = told.keys() - RuleSettings.__dataclass_fields__.keys()
     if unknown:
         raise ConfigError(
@@ -91,6 +161,11 @@ def stored_rules(run: StoredRun) -> RuleSettings:
             "know: serve it with the version of anarchic that began it, or a later one."
         )
     return RuleSettings(**told)
+
+
+def _as_begun(run: StoredRun) -> dict[str, Any]:
+    """Its settings; a run that was begun before there was a guard has none."""
+    return {"guard": 0.0, **run.settings}
 
 
 def stored_layout(run: StoredRun) -> Layout:

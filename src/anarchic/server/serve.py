@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import socket
 import ssl
-import traceback
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 import uvicorn
 
-from anarchic.errors import ConfigError, RunError
+from anarchic.core import registry
+from anarchic.core.validation import check_kind
+from anarchic.errors import RunError
 from anarchic.server.app import make_app
 from anarchic.server.connections import Connections, Listener
+from anarchic.server.database import exists
 from anarchic.server.evaluate import Evaluator
+from anarchic.server.log import catching
 from anarchic.server.monitoring import JsonLog, Log
+from anarchic.server.origin import origins_of
 from anarchic.server.protocol import BoundedProtocol
-from anarchic.server.runs import check_alone, check_enrolment, open_run
+from anarchic.server.runs import check_alone, check_begin, check_enrolment, check_same, open_run
 from anarchic.server.service import Service
-from anarchic.server.settings import Address, RuleSettings, RunSettings, ServerSettings
+from anarchic.server.settings import (
+    Address,
+    RuleSettings,
+    RunSettings,
+    ServerSettings,
+    given_rules,
+)
 from anarchic.server.store import open_store
+from anarchic.server.tls import check_tls, log_handshakes
 
 OTHER_FILES = 128  # that the process has open beside connections: the store, the log
 
@@ -45,13 +54,31 @@ def run(
     rest. A run that is there already must have been begun with the settings that are given.
     """
     settings, address, log = settings or ServerSettings(), address or Address(), log or JsonLog()
-    given = asdict(rules) if isinstance(rules, RuleSettings) else dict(rules or {})
+    check_kind("run", run, RunSettings)
+    check_kind("settings", settings, ServerSettings)
+    check_kind("address", address, Address)
+    given = given_rules(rules)
+    if run.evaluate is not None:
+        registry.load(run.evaluate)
+    check_tls(address, log)
+    is_new = not exists(run.store)
+    if is_new:  # a start that is refused leaves no store behind
+        check_enrolment(settings, tokens=False)
+        check_begin(given, run.init, settings)
+        address.check_free()
     store = open_store(run.store, keep_payloads=run.keep_payloads, history=run.history)
     with closing(store):
+        stored = store.run()
+        if stored is not None:  # a refusal comes before anything is written, such as a new epoch
+            check_same(store, stored, given, run.init)
+        elif not is_new:
+            check_begin(given, run.init, settings)
+            address.check_free()
+        check_enrolment(settings, tokens=bool(store.accounts()))
         check_alone(store)
-        check_enrolment(store, settings, given)
         address.check_free()
-        open_run(store, given, run.init)
+        if stored is None:
+            open_run(store, given, run.init)
         evaluator = None if run.evaluate is None else Evaluator(run.evaluate, store, log)
         service = Service(store, settings, log, evaluator)
         log("listening", host=address.host, port=address.port, tls=address.tls_cert is not None)
@@ -68,6 +95,8 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """uvicorn has no setting for who accepts connections."""
         loop: Any = asyncio.get_running_loop()  # of whatever kind: it takes attributes
+        if self.config.ssl is not None:
+            log_handshakes(self.config.ssl, self._service.log)
         loop.create_server = self._listener.create_server
         try:
             await super().startup(sockets)
@@ -77,20 +106,6 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.published.close()
         await super().shutdown(sockets)
-
-
-class _ToLog(logging.Handler):
-    """Writes uvicorn's messages as lines of our log."""
-
-    def __init__(self, log: Log) -> None:
-        super().__init__()
-        self._log = log
-
-    def emit(self, record: logging.LogRecord) -> None:
-        facts: dict[str, Any] = {"level": record.levelname, "message": record.getMessage().strip()}
-        if record.exc_info is not None and record.exc_info[1] is not None:
-            facts["trace"] = "".join(traceback.format_exception(record.exc_info[1]))
-        self._log("http", **facts)
 
 
 def connections_within(wanted: int) -> int:
@@ -114,7 +129,7 @@ def listen(service: Service, address: Address) -> None:
     limits = service.settings.limits
     connections = Connections(connections_within(limits.connections))
     config = uvicorn.Config(
-        make_app(service),
+        make_app(service, origins_of(address, service.settings)),
         host=address.host,
         port=address.port,
         http=partial(  # type: ignore[arg-type]  # called, no more
@@ -135,21 +150,13 @@ def listen(service: Service, address: Address) -> None:
         ssl_ca_certs=str(address.client_ca) if address.client_ca else None,
         ssl_cert_reqs=ssl.CERT_REQUIRED if address.client_ca else ssl.CERT_NONE,
     )
-    logger, handler = logging.getLogger("uvicorn.error"), _ToLog(service.log)
-    logger.addHandler(handler)
     # uvicorn handles the signal, and afterwards sends it again to the handler before it. That
     # would end the process before its store is closed.
     former = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
-        _Server(config, service, Listener(connections, limits.header_s)).run()
-    except ssl.SSLError as error:
-        files = ", ".join(map(str, address.tls_files))
-        raise ConfigError(
-            f"TLS cannot be set up with {files}: {error.reason or error}. Give PEM files, and the "
-            "key that belongs to the certificate."
-        ) from error
+        with catching(service.log):
+            _Server(config, service, Listener(connections, limits.header_s)).run()
     except SystemExit as error:  # how uvicorn says that it could not start
         raise RunError("The server did not start: the log above says why.") from error
     finally:
         signal.signal(signal.SIGTERM, former)
-        logger.removeHandler(handler)

@@ -6,15 +6,17 @@ import asyncio
 import time
 from typing import Any
 
-from anarchic.errors import ConfigError
+from anarchic.errors import ConfigError, StoreError
 from anarchic.server.access import Access
 from anarchic.server.aggregate import Aggregator
 from anarchic.server.bodies import Bodies
+from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.collect import Collector, UpdateCheck
 from anarchic.server.evaluate import Evaluator, shown
 from anarchic.server.fold import Folding
 from anarchic.server.limits import Pulls, Sending, Shares
-from anarchic.server.monitoring import JsonLog, Log, ServerMetrics
+from anarchic.server.log import JsonLog, Log, never_raising
+from anarchic.server.monitoring import ServerMetrics
 from anarchic.server.pending import Pending
 from anarchic.server.published import PublishedModels
 from anarchic.server.runs import stored_layout, stored_rules
@@ -23,6 +25,8 @@ from anarchic.server.slots import Pool
 from anarchic.server.store import Store
 
 START_S = 30.0  # how long the first version may take to be served
+HANG_S = 5.0  # a transaction that takes longer hangs, beyond the time to write a few models
+SLOW_DISK = 20e6  # bytes per second
 
 
 class Service:
@@ -30,37 +34,41 @@ class Service:
 
     def __init__(
         self, store: Store, settings: ServerSettings | None = None, log: Log | None = None,
-        evaluator: Evaluator | None = None,
+        evaluator: Evaluator | None = None, *, clock: Clock = SYSTEM,
     ) -> None:  # fmt: skip
         run = store.run()
         if run is None:
             raise ConfigError("The store holds no run yet: begin one with a first model.")
         self.settings = settings or ServerSettings()
-        self.log: Log = log or JsonLog()
+        self.log: Log = never_raising(log or JsonLog())
         self.run: str = run.settings["run"]
         self._store, self._evaluator = store, evaluator
         self.rules, self.layout = stored_rules(run), stored_layout(run)
         check_memory(self.rules, self.settings)
         limits, rule = self.settings.limits, served_rule(self.rules)
         self._m = rule.m
+        self._patience_s = HANG_S + 4 * 4 * self.layout.dim / SLOW_DISK
         self.bodies = Bodies(limits)
         self.pulls = Pulls(limits.open_pulls if self.settings.open_pull else limits.pulls)
         self.sending = Sending(limits.versions)
         self.streams = Pool(limits.streams, "Too many are listening to events.")
         self.most_body_bytes = 0
-        self.access = Access(store, self.settings, self.log)
+        self.access = Access(store, self.settings, self.log, clock)
         watch = None if evaluator is None else evaluator.offer
         self.published = PublishedModels(self.run, store, watch)
         self.metrics = ServerMetrics(self.published)
         share = limits.share(rule.m)
-        shares = Shares(share, share if limits.per_worker else rule.m)
+        shares = Shares(share, share if limits.per_worker else rule.m, clock.monotonic)
         self.pending = Pending(store, self.layout, shares)
-        self._check = UpdateCheck(self.layout, rule, self.published, limits)
-        self.collector = Collector(store, self._check, self.access, self.pending, self.published)
-        folding = Folding(rule, self.layout, self.run, self.access, self.log)
+        self.check = UpdateCheck(self.layout, rule, self.published, limits, clock)
+        self.collector = Collector(
+            store, self.check, self.access, self.pending, self.published, clock
+        )
+        folding = Folding(rule, self.layout, self.run, self.access, self.log, clock)
         self.aggregator = Aggregator(
             store, self.pending, folding, self.published,
             metrics=self.metrics, log=self.log, step_after_s=self.settings.step_after_s,
+            clock=clock,
         )  # fmt: skip
         self._accounts_task: asyncio.Task[None] | None = None
 
@@ -70,11 +78,13 @@ class Service:
         self.aggregator.start()
         until = time.monotonic() + START_S
         while not self.published.has_one:
-            if not self.aggregator.alive or time.monotonic() > until:
-                raise ConfigError(f"The run cannot be served: {self.aggregator.failure}")
+            failure = self.aggregator.failure
+            unexpected = not (failure is None or isinstance(failure, StoreError))
+            if unexpected or not self.aggregator.alive or time.monotonic() > until:
+                raise ConfigError(f"The run cannot be served: {failure!s}") from failure
             await asyncio.sleep(0.01)
         self.collector.start()
-        self.most_body_bytes = self._check.most_bytes
+        self.most_body_bytes = self.check.most_bytes
         self._accounts_task = asyncio.create_task(self.access.watch())
         self.log("serving", run=self.run, version=self.published.newest.version)
 
@@ -111,9 +121,20 @@ class Service:
         return [shown(*evaluation) for evaluation in found]
 
     def problem(self) -> str | None:
-        """Why the server is unwell, if it is."""
+        """Why the server is unwell, if it is. Asks nobody who might not answer."""
+        waited_s = self._store.watch.waited_s()
+        if waited_s > self._patience_s:
+            return f"The store has not answered for {waited_s:.0f} s; see the log."
+        if self._store.watch.failure is not None:
+            return "The store cannot be read or written now; see the log."
+        if self.collector.failure is not None:
+            return "The store takes no updates now; see the log."
         if not self.aggregator.alive:
             return "Updates are accepted but no longer aggregated; see the log."
-        if self.aggregator.failure is not None:
+        if isinstance(self.aggregator.failure, StoreError):
             return "The store does not take new versions now; see the log."
+        if self.aggregator.failure is not None:
+            return "Aggregating fails and is tried again; see the log."
+        if self.aggregator.diverged:
+            return "The last step was not finite: updates were set aside, as the log says."
         return None

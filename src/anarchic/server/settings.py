@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import socket
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,22 @@ from anarchic.core import registry
 from anarchic.core.factory import RuleSettings as RuleSettings
 from anarchic.core.factory import make_rule, setting_names, shared_names
 from anarchic.core.rule import Rule
+from anarchic.core.validation import check_kind, check_kinds
 from anarchic.errors import ConfigError
 
 HISTORY = 16  # versions that can be pulled, by default
+
+
+def given_rules(rules: RuleSettings | Mapping[str, Any] | None) -> dict[str, Any]:
+    """The settings of a rule that were given; those that there are not are refused."""
+    check_kind("rules", rules, RuleSettings | Mapping[str, Any] | None)
+    if isinstance(rules, RuleSettings):
+        return asdict(rules)
+    given, known = dict(rules or {}), RuleSettings.__dataclass_fields__
+    for name in given.keys() - known.keys():
+        raise ConfigError(f"There is no setting {name!r} of rules; there are {', '.join(known)}.")
+    RuleSettings(**given)  # refuses values of the wrong type, before a store is opened
+    return given
 
 
 def served_rule(settings: RuleSettings) -> Rule[Any]:
@@ -91,6 +106,7 @@ class Limits:
     streams: int = 256  # of events, at the same time
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         for f in fields(self):
             value = getattr(self, f.name)
             if value is not None and not value > 0:
@@ -111,6 +127,7 @@ class ServerSettings:
     step_after_s: float | None = None  # step with what is there if the oldest waited this long
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         if self.step_after_s is not None and not self.step_after_s > 0:
             raise ConfigError(f"step_after_s must be positive, got {self.step_after_s}.")
 
@@ -130,6 +147,9 @@ class RunSettings:
     keep_payloads: bool | None = None  # for a replay; None: as the run has done, a new one not
     evaluate: str | None = None  # MODULE:NAME of a function that evaluates new versions
 
+    def __post_init__(self) -> None:
+        check_kinds(self)
+
 
 def check_memory(rules: RuleSettings, settings: ServerSettings) -> None:
     """Strangers must not be able to fill the memory with rows."""
@@ -148,14 +168,22 @@ class Address:
 
     host: str = "127.0.0.1"
     port: int = 8780
+    host_name: str | None = None  # other names that lead here, separated by commas
     tls_cert: Path | None = None
     tls_key: Path | None = None
     client_ca: Path | None = None  # workers must show a certificate that it signed
     insecure: bool = False  # listen on a public address without TLS all the same
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         if not 1 <= self.port <= 65535:
             raise ConfigError(f"A port is a number from 1 to 65535, got --port {self.port}.")
+        for name in self.host_names:
+            if not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
+                raise ConfigError(
+                    f"--host-name takes names such as fl.example.org, separated by commas, without "
+                    f"scheme and port; got {name!r}."
+                )
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ConfigError("TLS needs both a certificate and its key.")
         if self.client_ca is not None and self.tls_cert is None:
@@ -169,6 +197,11 @@ class Address:
                 "travel readable: give a certificate and its key, listen on 127.0.0.1 behind a "
                 "proxy, or say --insecure."
             )
+
+    @property
+    def host_names(self) -> list[str]:
+        """The names that lead here beside the address."""
+        return [] if self.host_name is None else [n.strip() for n in self.host_name.split(",")]
 
     @property
     def tls_files(self) -> list[Path]:

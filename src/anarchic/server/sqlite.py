@@ -24,10 +24,11 @@ from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
-from anarchic.core.files import sync
+from anarchic.core.files import close_to_others, make_private, sync
 from anarchic.errors import StoreCorrupt, StoreError, StoreFull, StoreUnavailable
 from anarchic.server import tables as t
 from anarchic.server.database import ChangeSignal
+from anarchic.server.filelock import NEW, FileLock, check_names, inode_of, replaced
 from anarchic.server.tables import migrate
 
 BUSY_S = 30.0  # how long to wait for another process that writes to the file
@@ -69,12 +70,11 @@ class Sqlite:
     insert = staticmethod(insert)
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = path = Path(os.path.realpath(path))  # a symbolic link is no second name
         self._turn = _Turn()
         self._changes = ChangeSignal(self._stamp, POLL_S)
         self._connection: Connection | None = None
-        self._lead: sqlite3.Connection | None = None
-        self._closed = False
+        self._claimed = self._leads = self._closed = False
         self._engine = create_engine(
             "sqlite://",
             creator=self._connect,
@@ -85,17 +85,25 @@ class Sqlite:
         with _faults(self.path):
             if not path.exists():
                 _make(path)
+            for suffix in ("", "-journal", ".lock"):  # made by an earlier version, or copied
+                close_to_others(path.with_name(path.name + suffix))
             if path.stat().st_size == 0:
                 raise StoreCorrupt(
                     f"{path} is empty, and a store never is. Restore it from a backup, or remove "
                     "it to begin a new run."
                 )
-        with self.reading() as connection:
-            _check_identity(connection, path)
-            number = connection.execute(select(t.schema.c.number)).scalar()
-        if number != t.SCHEMA:
-            with self.writing() as connection:
-                migrate(connection)
+            check_names(path)
+            self._lock = FileLock(path)
+        try:
+            with self.reading() as connection:
+                _check_identity(connection, path)
+                number = connection.execute(select(t.schema.c.number)).scalar()
+            if number != t.SCHEMA:
+                with self.writing() as connection:
+                    migrate(connection)
+        except BaseException:
+            self.close()
+            raise
 
     def reading(self) -> AbstractContextManager[Connection]:
         return self._transaction("BEGIN")
@@ -105,6 +113,11 @@ class Sqlite:
         with self._transaction("BEGIN IMMEDIATE") as connection:
             yield connection
         self._changes.notify()
+
+    def _check_file(self) -> None:
+        """What is written must be found at the path; what is read must come from there."""
+        if inode_of(self.path) != self._lock.inode:
+            raise StoreUnavailable(replaced(self.path))
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[Connection]:
@@ -117,8 +130,10 @@ class Sqlite:
                 run = self._connection.exec_driver_sql
                 _when_free(run, begin)
                 _when_free(run, "PRAGMA schema_version")  # a plain BEGIN does not lock yet
+                self._check_file()
                 yield self._connection
                 _when_free(run, "COMMIT")
+                self._check_file()  # or whoever is told of it would not find it again
             except BaseException:
                 self._roll_back()
                 raise
@@ -159,41 +174,35 @@ class Sqlite:
             return (0, 0)
         return (stat.st_mtime_ns, stat.st_size)
 
-    def take_lead(self) -> bool:
-        """Hold a write lock on a file beside the store, which the system frees at our death.
+    def claim(self) -> bool:
+        self._claimed = self._take_lock()
+        return self._claimed
 
-        The lock is SQLite's own: it works on every system, holds within one process too, and a
-        forked child does not inherit it.
-        """
-        if self._lead is not None:
-            return True
+    def take_lead(self) -> bool:
+        self._leads = self._take_lock()
+        return self._leads
+
+    def _take_lock(self) -> bool:
         with _faults(self.path):
-            lock = sqlite3.connect(f"{self.path}.lock", **PLAIN)
-            try:
-                lock.execute("BEGIN EXCLUSIVE")
-            except sqlite3.Error as error:
-                lock.close()
-                if _code(error) == sqlite3.SQLITE_BUSY:
-                    return False
-                raise
-        self._lead = lock
-        return True
+            return self._lock.take()
 
     def holds_lead(self) -> bool:
-        return self._lead is not None
+        return self._leads
 
     def drop_lead(self) -> None:
-        lock, self._lead = self._lead, None
-        if lock is not None:
-            lock.close()
+        self._leads = False
+        if not self._claimed:
+            self._lock.release()
 
     def close(self) -> None:
-        self.drop_lead()
         with self._turn:
+            if self._closed:
+                return
             self._closed = True
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
+            self._lock.close()
         self._engine.dispose()
 
 
@@ -244,9 +253,12 @@ def _when_free(execute: Callable[[str], object], statement: str) -> None:
 
 def _make(path: Path) -> None:
     """Create the file complete or not at all: its name appears once its content is on disk."""
-    fresh = path.with_name(f"{path.name}.{uuid.uuid4().hex}.new")
+    fresh = path.with_name(f"{path.name}.{uuid.uuid4().hex}{NEW}")
     try:
-        engine = create_engine(f"sqlite:///{fresh}", poolclass=NullPool)
+        make_private(fresh)  # its journals get the same permissions
+        engine = create_engine(
+            "sqlite://", creator=lambda: sqlite3.connect(fresh), poolclass=NullPool
+        )
         with engine.connect() as connection:
             connection.exec_driver_sql(f"PRAGMA page_size = {PAGE_SIZE}")
             connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION}")

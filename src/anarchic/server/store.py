@@ -10,13 +10,14 @@ which it leads; if either is no longer true, nothing is written.
 from __future__ import annotations
 
 import json
+import secrets
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, final
+from typing import Any, cast, final
 
 from sqlalchemy import Connection, Select, bindparam, delete, select, tuple_, update
 
@@ -26,6 +27,7 @@ from anarchic.server import tables as t
 from anarchic.server.database import Database, database_at
 from anarchic.server.records import NewUpdate, Publication, Receipt, StoredRun, rows_of
 from anarchic.server.settings import HISTORY
+from anarchic.server.watch import Watch, Watched
 from anarchic.wire.strict import Buffer
 
 MARK = ""  # no worker's name: this row of workers holds another number after every change
@@ -66,7 +68,8 @@ class Store:
     """
 
     def __init__(self, database: Database, *, keep_payloads: bool | None, history: int) -> None:
-        self._database = database
+        self.watch = Watch()  # whether it answers
+        self._database: Database = cast(Database, Watched(database, self.watch))  # delegates
         self._keep_payloads, self._history = keep_payloads, history
         self._insert = database.insert
         self.shared = database.shared  # whether other processes may append to the same run
@@ -213,19 +216,30 @@ class Store:
         found = self._read(select(t.models).where(t.models.c.version == version))
         return t.unseal(f"model {version}", found[0].body, found[0].seal) if found else None
 
-    def state(self) -> tuple[bytes, dict[str, bytes]]:
-        """The rule's state at the newest version, and its rows by worker."""
-        with self._database.reading() as connection:
+    def standing(self) -> records.Standing:
+        """The newest version with everything that a leader needs to go on from it."""
+        with self._database.reading() as connection:  # one moment, whoever publishes meanwhile
             run = records.find_run(connection)
-            states = rows_of(connection, select(t.state))
-            rows = rows_of(connection, select(t.rows))
-        if run is None:
-            raise StoreError("The store holds no run yet: create one first.")
-        if len(states) != 1:
-            raise StoreCorrupt("The state of the rule is missing. Restore the store from a backup.")
-        return t.unseal(_state_of(run), states[0].body, states[0].seal), {
-            row.worker: t.unseal(f"row of {row.worker}", row.body, row.seal) for row in rows
-        }
+            if run is None:
+                raise StoreError("The store holds no run yet: create one first.")
+            newest = select(t.models).where(t.models.c.version == run.version)
+            models, states = rows_of(connection, newest), rows_of(connection, select(t.state))
+            rows, epochs = rows_of(connection, select(t.rows)), records.read_epochs(connection)
+        if not (models and states):
+            missing = "state of the rule" if models else f"model of version {run.version}"
+            raise StoreCorrupt(f"The {missing} is missing. Restore the store from a backup.")
+        return records.Standing(
+            run,
+            t.unseal(f"model {run.version}", models[0].body, models[0].seal),
+            t.unseal(_state_of(run), states[0].body, states[0].seal),
+            {row.worker: t.unseal(f"row of {row.worker}", row.body, row.seal) for row in rows},
+            epochs,
+        )
+
+    def epochs(self) -> records.Epochs:
+        """In which epochs versions were published, from the oldest on."""
+        with self._database.reading() as connection:
+            return records.read_epochs(connection)
 
     def revoked(self) -> dict[int, list[str]]:
         """Whose rows were dropped after which version, as publications said; sorted by name."""
@@ -290,6 +304,11 @@ class Store:
         found = reversed(self._read(query))
         return [(row.version, records.read_json(row.metrics, "evaluation")) for row in found]
 
+    def claim(self) -> bool:
+        """Be the only server until ``close``, where the store cannot be shared; False if another
+        is. Those who only read, or add tokens, need not ask."""
+        return self._database.claim()
+
     def lead(self) -> int | None:
         """Try to become the one that aggregates: a new epoch, or None while another leads.
 
@@ -299,14 +318,25 @@ class Store:
             return None
         try:
             with self._database.writing() as connection:
-                query = update(t.run).values(epoch=_R.epoch + 1).returning(_R.epoch)
-                epoch = connection.execute(query).scalar()
-            if epoch is None:
-                raise StoreError("The store holds no run to lead yet: create one first.")
+                query = update(t.run).values(epoch=_R.epoch + 1).returning(_R.epoch, _R.version)
+                run = connection.execute(query).one_or_none()
+                if run is None:
+                    raise StoreError("The store holds no run to lead yet: create one first.")
+                self._begin_epoch(connection, run.epoch, run.version)
         except BaseException:
             self._database.drop_lead()
             raise
-        return int(epoch)
+        return int(run.epoch)
+
+    def _begin_epoch(self, connection: Connection, epoch: int, version: int) -> None:
+        """Name it: a store that was restored from a copy counts epochs and versions again."""
+        name = f"{epoch}-{secrets.token_hex(4)}".encode()
+        unused = t.epochs.c.version >= version  # nothing was published in these
+        connection.execute(delete(t.epochs).where(unused))
+        row = records.sealed(
+            records.epoch_place(epoch, version), name, epoch=epoch, version=version
+        )
+        connection.execute(self._insert(t.epochs), row)
 
     def still_leads(self) -> bool:
         return self._database.holds_lead()

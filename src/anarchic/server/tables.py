@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from anarchic.errors import StoreCorrupt, StoreUnavailable
 from anarchic.wire.strict import Buffer
 
-SCHEMA = 3  # raised when tables, or the bytes in them, change; see ``migrate``
+SCHEMA = 4  # raised when tables, or the bytes in them, change; see ``migrate``
 
 _Big, _Bytes = sa.BigInteger, sa.LargeBinary
 # In SQLite only a primary key declared INTEGER is the row number, which needs no second index.
@@ -65,6 +65,11 @@ models = sa.Table("models", tables, _key("version"), *_columns(seal=_Bytes, body
 state = sa.Table("state", tables, _key("one", sa.Integer), *_columns(seal=_Bytes, body=_Bytes))
 rows = sa.Table("rows", tables, _key("worker", sa.Text), *_columns(seal=_Bytes, body=_Bytes))
 revoked = sa.Table("revoked", tables, _key("version"), _key("worker", sa.Text))
+# Who led after which version, by a name that no other epoch has, not even one with the same number
+# in a copy of the store. A version belongs to the last epoch that began before it.
+epochs = sa.Table(
+    "epochs", tables, _key("epoch"), *_columns(version=_Big, seal=_Bytes, body=_Bytes)
+)
 workers = sa.Table(
     "workers", tables, _key("worker", sa.Text), *_columns(token_hash=_Bytes, revoked=sa.Boolean)
 )
@@ -123,6 +128,10 @@ def migrate(connection: sa.Connection) -> None:
         for statement in statements:
             connection.execute(sa.text(statement))
         number = 3
+    if number == 3:  # epochs had no names: versions until now belong to none
+        epochs.create(connection)
+        connection.execute(sa.update(schema).values(number=4))
+        number = 4
     if number != SCHEMA:
         remedy = "Upgrade anarchic" if number > SCHEMA else "Go on with the version that began it"
         raise StoreUnavailable(

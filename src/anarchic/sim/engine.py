@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from anarchic.core.arrays import copied, like_that, on_host, readable, stack, zeros
+from anarchic.core.reading import shown
 from anarchic.core.saving import Arrays, Numbers, pack, unpack
 from anarchic.core.types import Integers, Matrix, Snapshot, Updates, Vector
-from anarchic.errors import Diverged, NotFinite
+from anarchic.errors import Diverged, NotFinite, RunError
 from anarchic.participation.timetable import Timetable
 from anarchic.sim.experiment import Experiment
 from anarchic.train.task import Computed, Lanes
@@ -199,6 +200,8 @@ class Engine:
         self.state = unpack(self.state, _below("state.", arrays), numbers["state"])
         arrays = {name: like_that(array, self.state.params) for name, array in arrays.items()}
         self.row = numbers["row"]
+        if type(self.row) is not int or not 0 <= self.row <= len(table):
+            raise RunError(f"It stands at row {shown(self.row)} of {len(table)}.")
         self.local_steps = int(table.local_steps[: self.row].sum(dtype=np.int64))
         self._snapshots = {}
         for version, parts in _by_number(_below("snapshot.", arrays)).items():

@@ -19,6 +19,8 @@ from anarchic.train.backends import Batched
 from anarchic.train.compute import check_lookahead, computing
 from anarchic.train.task import Backend, LocalWork, Task
 
+MAX_DRAWS = 1 << 26  # random numbers of one visit, which are drawn together: 512 MiB
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -47,6 +49,11 @@ class Experiment:
     def __post_init__(self) -> None:
         table = self.timetable
         table.check()
+        if table.before:
+            raise ConfigError(
+                f"The timetable is the part of another that begins after {table.before} rounds: "
+                "give it from the first round on."
+            )
         if self.rule.m != table.m:
             raise ConfigError(
                 f"The rule steps every {self.rule.m} updates, the timetable was made for "
@@ -61,6 +68,12 @@ class Experiment:
             raise ConfigError(
                 f"The timetable has {table.workers} workers, but only {len(self.works)} of them "
                 "have local work: give one LocalWork for all or one each."
+            )
+        most = max(work.batch for work in self.works) * int(table.local_steps.max(initial=0))
+        if most > MAX_DRAWS:
+            raise ConfigError(
+                f"A visit of {table.local_steps.max()} local steps draws {most} samples at once, "
+                f"at most {MAX_DRAWS} fit into memory: take fewer local steps or smaller batches."
             )
         check_schedule(self.eval_every, self.target_accuracy)
         check_lookahead(self.lookahead)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from math import isfinite
+from numbers import Real
 from pathlib import Path
 from typing import Any, Self
 
 from anarchic import wire
 from anarchic.core.files import write_file
+from anarchic.core.reading import parse_json, printable, read_file, reason, shown
 from anarchic.core.saving import Arrays, Numbers
 from anarchic.core.types import Layout, Vector
 from anarchic.errors import RunError
@@ -20,6 +24,13 @@ from anarchic.train.compute import Compute
 MetricsRow = dict[str, float | int | None]
 
 FORMAT = 3  # of settings.json; 1 had other names for some settings, 2 had Compute's among them
+MAX_JSON = 1 << 26  # bytes of settings.json or summary.json
+MAX_METRICS = 1 << 30  # bytes of metrics.csv
+SUMMARY = (  # numbers in summary.json
+    *("final_accuracy", "last10_accuracy", "best_accuracy", "final_loss", "rounds", "updates"),
+    *("local_steps", "virtual_s", "train_seconds", "local_steps_per_second"),
+    *("updates_per_second", "peak_rss_mb"),
+)
 COMPUTE = tuple(f.name for f in fields(Compute))
 
 
@@ -80,10 +91,23 @@ class RunDirectory:
             raise RunError(
                 f"{self.path / 'settings.json'} is not that of a run: it has no fingerprint."
             )
+        for name, kind in (("format", int), ("versions_back", int), ("compute", dict)):
+            if not isinstance(found.get(name, kind()), kind):
+                raise RunError(
+                    f"{self.path / 'settings.json'} is damaged: {name} is {shown(found[name])}."
+                )
         return renamed({"format": 1, **found})
 
     def summary(self) -> dict[str, Any]:
-        return self._json("summary.json")
+        """What the run ended with."""
+        found = self._json("summary.json")
+        for name in SUMMARY:
+            if not isinstance(found.get(name), Real | None):
+                raise RunError(
+                    f"{self.path / 'summary.json'} is damaged: {name} is {shown(found[name])}, not "
+                    "a number."
+                )
+        return found
 
     @property
     def finished(self) -> bool:
@@ -105,17 +129,16 @@ class RunDirectory:
 
     def metrics(self) -> list[MetricsRow]:
         """The rows of metrics.csv; a missing value is None."""
+        path = self.path / "metrics.csv"
         try:
-            with open(self.path / "metrics.csv", newline="", encoding="utf-8") as file:
-                rows = csv.DictReader(file)
-                if "round" not in (rows.fieldnames or ["round"]):
-                    raise ValueError(f"it has no column 'round' but {rows.fieldnames}")
-                return [
-                    {name: float(value) if value else None for name, value in row.items()}
-                    for row in rows
-                ]
-        except (OSError, ValueError) as error:
-            raise RunError(f"{self.path / 'metrics.csv'} cannot be read: {error}.") from error
+            text = str(read_file(path, most=MAX_METRICS), "utf-8")
+            rows = list(csv.reader(io.StringIO(text, newline="")))
+            names = rows[0] if rows else ["round"]
+            if "round" not in names or len(set(names)) < len(names):
+                raise ValueError(f"its columns are {shown(names)}: one of each, and 'round'")
+            return [_metrics_row(names, row, line) for line, row in enumerate(rows[1:], 2) if row]
+        except (OSError, ValueError, csv.Error) as error:
+            raise RunError(f"{path} cannot be read: {reason(error)}.") from error
 
     def start_metrics(self, rows: Sequence[MetricsRow]) -> None:
         """Begin metrics.csv with the rows so far, dropping what a cut-off run wrote after them."""
@@ -161,20 +184,32 @@ class RunDirectory:
 
     def _json(self, name: str) -> dict[str, Any]:
         try:
-            found = json.loads((self.path / name).read_text(encoding="utf-8"))
+            found = parse_json(read_file(self.path / name, most=MAX_JSON))
         except FileNotFoundError as error:
             raise RunError(
                 f"{self.path} has no {name}: it is not the directory of a "
                 f"{'finished ' if name == 'summary.json' else ''}run."
             ) from error
         except (OSError, ValueError) as error:
-            raise RunError(f"{self.path / name} cannot be read: {error}.") from error
+            raise RunError(f"{self.path / name} cannot be read: {reason(error)}.") from error
         if not isinstance(found, dict):
             raise RunError(f"{self.path / name} holds a {type(found).__name__}, not an object.")
         return found
 
     def _write(self, name: str, text: str) -> None:
         write_file(self.path / name, text.encode())
+
+
+def _metrics_row(names: Sequence[str], row: Sequence[str], line: int) -> MetricsRow:
+    """A row of numbers; the last one of a run that was cut off may be short."""
+    if len(row) > len(names):
+        raise ValueError(f"line {line} has {len(row)} values for {len(names)} columns")
+    texts = dict(zip(names, row, strict=False))
+    found = {name: float(texts[name]) if texts.get(name) else None for name in names}
+    for name, value in found.items():
+        if value is not None and not isfinite(value):
+            raise ValueError(f"line {line} has {printable(name)}={value}, which is not finite")
+    return dict(found)
 
 
 def renamed(record: Mapping[str, Any]) -> dict[str, Any]:

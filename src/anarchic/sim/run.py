@@ -8,13 +8,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isfinite
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from anarchic.core.arrays import on_host
+from anarchic.core.guard import guard_of
+from anarchic.core.reading import reason
+from anarchic.core.saving import Numbers
 from anarchic.core.types import Vector
-from anarchic.errors import Diverged
+from anarchic.errors import Diverged, RunError
 from anarchic.participation.timetable import Timetable
 from anarchic.sim.engine import Engine
 from anarchic.sim.record import MetricsRow, RunDirectory
@@ -155,9 +159,14 @@ class ActiveRun:
         if self.record is None:
             return
         if saved := self.record.load_checkpoint():
-            arrays, numbers = saved
-            self.engine.unpack(arrays, numbers)
-            self.metrics, self.train_seconds = numbers["metrics"], numbers["train_seconds"]
+            try:
+                self.engine.unpack(*saved)
+                self.metrics, self.train_seconds = _told(saved[1])
+            except (KeyError, TypeError, ValueError, IndexError, AttributeError, RunError) as error:
+                raise RunError(
+                    f"{self.record.checkpoint} does not fit this run ({reason(error)}): put a "
+                    "whole one back, or remove it to begin again."
+                ) from error
         self.record.start_metrics(self.metrics)
 
     @property
@@ -166,6 +175,15 @@ class ActiveRun:
         if self.record is None or not self.record.checkpoint.exists():
             return "There is no checkpoint to go back to."
         return f"The last good checkpoint is {self.record.checkpoint}."
+
+
+def _told(numbers: Numbers) -> tuple[list[MetricsRow], float]:
+    """The metrics and the time so far, from a checkpoint."""
+    rows, seconds = numbers["metrics"], numbers["train_seconds"]
+    values = [value for row in rows for value in row.values()]
+    if not isinstance(rows, list) or not all(v is None or isinstance(v, Real) for v in values):
+        raise ValueError("its metrics are not rows of numbers")
+    return rows, float(seconds)
 
 
 def _virtual_s(table: Timetable, version: int) -> float | None:
@@ -193,9 +211,16 @@ def _summary(run: ActiveRun, stopped_at: str | None) -> dict[str, Any]:
         "local_steps_per_second": round(steps / seconds, 1) if seconds else None,
         "updates_per_second": round(run.engine.row / seconds, 1) if seconds else None,
         "peak_rss_mb": _peak_rss_mb(),
+        **_clipping(run.engine.state),
         "seed": experiment.about.get("seed", experiment.seed),  # as it was asked for
         "software": software(),
     }
+
+
+def _clipping(state: Any) -> dict[str, float]:
+    """How many updates the guard has clipped, and the most that a length was of the scale."""
+    guard = guard_of(state)
+    return {} if guard is None else {"clipped": guard.clipped, "farthest": guard.farthest}
 
 
 def _peak_rss_mb() -> float | None:

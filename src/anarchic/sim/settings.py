@@ -12,6 +12,7 @@ import numpy as np
 
 from anarchic.core import factory, registry
 from anarchic.core.local import LocalRule
+from anarchic.core.reading import shown
 from anarchic.core.rule import Rule
 from anarchic.core.validation import check_choice, check_kinds
 from anarchic.data import Dataset, Parts, by_role, dirichlet, iid, labels, load
@@ -39,6 +40,7 @@ from anarchic.train.task import LocalWork, Task, make_task
 PARTICIPATIONS = registry.KINDS["participation"].built_in
 WORKERS = 10  # where neither the settings nor the roles of the data say how many
 LONG = 25_000  # local steps; in a shorter run, loading Numba takes longer than it saves
+COUNTS = ("rounds", "workers", "m", "local_steps", "batch", "max_staleness", "eval_every")
 SAMPLER_ONLY = ("max_staleness", "replace", "arrival_probs")
 CLOCK_ONLY = (
     *("idle_s", "step_s", "time_distribution", "slow_share", "slow_factor"),
@@ -74,6 +76,7 @@ class Settings:
     rule_options: Mapping[str, Any] = field(default_factory=dict)
     staleness_power: float | None = None
     clip: float | None = None
+    guard: float | None = None  # factor of ``Guard``; the paper has none
     # workers
     local_rule: str = "sgd"
     mu: float | None = None
@@ -104,6 +107,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_kinds(self)
+        for name in COUNTS:
+            if (count := getattr(self, name)) is not None and count >= 2**31:
+                raise ConfigError(f"{name} must be below 2^31, got {shown(count)}.")
         if self.rounds < 1:
             raise ConfigError(f"A run needs at least one round, got rounds={self.rounds}.")
         if self.seed < 0:
@@ -136,7 +142,7 @@ class Settings:
                 f"({', '.join(strange) or 'it has none'}): resume it with the program that "
                 "started it."
             )
-        if values.get("arrival_probs") is not None:
+        if isinstance(values.get("arrival_probs"), list):
             values["arrival_probs"] = tuple(values["arrival_probs"])  # JSON has no tuples
         return Settings(**values)
 

@@ -11,7 +11,7 @@ from anarchic.errors import ConfigError
 from anarchic.sim.engine import Engine
 from anarchic.sim.experiment import Experiment
 from anarchic.sim.group import RunGroup
-from anarchic.sim.record import FORMAT, RunDirectory
+from anarchic.sim.record import FORMAT, SUMMARY, RunDirectory
 from anarchic.sim.run import ActiveRun, Progress, Run, Watcher
 from anarchic.sim.settings import Settings, build
 from anarchic.train.compute import Compute
@@ -127,7 +127,8 @@ def _open(experiment: Experiment, path: Path, resume: bool) -> RunDirectory:
 def _finished(experiment: Experiment, record: RunDirectory) -> Run:
     """A run that was recorded to its end."""
     params = record.model(experiment.task.layout)
-    return Run(params, record.metrics(), record.summary())
+    unknown = dict.fromkeys((*SUMMARY, "stopped_at"))  # that another version did not write
+    return Run(params, record.metrics(), {**unknown, **record.summary()})
 
 
 def _groups(runs: Mapping[str, ActiveRun]) -> list[list[str]]:

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anarchic.core.files import locked, write_file
-from anarchic.errors import RunError
+from anarchic.core.reading import parse_json, read_file, reason
+from anarchic.core.validation import check_kinds
+from anarchic.errors import ConfigError, RunError
 from anarchic.kernels.chunks import threads_in_use
 from anarchic.sim.run import software
 from anarchic.study.cell import Cell, Job
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 Curve = Mapping[str, Sequence[float | None]]
 Key = tuple[str, str, int]  # task, cell, seed
 FILE = "results.jsonl"
+MAX_BYTES = 1 << 30  # of the file
 POINTS = 120  # of a curve, besides its last ten
 DIGITS = 5  # significant ones of a point of a curve
 
@@ -52,6 +55,9 @@ class Result:
     hardware: Mapping[str, Any] = field(default_factory=dict)
     software: Mapping[str, str] = field(default_factory=dict)
     date: str = ""
+
+    def __post_init__(self) -> None:
+        check_kinds(self)
 
     @property
     def key(self) -> Key:
@@ -183,20 +189,21 @@ def thin(curve: Curve) -> dict[str, list[float | None]]:
 def _records(path: Path) -> Iterator[tuple[Key, dict[str, Any]]]:
     """The lines of a file, each by its key; later lines of the same key count."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = str(read_file(path, most=MAX_BYTES), "utf-8")
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:
-        raise RunError(f"{path} cannot be read: {error}.") from error
+        raise RunError(f"{path} cannot be read: {reason(error)}.") from error
     for number, line in enumerate(text.splitlines(), start=1):
         try:
-            record = json.loads(line)
-            Result(**record)
-            yield (record["task"], record["cell"], record["seed"]), record
-        except (ValueError, TypeError) as error:
+            record = parse_json(line)
+            found = Result(**record)
+        except (ValueError, TypeError, ConfigError) as error:
             raise RunError(
-                f"Line {number} of {path} is not a result: {error}. Remove the line and run again."
+                f"Line {number} of {path} is not a result: {reason(error)}. Remove the line and "
+                "run again."
             ) from error
+        yield found.key, record
 
 
 def _short(value: float | None) -> float | None:

@@ -14,12 +14,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load, save
 
 from anarchic.core.files import write_file
+from anarchic.core.reading import check_file, parse_json, read_file, reason, shown
 from anarchic.core.saving import Arrays, Numbers
 from anarchic.core.types import Layout, Vector
 from anarchic.errors import RunError
+from anarchic.wire import strict
 from anarchic.wire.messages import EXTRA
-from anarchic.wire.strict import floats
 
+MAX_FILE = 1 << 36  # bytes that are read of one file
 _NUMBERS = "numbers"  # the metadata entry that holds a state's numbers, as JSON
 
 
@@ -30,38 +32,42 @@ def save_model(path: Path, layout: Layout, params: Vector, **metadata: str) -> N
 
 
 def load_model(path: Path) -> tuple[Layout, Vector, dict[str, str]]:
-    """A model's layout, its vector and its metadata, from any safetensors file of floats."""
+    """A model's layout, its vector and its metadata, from any safetensors file of floats.
+
+    It takes the memory of the file twice, or of the file and the vector if that is more.
+    """
     try:
-        data = path.read_bytes()  # once: the file may be replaced at any moment
+        data = read_file(path, most=MAX_FILE)  # once: the file may be replaced at any moment
         found = dict(safetensors.deserialize(data))  # type: ignore[no-untyped-call]
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, MemoryError) as error:
         raise _unreadable(path, error) from error
+    metadata = _metadata(data)
+    del data  # the entries are copies
     # Of a snapshot that was pulled, without the vectors that travel beside the model.
     entries = {name: entry for name, entry in found.items() if not name.startswith(EXTRA)}
     layout = Layout.of({name: (e["shape"], e["dtype"]) for name, e in entries.items()})
-    tensors = {
-        name: floats(entry["data"], entry["dtype"]).reshape(entry["shape"])
-        for name, entry in entries.items()
-    }
-    return layout, layout.join(tensors), _metadata(data)
+    params: Vector = np.empty(layout.dim, np.float64 if "F64" in layout.dtypes else np.float32)
+    for name, where in layout.slices.items():
+        strict.fill(params[where], memoryview(entries[name]["data"]), entries[name]["dtype"])
+    return layout, params, metadata
 
 
-def write(path: Path, arrays: Mapping[str, NDArray[Any]], numbers: Numbers) -> None:
+def write(
+    path: Path, arrays: Mapping[str, NDArray[Any]], numbers: Numbers, *, private: bool = False
+) -> None:
     """Arrays and JSON-able numbers in one file, which appears whole or not at all."""
-    write_file(path, encode_state(arrays, numbers))
+    write_file(path, encode_state(arrays, numbers), private=private)
 
 
 def read(path: Path) -> tuple[Arrays, Numbers]:
     """What ``write`` wrote."""
     try:
-        opened = safe_open(path, framework="numpy")
-    except (OSError, SafetensorError) as error:
+        check_file(path, most=MAX_FILE)  # to open a pipe would wait
+        with safe_open(path, framework="numpy") as file:
+            numbers = _numbers(str(path), file.metadata() or {})
+            return {name: file.get_tensor(name) for name in file.keys()}, numbers  # noqa: SIM118
+    except (OSError, SafetensorError, TypeError, AttributeError, MemoryError) as error:
         raise _unreadable(path, error) from error
-    with opened as file:
-        numbers = (file.metadata() or {}).get(_NUMBERS)
-        if numbers is None:
-            raise RunError(f"{path} is a safetensors file, but not one that anarchic wrote.")
-        return {name: file.get_tensor(name) for name in file.keys()}, json.loads(numbers)  # noqa: SIM118
 
 
 def encode_state(arrays: Mapping[str, NDArray[Any]], numbers: Numbers) -> bytes:
@@ -74,25 +80,36 @@ def decode_state(data: bytes) -> tuple[Arrays, Numbers]:
     """What ``encode_state`` was given."""
     try:
         arrays = load(data)
-    except SafetensorError as error:
+    except (SafetensorError, TypeError, KeyError) as error:  # of the header, or a dtype
         raise RunError(
-            f"{len(data)} bytes of a saved state cannot be read ({error}): they were damaged."
+            f"{len(data)} bytes of a saved state cannot be read ({reason(error)}): they were "
+            "damaged."
         ) from error
-    numbers = _metadata(data).get(_NUMBERS)
-    if numbers is None:
-        raise RunError("These bytes are a safetensors file, but not one that anarchic wrote.")
-    return arrays, json.loads(numbers)
+    return arrays, _numbers("The saved state", _metadata(data))
+
+
+def _numbers(what: str, metadata: Mapping[str, str]) -> Numbers:
+    """The numbers among a file's metadata."""
+    if (text := metadata.get(_NUMBERS)) is None:
+        raise RunError(f"{what} is a safetensors file, but not one that anarchic wrote.")
+    try:
+        numbers = parse_json(text)
+    except ValueError as error:
+        raise RunError(f"{what} is damaged: its numbers are not JSON ({reason(error)}).") from error
+    if not isinstance(numbers, dict):
+        raise RunError(f"{what} is damaged: its numbers are {shown(numbers)}, not an object.")
+    return numbers
 
 
 def _unreadable(path: Path, error: Exception) -> RunError:
     return RunError(
-        f"{path} cannot be read as a safetensors file ({error}): it is missing, cut short or of "
-        "another kind."
+        f"{path} cannot be read as a safetensors file ({reason(error)}): it is missing, cut short "
+        "or of another kind."
     )
 
 
 def _metadata(data: bytes) -> dict[str, str]:
-    """The metadata in a file's header, which follows its own length."""
+    """The metadata in the header, which follows its own length; the library has checked both."""
     length = int.from_bytes(data[:8], "little")
-    metadata: dict[str, str] = json.loads(data[8 : 8 + length]).get("__metadata__", {})
+    metadata: dict[str, str] = json.loads(data[8 : 8 + length]).get("__metadata__") or {}
     return metadata

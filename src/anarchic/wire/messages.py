@@ -18,10 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anarchic.core.names import WORKER_NAME
+from anarchic.core.reading import shown
 from anarchic.core.types import EMPTY, Layout, Snapshot, Update, Vector
 from anarchic.errors import ConfigError, MalformedUpdate, NotFinite, RunError
 from anarchic.wire import strict
-from anarchic.wire.strict import WIDTHS, Buffer, Contents, Tensor, floats, parse_file, shown
+from anarchic.wire.strict import WIDTHS, Buffer, Contents, Tensor, floats, parse_file
 
 EXTRA = "extra:"  # begins the name of a vector that is not a tensor of the model
 UpdateDtype = Literal["F32", "F16", "BF16"]
@@ -30,18 +31,28 @@ _Array = NDArray[Any]
 _NONE: frozenset[str] = frozenset()
 _DTYPES = ("F32", "F16", "BF16")
 _NEEDED = frozenset({"id", "base_version", "local_steps", "local_lr"})
-_OPTIONAL = frozenset({"samples", "loss", "worker", "run"})
+_OPTIONAL = frozenset({"samples", "loss", "worker", "run", "epoch"})
 _KNOWN = _NEEDED | _OPTIONAL | {"format"}  # the last is PyTorch's, and ignored
 _ROOM = 64 * 1024  # for the metadata in a header
 _ROOM_PER_TENSOR = 200  # beside its name
+_MOST_HEADER = 1 << 24  # bytes of a snapshot's header: some 100,000 tensors
 _BRACKETS_IN_TEXT = 256  # as in an id, and everything else that is not a tensor
 
 
 def encode_snapshot(
-    layout: Layout, snapshot: Snapshot, run: str, *, loss: float | None = None
+    layout: Layout,
+    snapshot: Snapshot,
+    run: str,
+    *,
+    loss: float | None = None,
+    epoch: str | None = None,
 ) -> bytes:
-    """A model as workers pull it, with the mean training loss that came with its updates."""
+    """A model as workers pull it, with the mean training loss that came with its updates.
+
+    ``epoch`` tells it from a snapshot of the same version in a run that was restored since.
+    """
     known = {"version": str(snapshot.version), "run": run} | _told_loss(loss)
+    known |= {} if epoch is None else {"epoch": epoch}
     strict.text(known, "run", strict.ID)
     wide = snapshot.params.dtype == np.float64
     numpy_dtype, dtype = ("<f8", "F64") if wide else ("<f4", "F32")
@@ -51,9 +62,12 @@ def encode_snapshot(
 
 
 def decode_snapshot(data: Buffer) -> tuple[Layout, Snapshot, str]:
-    """Layout, model and run id of a pulled snapshot; the vectors are copies."""
+    """Layout, model and run id of a pulled snapshot; the vectors are copies.
+
+    It takes no more memory than these vectors, whatever the numbers in the file are.
+    """
     try:
-        contents = parse_file(data, most_header=len(data), most_brackets=len(data))
+        contents = _snapshot(data)
         version = strict.whole_number(contents.metadata, "version")
         run = strict.text(contents.metadata, "run", strict.ID)
         layout, params, extras = _vectors(contents)
@@ -62,17 +76,25 @@ def decode_snapshot(data: Buffer) -> tuple[Layout, Snapshot, str]:
     return layout, Snapshot(version, params, extras), run
 
 
-def snapshot_facts(data: Buffer) -> tuple[float | None, frozenset[str]]:
-    """The loss that came with a snapshot, and the names of its extras; reads its header only."""
-    contents = parse_file(data, most_header=len(data), most_brackets=len(data))
+def snapshot_facts(data: Buffer) -> tuple[float | None, frozenset[str], str | None]:
+    """Loss, names of extras and epoch of a snapshot; reads its header only."""
+    contents = _snapshot(data)
     names = (tensor.name for tensor in contents.tensors)
     extras = frozenset(name.removeprefix(EXTRA) for name in names if name.startswith(EXTRA))
-    return _loss(contents.metadata), extras
+    return _loss(contents.metadata), extras, _told(contents.metadata, "epoch")
+
+
+def _snapshot(data: Buffer) -> Contents:
+    return parse_file(data, most_header=_MOST_HEADER, most_brackets=_MOST_HEADER)
 
 
 def _told_loss(loss: float | None) -> dict[str, str]:
     """A loss in the metadata, left out if it is not finite."""
     return {} if loss is None or not isfinite(loss) else {"loss": repr(float(loss))}
+
+
+def _told(known: Mapping[str, str], name: str) -> str | None:
+    return strict.text(known, name, strict.ID) if name in known else None
 
 
 def _loss(known: Mapping[str, str]) -> float | None:
@@ -86,21 +108,26 @@ def _vectors(contents: Contents) -> tuple[Layout, Vector, dict[str, Vector]]:
         tuple(tensor.shape for tensor in model),
         tuple(tensor.dtype for tensor in model),
     )
-    vectors = {
-        tensor.name: floats(contents.data[tensor.start : tensor.end], tensor.dtype)
-        for tensor in contents.tensors
-    }
-    wide = "F64" in layout.dtypes
-    params: Vector = np.concatenate(
-        [np.zeros(0, np.float32), *(vectors.pop(name) for name in layout.names)],
-        dtype=np.float64 if wide else np.float32,
-    )
-    for name, vector in vectors.items():
-        if vector.size != layout.dim:
-            raise MalformedUpdate(
-                f"{shown(name)} has {vector.size} numbers, the model {layout.dim}: pull it again."
-            )
-    extras = {name.removeprefix(EXTRA): v.astype(params.dtype) for name, v in vectors.items()}
+    dtypes = {tensor.dtype for tensor in contents.tensors}
+    if len(dtypes) > 1:  # F64 among narrow ones would make a vector much larger than the file
+        raise MalformedUpdate(
+            f"The tensors have dtype {' and '.join(sorted(dtypes))}, those of a snapshot have one: "
+            "pull it again."
+        )
+    dtype = np.float64 if dtypes == {"F64"} else np.float32
+    params: Vector = np.empty(layout.dim, dtype)
+    for tensor, where in zip(model, layout.slices.values(), strict=True):
+        strict.fill(params[where], contents.data[tensor.start : tensor.end], tensor.dtype)
+    extras: dict[str, Vector] = {}
+    for tensor in contents.tensors:
+        if tensor.name.startswith(EXTRA):
+            if (size := (tensor.end - tensor.start) // WIDTHS[tensor.dtype]) != layout.dim:
+                raise MalformedUpdate(
+                    f"{shown(tensor.name)} has {size} numbers, the model {layout.dim}: pull it "
+                    "again."
+                )
+            vector = extras[tensor.name.removeprefix(EXTRA)] = np.empty(layout.dim, dtype)
+            strict.fill(vector, contents.data[tensor.start : tensor.end], tensor.dtype)
     return layout, params, extras
 
 
@@ -111,6 +138,7 @@ class Decoded:
     update: Update
     loss: float | None  # of training
     run: str | None = None  # from which it pulled its base version
+    epoch: str | None = None  # in which that version was published
 
 
 def encode_update(
@@ -121,11 +149,13 @@ def encode_update(
     loss: float | None = None,
     worker: str | None = None,
     run: str | None = None,
+    epoch: str | None = None,
 ) -> bytes:
     """An update as a worker pushes it. A loss that is not finite is left out.
 
     ``worker`` is for servers with open enrolment; others know who sends by the token. ``run`` is
     that of the snapshot: a server with another run at the same address then refuses the update.
+    So is ``epoch``: if the run was restored from a backup since, the update is refused too.
     """
     known = {
         "id": update.id,
@@ -134,7 +164,7 @@ def encode_update(
         "local_lr": repr(float(update.local_lr)),
         "samples": str(update.samples),
     }
-    named = {"worker": worker, "run": run}
+    named = {"worker": worker, "run": run, "epoch": epoch}
     known |= _told_loss(loss) | {name: told for name, told in named.items() if told is not None}
     _facts(known, worker or "unnamed")
     extras = {name: _narrowed(name, vector, dtype) for name, vector in update.extras.items()}
@@ -164,8 +194,7 @@ def decode_update(
     direction = _direction(contents, plan, dtype)
     update = Update(direction=direction, extras=beside or EMPTY, **facts)
     known = contents.metadata
-    run = strict.text(known, "run", strict.ID) if "run" in known else None
-    return Decoded(update, _loss(known), run)
+    return Decoded(update, _loss(known), _told(known, "run"), _told(known, "epoch"))
 
 
 def check_beginning(

@@ -12,18 +12,19 @@ import re
 from collections.abc import Mapping
 from math import isfinite, prod
 from operator import itemgetter
-from reprlib import Repr
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anarchic.core.names import WORKER_NAME
+from anarchic.core.reading import shown
 from anarchic.errors import MalformedUpdate
 
 Buffer = bytes | bytearray | memoryview
 WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 METADATA = "__metadata__"
+PIECE = 1 << 18  # numbers that are converted at a time
 _NUMPY = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 _PARTS = {"dtype", "shape", "data_offsets"}
 ID = re.compile(r"[!-~]{1,128}")
@@ -39,8 +40,6 @@ _IN_WORDS = {
 }
 _INT = frozenset({int})
 _MOST_DIGITS = 15
-_SHORT = Repr()
-_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlong = 2, 60, 60, 20
 
 
 class Tensor(NamedTuple):
@@ -59,12 +58,6 @@ class Contents(NamedTuple):
     metadata: dict[str, str]
     tensors: list[Tensor]
     data: memoryview
-
-
-def shown(value: object) -> str:
-    """A received value for an error message: printable, ASCII and short."""
-    text = _SHORT.repr(value).encode("ascii", "backslashreplace").decode()
-    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def parse_file(
@@ -118,8 +111,18 @@ def floats(data: Buffer, dtype: str) -> NDArray[Any]:
     if not len(data):
         return np.zeros(0, _NUMPY.get(dtype, "<f4"))
     if dtype == "BF16":  # the upper half of a float32
-        return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
+        bits: NDArray[Any] = np.frombuffer(data, "<u2").astype(np.uint32)
+        bits <<= 16
+        return bits.view(np.float32)
     return np.frombuffer(data, _NUMPY[dtype])
+
+
+def fill(out: NDArray[Any], data: memoryview, dtype: str) -> None:
+    """Write numbers into a vector; those that are converted in pieces, to need little memory."""
+    width = WIDTHS[dtype]
+    for start in range(0, out.size, PIECE):
+        end = min(start + PIECE, out.size)
+        out[start:end] = floats(data[width * start : width * end], dtype)
 
 
 def _parsed(header: memoryview, most_brackets: int) -> dict[str, Any]:

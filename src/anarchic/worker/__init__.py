@@ -25,8 +25,9 @@ from anarchic.worker.task import (
     digits_task,
     load_task,
 )
+from anarchic.worker.token import read_token
 from anarchic.worker.visit_loop import Summary, WorkPlan
-from anarchic.worker.worker import Worker, read_token
+from anarchic.worker.worker import Worker
 
 __all__ = [
     "Always", "Answer", "Both", "Clock", "Connection", "ConstantSteps", "Every", "Exponential",

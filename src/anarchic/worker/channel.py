@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
+import os
 import re
-import ssl
 from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 from itertools import count
@@ -15,14 +14,17 @@ from typing import Any, TypeVar, final
 import httpx
 
 from anarchic.core.names import token_owner
+from anarchic.core.reading import printable, reason
 from anarchic.errors import ConfigError, WorkerError
+from anarchic.worker import tls
 from anarchic.worker.connection import Connection, Retry, RetryableError, refusal
+from anarchic.worker.exchange import Exchange, Reply
 from anarchic.worker.log import log_event
 from anarchic.worker.policy import Clock
+from anarchic.worker.token import read_token
 
 T = TypeVar("T")
 
-MAX_ANSWER = 1 << 30  # bytes: no store holds a larger model
 RETRY_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
 TOO_SLOW, SLOW_TRIES = frozenset({"too_slow", "http_408"}), 3  # this many in a row: a slow line
 FASTER = (
@@ -33,14 +35,34 @@ LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 class Token(httpx.Auth):
-    """Adds the token to every request, and shows it in no log line, repr or traceback."""
+    """Adds the token to every request, and shows it in no log line, repr or traceback.
 
-    def __init__(self, token: str) -> None:
-        owner = token_owner(token)
+    Instead of the token, the file that holds it may be given; it is then read again by ``renew``.
+    """
+
+    def __init__(self, token: str | os.PathLike[str]) -> None:
+        self._file = None if isinstance(token, str) else token
+        text = token if isinstance(token, str) else read_token(token)
+        owner = token_owner(text)
         if owner is None:
             raise ConfigError("A token has the form NAME.SECRET, on one line; this one has not.")
         self.worker = owner
-        self._header = f"Bearer {token}"
+        self._header = f"Bearer {text}"
+
+    def renew(self) -> bool:
+        """Whether the file holds another token of the same worker by now, which is then used."""
+        if self._file is None:
+            return False
+        try:
+            text = read_token(self._file)
+        except (OSError, ConfigError) as error:
+            log_event("token_unreadable", logging.WARNING, reason=reason(error))
+            return False
+        if token_owner(text) != self.worker or self._header == f"Bearer {text}":
+            return False
+        self._header = f"Bearer {text}"
+        log_event("token_renewed", worker=self.worker)
+        return True
 
     def auth_flow(self, request: httpx.Request) -> Any:  # a generator of requests
         request.headers["Authorization"] = self._header
@@ -54,9 +76,12 @@ class Channel:
     def __init__(
         self, url: str, token: Token | None, connection: Connection, *, clock: Clock, rng: Random
     ) -> None:
-        self.url = _checked(url)
+        self.url = checked_url(url)
+        self._connection, self._token = connection, token
         self._clock, self._rng = clock, rng
         self.stopping = False
+        self._exchange: Exchange | None = None
+        self._streams: list[Any] = []  # of httpx: what the last connection is read from
         if token is not None and self.url.scheme == "http" and self.url.host not in LOCAL:
             log_event("token_in_clear", logging.WARNING, server=str(self.url), remedy="Use https.")
         try:
@@ -73,10 +98,16 @@ class Channel:
             headers={"Accept-Encoding": "identity"},
         )
 
+    def stop(self) -> None:
+        """Retry nothing, and give up the present request soon; may be called from anywhere."""
+        self.stopping = True
+        if self._exchange is not None:
+            self._exchange.stop()
+
     def ask(
         self,
         request: tuple[str, str],
-        read: Callable[[httpx.Response], T],
+        read: Callable[[Reply], T],
         *,
         retry: Retry,
         headers: Mapping[str, str] | None = None,
@@ -107,12 +138,17 @@ class Channel:
                     ) from failure
         raise AssertionError("unreachable: count() has no end")
 
-    def _attempt(self, message: httpx.Request, read: Callable[[httpx.Response], T]) -> T:
+    def _attempt(self, message: httpx.Request, read: Callable[[Reply], T]) -> T:
+        exchange = self._exchange = Exchange(self._http, message, self._streams)
+        if self.stopping:
+            exchange.stop()
         try:
-            answer = _read_all(self._http.send(message, stream=True))
+            answer = exchange.answer(self._connection)
         except httpx.RequestError as error:
             self._check_certificate(error)
             raise RetryableError("unreachable", _why(error)) from error
+        if answer.status_code == 401 and self._token is not None and self._token.renew():
+            return self._attempt(message, read)
         if answer.status_code in RETRY_STATUSES:
             raise RetryableError(
                 *refusal(answer), self._retry_after_s(answer.headers.get("Retry-After", ""))
@@ -128,56 +164,25 @@ class Channel:
             if re.fullmatch(r"[\d.]+", text):
                 return float(text)
             return parsedate_to_datetime(text).timestamp() - self._clock.now_s()
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError, IndexError):  # from whatever is no date
             return 0.0
 
     def _check_certificate(self, error: httpx.RequestError) -> None:
-        """A server with a certificate that cannot be verified is not asked again."""
-        cause: BaseException | None = error
-        while cause is not None:
-            if isinstance(cause, ssl.SSLCertVerificationError):
-                raise WorkerError(
-                    f"{self.url} does not prove who it is ({cause.verify_message}): give the "
-                    "certificate of its authority as ca_file.",
-                    "certificate",
-                ) from error
-            cause = cause.__cause__ or cause.__context__
+        """Where one side refuses the other's certificate, the server is not asked again."""
+        if (why := tls.refusal_of(error)) is not None:
+            raise WorkerError(f"{self.url} cannot be used, since {why}.", "certificate") from error
 
 
 def _why(error: httpx.RequestError) -> str:
-    reason = f"{type(error).__name__}: {str(error).rstrip('.')}."
-    if isinstance(error, httpx.RemoteProtocolError) and error.request.url.scheme == "http":
-        reason += " If the server has TLS, its URL begins with https://."
-    return reason
+    told = f"{type(error).__name__}: {printable(str(error), most=200).rstrip('.')}."
+    return told + tls.hint(error, error.request.url.scheme)
 
 
-def _read_all(response: httpx.Response) -> httpx.Response:
-    """The whole answer; refuses one that is compressed or larger than ``MAX_ANSWER``."""
-    with contextlib.closing(response):
-        packed = response.headers.get("Content-Encoding", "identity")
-        if packed.lower() != "identity":
-            raise RetryableError(
-                "garbled", f"The answer is packed ({packed[:40]}), which nobody asked for."
-            )
-        pieces, size = [], 0
-        for piece in response.iter_bytes():
-            size += len(piece)
-            if size > MAX_ANSWER:
-                raise RetryableError("garbled", f"The answer has more than {MAX_ANSWER} bytes.")
-            pieces.append(piece)
-    return httpx.Response(
-        response.status_code,
-        headers=response.headers,
-        content=b"".join(pieces),
-        request=response.request,
-        extensions=response.extensions,
-    )
-
-
-def _checked(url: str) -> httpx.URL:
+def checked_url(url: str) -> httpx.URL:
+    """The address of a server; refuses what cannot be one."""
     try:
         parsed = httpx.URL(url)
-    except httpx.InvalidURL as error:
+    except (httpx.InvalidURL, TypeError) as error:
         raise ConfigError(f"{url!r} is not a URL: {error}.") from error
     if parsed.userinfo:
         raise ConfigError("The server's URL holds a password: give a token instead.")

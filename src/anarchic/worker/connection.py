@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-import json
+import re
 import ssl
 from dataclasses import dataclass, field
 from os import PathLike
 from random import Random
-from typing import TYPE_CHECKING, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
+from anarchic.core.reading import parse_json, printable
+from anarchic.core.validation import check_kinds, check_positive
 from anarchic.errors import ConfigError, WorkerError
+from anarchic.worker.tls import make_context
 
 if TYPE_CHECKING:
     import httpx
 
+    from anarchic.worker.exchange import Reply
+
+    Transport = httpx.BaseTransport
+else:
+    Transport = Any  # httpx is heavy, and loaded when it is needed
+
 Path = str | PathLike[str]
+_CODE = re.compile(r"[a-z0-9_]{1,64}")
 DTYPES = ("F32", "F16", "BF16")
 # Refusals of the update itself, by an anarchic server: sending it again is no use. The same status
 # with another body comes from a proxy, and says nothing about the update.
@@ -44,6 +54,7 @@ class Retry:
     max_retry_after_s: float = 3600.0
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         if self.tries is not None and self.tries < 1:
             raise ConfigError(f"Retry needs tries >= 1, or None for no limit, got {self.tries}.")
         ordered = 0 <= self.first_s <= self.max_s
@@ -65,38 +76,38 @@ class Retry:
 class Connection:
     """How a worker reaches its server: timeout, retries, number format, proxy and TLS files.
 
-    ``timeout_s`` is the longest silence of the network before a request counts as failed.
-    Directions travel as ``dtype``. ``ca_file`` is the authority that signed the server's
-    certificate, ``client_cert`` and ``client_key`` are the worker's own, all in PEM form.
-    ``transport`` replaces the network in tests.
+    A request fails after a silence of ``timeout_s``, and at the latest after ``timeout_s`` and the
+    time that the bytes sent and received take at ``least_rate`` bytes per second. A worker that is
+    told to stop waits ``stop_s`` more for a request on its way. Directions travel as ``dtype``.
+    ``ca_file`` is the authority that signed the server's certificate, ``client_cert`` and
+    ``client_key`` are the worker's own, all in PEM form. ``transport`` replaces the network in
+    tests.
     """
 
     timeout_s: float = 30.0
+    least_rate: float = 8_192.0
+    stop_s: float = 1.0
     retry: Retry = Retry()
     dtype: Literal["F32", "F16", "BF16"] = "F32"
     proxy: str | None = field(default=None, repr=False)  # may hold a password
     ca_file: Path | None = None
     client_cert: Path | None = None
     client_key: Path | None = None
-    transport: httpx.BaseTransport | None = None
+    transport: Transport | None = None
 
     def __post_init__(self) -> None:
+        check_kinds(self)
+        check_positive(self, "timeout_s", "least_rate", "stop_s")
         if self.dtype not in DTYPES:
             raise ConfigError(f"There is no dtype {self.dtype!r}; there are {', '.join(DTYPES)}.")
         if self.client_key is not None and self.client_cert is None:
-            raise ConfigError("A client key was given without its certificate: give client_cert.")
+            raise ConfigError(
+                "client_key (--client-key) was given without its certificate: give client_cert "
+                "(--client-cert) too."
+            )
 
     def tls(self) -> ssl.SSLContext:
-        try:
-            context = ssl.create_default_context(cafile=self.ca_file)
-            if self.client_cert is not None:
-                context.load_cert_chain(self.client_cert, self.client_key)
-        except OSError as error:  # TLS errors are OSErrors too
-            named = ", ".join(
-                str(f) for f in (self.ca_file, self.client_cert, self.client_key) if f
-            )
-            raise ConfigError(f"{named} cannot be used for TLS: {error.strerror}.") from error
-        return context
+        return make_context(self.ca_file, self.client_cert, self.client_key)
 
 
 class RetryableError(Exception):
@@ -129,7 +140,7 @@ class Refused:
         return self.code in ("stale", "unknown_version")
 
 
-def read_answer(answer: httpx.Response) -> Answer | Refused:
+def read_answer(answer: Reply) -> Answer | Refused:
     """Accepted or refused; raises what is neither."""
     if answer.status_code >= 400:
         code, message = refusal(answer)
@@ -138,24 +149,38 @@ def read_answer(answer: httpx.Response) -> Answer | Refused:
     if answer.status_code not in (200, 202):
         raise unexpected(answer)
     try:
-        told = json.loads(answer.content)
+        told = parse_json(answer.content)
         if told["status"] not in ("accepted", "duplicate"):
-            raise ValueError(told["status"])
-        return Answer(told["status"], int(told["version"]), int(told["buffered"]))
+            raise ValueError("there is no such status")
+        return Answer(told["status"], _count(told["version"]), _count(told["buffered"]))
     except (ValueError, KeyError, TypeError) as error:
         raise RetryableError("garbled", "The answer is not that of an anarchic server.") from error
 
 
-def refusal(answer: httpx.Response) -> tuple[str, str]:
-    """The code of a refusal, and its message with the remedy."""
+def _count(found: object) -> int:
+    """A version, or a number of updates."""
+    if type(found) is not int or not 0 <= found < 10**15:
+        raise ValueError("this is no count")
+    return found
+
+
+def refusal(answer: Reply) -> tuple[str, str]:
+    """The code of a refusal, and its message with the remedy, fit to be printed."""
     try:
-        told = json.loads(answer.content)
-        return str(told["error"]), f"{told['message']} {told.get('remedy', '')}".strip()
-    except (ValueError, KeyError, TypeError):  # from a proxy, not from our server
-        return f"http_{answer.status_code}", f"HTTP {answer.status_code} {answer.reason_phrase}."
+        told = parse_json(answer.content)
+        code, message, remedy = told["error"], told["message"], told.get("remedy", "")
+        if not (_CODE.fullmatch(code) and isinstance(message, str) and isinstance(remedy, str)):
+            raise ValueError("this is no refusal")
+        return code, printable(f"{message} {remedy}".strip(), most=1_000)
+    except (ValueError, KeyError, TypeError, AttributeError):  # from a proxy, not from our server
+        told = f"HTTP {answer.status_code} {printable(answer.reason_phrase, most=100)}".rstrip()
+        return f"http_{answer.status_code}", f"{told}."
 
 
-def unexpected(answer: httpx.Response) -> WorkerError:
+def unexpected(answer: Reply) -> WorkerError:
     """An answer that does not concern the update: a wrong token, a wrong address."""
     code, message = refusal(answer)
+    if 300 <= answer.status_code < 400:
+        target = printable(answer.headers.get("Location", "nowhere"), most=200)
+        message += f" It leads to {target}: if that is right, give it as the server's address."
     return WorkerError(f"{answer.request.method} {answer.request.url}: {message}", code)

@@ -13,14 +13,16 @@ from urllib.parse import quote
 from anarchic.core import registry
 from anarchic.core.factory import make_local_rule
 from anarchic.core.names import token_owner
+from anarchic.core.validation import check_kind, check_kinds
 from anarchic.errors import ConfigError
 from anarchic.participation.idle import Exponential
 from anarchic.participation.work import ConstantSteps, UniformSteps
 from anarchic.worker.connection import Connection
 from anarchic.worker.policy import Always, Every, Hours, Policy, StepCount, TimeBudget, When
 from anarchic.worker.task import load_task
+from anarchic.worker.token import read_token
 from anarchic.worker.visit_loop import Summary, WorkPlan
-from anarchic.worker.worker import Worker, read_token
+from anarchic.worker.worker import Worker
 
 TOKEN_VARIABLE = "ANARCHIC_TOKEN"
 
@@ -51,6 +53,9 @@ class WorkSettings:
     local_rule: str = "sgd"
     local_options: Mapping[str, Any] = field(default_factory=dict)
     updates: int | None = None
+
+    def __post_init__(self) -> None:
+        check_kinds(self)
 
     def plan(self) -> WorkPlan:
         """When the worker visits the server, and what it computes there."""
@@ -92,13 +97,14 @@ def run(settings: WorkSettings) -> Summary:
 
     Without a ``spool`` it is a directory for this worker and this server among the user's files.
     """
+    check_kind("settings", settings, WorkSettings)
     plan, token, task = settings.plan(), settings.token(), load_task(settings.task)
     owner = settings.name or token_owner(token or "") or ""
     with Worker(
         settings.server,
-        token=token,
+        token=token if settings.token_file is None else Path(settings.token_file),
         name=settings.name,
-        spool=settings.spool or default_spool(settings.server, owner),
+        spool=settings.spool or _own_spool(settings.server, owner),
         connection=settings.connection(),
     ) as worker:
         return worker.run(task, plan)
@@ -141,6 +147,29 @@ def parse_steps(text: str | int | None, time_budget_s: float | None) -> StepCoun
 
 
 def default_spool(server: str, worker: str) -> Path:
-    """A directory for this worker at this server, the same at every start."""
+    """A directory for this worker at this server, the same at every start.
+
+    It does not depend on how the address is written: capital letters, the usual port and a slash at
+    the end make no difference.
+    """
+    from anarchic.worker.channel import checked_url  # brings httpx
+
+    lower = str(checked_url(server))  # only then is the port known to be the usual one
+    return _spool(str(checked_url(lower)).rstrip("/"), worker)
+
+
+def _own_spool(server: str, worker: str) -> Path:
+    """The default spool; one that has the address as it was written, as earlier, is renamed."""
+    spool, earlier = default_spool(server, worker), _spool(server, worker)
+    if earlier.is_dir() and not spool.exists():
+        spool.parent.mkdir(parents=True, exist_ok=True)
+        earlier.rename(spool)
+    return spool
+
+
+def _spool(server: str, worker: str) -> Path:
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "anarchic" / "spool" / quote(server, safe="") / quote(worker, safe="@")
+    own = quote(worker, safe="@")
+    if not own.strip("."):  # "." and ".." are other directories
+        own = own.replace(".", "%2E")
+    return Path(state) / "anarchic" / "spool" / quote(server, safe="") / own

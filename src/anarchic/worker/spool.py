@@ -13,7 +13,9 @@ import logging
 import os
 import re
 import sys
+import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
@@ -22,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anarchic import wire
-from anarchic.core.files import sync
+from anarchic.core.files import make_private_folder, sync
+from anarchic.core.reading import read_file, reason
 from anarchic.core.types import EMPTY, Vector
 from anarchic.errors import WorkerError
 from anarchic.worker.log import log_event
@@ -30,6 +33,8 @@ from anarchic.worker.log import log_event
 _FILE = re.compile(r"(\d{12})\.update")
 _BODY, _KEPT = "body", "kept:"  # tensors in an update's file
 _LOCAL_STATE = "kept"  # file
+# Bytes of one file: more than any update that was ever spooled, with the state of a local rule.
+_MAX_FILE = 2**32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,15 +60,16 @@ class Spool:
     ) -> None:
         self.path = Path(path)
         self._max_updates, self._max_bytes = max_updates, max_bytes
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self.path)
         self._lock = _locked(self.path)
         for torn in self.path.glob("*.part"):  # a crash while writing; never sent
-            torn.unlink()
+            with suppress(OSError):  # a directory of that name is not ours
+                torn.unlink()
 
     def put(self, outgoing: OutgoingUpdate) -> str:
         """Store an update; returns the name of its file."""
         waiting = self.waiting()
-        held = sum((self.path / name).stat().st_size for name in waiting)
+        held = sum((self.path / name).lstat().st_size for name in waiting)
         if len(waiting) >= self._max_updates or held + len(outgoing.body) > self._max_bytes:
             raise WorkerError(
                 f"The spool {self.path} is full: {len(waiting)} updates, {held} bytes, wait for "
@@ -84,12 +90,12 @@ class Spool:
 
     def get(self, name: str) -> OutgoingUpdate | None:
         """An update that waits; None if its file is damaged, which is then set aside."""
-        found = self._read(name)
+        found = self._read(name, {"id": str, "run": str, "base_version": int})
         if found is None:
             return None
         arrays, facts = found
-        state = {key.removeprefix(_KEPT): a for key, a in arrays.items() if key != _BODY}
-        body = arrays[_BODY].tobytes()
+        body = arrays.pop(_BODY).tobytes()
+        state = {key.removeprefix(_KEPT): array for key, array in arrays.items()}
         return OutgoingUpdate(
             facts["id"], facts["run"], facts["base_version"], body, state or EMPTY
         )
@@ -105,8 +111,9 @@ class Spool:
 
     def local_state(self, run: str) -> dict[str, Vector]:
         """What a local rule kept in this run; nothing from another run."""
-        found = self._read(_LOCAL_STATE) if (self.path / _LOCAL_STATE).exists() else None
-        return found[0] if found is not None and found[1].get("run") == run else {}
+        there = os.path.lexists(self.path / _LOCAL_STATE)
+        found = self._read(_LOCAL_STATE, {"run": str}) if there else None
+        return found[0] if found is not None and found[1]["run"] == run else {}
 
     def close(self) -> None:
         """Give up the lock, so that another worker may use the directory."""
@@ -115,24 +122,38 @@ class Spool:
             self._lock = -1
 
     def _write(self, name: str, arrays: Mapping[str, NDArray[Any]], facts: dict[str, Any]) -> None:
-        wire.write(self.path / name, arrays, {**facts, "digest": _digest(arrays, facts)})
+        told = {**facts, "digest": _digest(arrays, facts)}
+        wire.write(self.path / name, arrays, told, private=True)
         sync(self.path)
 
-    def _read(self, name: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:
+    def _read(
+        self, name: str, needs: Mapping[str, type]
+    ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:
         try:
-            arrays, facts = wire.read(self.path / name)
-            if facts.pop("digest") != _digest(arrays, facts):
-                raise ValueError("its bytes are not those that were written")
+            data = read_file(self.path / name, most=_MAX_FILE, follow=False)
+            arrays, facts = wire.decode_state(data)
+            if facts.pop("digest", None) != _digest(arrays, facts):
+                raise ValueError("Its bytes are not those that were written")
+            if not all(isinstance(facts.get(fact), kind) for fact, kind in needs.items()):
+                raise ValueError(f"It has not all of {', '.join(needs)}")
+            if "id" in needs and _BODY not in arrays:
+                raise ValueError("It holds no update")
         except Exception as error:  # whatever is wrong with it, the others must be sent
             self._set_aside(name, error)
             return None
         return arrays, facts
 
     def _set_aside(self, name: str, error: Exception) -> None:
-        aside = self.path / "damaged"
-        aside.mkdir(exist_ok=True)
-        os.replace(self.path / name, aside / name)
-        log_event("spool_damaged", logging.WARNING, file=str(aside / name), reason=str(error))
+        aside = self.path / "damaged" / name
+        if os.path.lexists(aside):
+            aside = aside.with_name(f"{name}.{uuid.uuid4().hex[:8]}")
+        why, found = reason(error), aside
+        try:
+            aside.parent.mkdir(mode=0o700, exist_ok=True)
+            os.rename(self.path / name, aside)
+        except OSError as stuck:  # it stays, and the others are sent all the same
+            why, found = f"{why}; it cannot be moved away: {reason(stuck)}", self.path / name
+        log_event("spool_damaged", logging.WARNING, file=str(found), reason=why)
 
 
 def _digest(arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> str:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from anarchic.core.local import Held, LocalResult, LocalRule, Sgd, take_local_steps
+from anarchic.core.reading import printable
 from anarchic.core.types import Layout, Snapshot, Update, Vector
+from anarchic.core.validation import check_kinds
 from anarchic.errors import ConfigError, Diverged, NotFinite, WorkerError
 from anarchic.participation.idle import Moment
 from anarchic.participation.work import ConstantSteps
@@ -45,6 +47,7 @@ class WorkPlan:
     max_refusals: int = 5
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         if not 0 < self.local_lr < float("inf"):
             raise ConfigError(f"A worker needs a rate local_lr > 0, got {self.local_lr}.")
         if self.updates is not None and self.updates < 1:
@@ -251,15 +254,22 @@ def _held(rule: LocalRule, snapshot: Snapshot, kept: Mapping[str, Vector]) -> He
     zero = np.zeros_like(snapshot.params)
     return {
         **{name: snapshot.extras[name] for name in rule.shares},
-        **{name: kept.get(name, zero) for name in rule.keeps},
+        **{name: _fitting(kept.get(name), zero) for name in rule.keeps},
         **dict.fromkeys(rule.scratch, zero),
     }
+
+
+def _fitting(kept: Vector | None, zero: Vector) -> Vector:
+    """A vector from the spool, which may hold one of another model."""
+    return zero if kept is None or (kept.shape, kept.dtype) != (zero.shape, zero.dtype) else kept
 
 
 def _check_layout(server: Layout, task: Layout) -> None:
     if (server.names, server.shapes) != (task.names, task.shapes):
         one, other = (set(zip(x.names, x.shapes, strict=True)) for x in (server, task))
-        differ = ", ".join(f"{name} {list(shape)}" for name, shape in sorted(one ^ other)[:4])
+        differ = ", ".join(
+            f"{printable(name, most=60)} {list(shape)}" for name, shape in sorted(one ^ other)[:4]
+        )
         raise ConfigError(
             f"The server trains another model than the task: they differ in {differ or 'order'}."
         )

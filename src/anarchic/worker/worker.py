@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Self, final
 
 from anarchic import wire
 from anarchic.core.names import WORKER_NAME
 from anarchic.core.types import EMPTY, Layout, Snapshot, Update, Vector
-from anarchic.errors import ConfigError, RunError, WorkerError
+from anarchic.errors import ConfigError, MalformedUpdate, RunError, WorkerError
 from anarchic.worker.connection import (
     Answer,
     Connection,
@@ -31,10 +31,10 @@ from anarchic.worker.spool import OutgoingUpdate, Spool
 from anarchic.worker.visit_loop import Summary, VisitLoop, WorkPlan
 
 if TYPE_CHECKING:
-    import httpx
-
+    from anarchic.worker.exchange import Reply
     from anarchic.worker.task import LiveTask
 
+_TAG = re.compile(r'(?:W/)?"[!#-~]{1,200}"')  # what is sent back as If-None-Match
 PULL, PUSH = ("GET", "v1/model"), ("POST", "v1/updates")
 
 
@@ -42,7 +42,8 @@ PULL, PUSH = ("GET", "v1/model"), ("POST", "v1/updates")
 class Worker:
     """A connection to one server: pulls its model and pushes updates. For one thread.
 
-    ``token`` proves who the worker is; where enrolment is open a ``name`` is enough. With a
+    ``token`` proves who the worker is; if it is the path of the file that holds it, the file is
+    read again when the server refuses it. Where enrolment is open a ``name`` is enough. With a
     ``spool`` directory an update that is not yet sent survives the worker's death. What fails is
     tried again with the same id and the same bytes, so that it counts once. ``clock`` and ``rng``
     are for tests.
@@ -52,7 +53,7 @@ class Worker:
         self,
         url: str,
         *,
-        token: str | None = None,
+        token: str | os.PathLike[str] | None = None,
         name: str | None = None,
         spool: str | os.PathLike[str] | Spool | None = None,
         connection: Connection | None = None,
@@ -69,6 +70,7 @@ class Worker:
         self._channel = Channel(url, proof, self.connection, clock=self.clock, rng=self.rng)
         self.spool = spool if isinstance(spool, Spool) or spool is None else Spool(spool)
         self._pulled: tuple[str, Layout, Snapshot, str] | None = None  # ETag, ..., run
+        self._epoch: str | None = None  # in which the server published what was pulled
         self._local_state: tuple[str, Mapping[str, Vector]] = ("", EMPTY)  # run, vectors
 
     def __repr__(self) -> str:
@@ -101,8 +103,11 @@ class Worker:
         return self._channel.stopping
 
     def stop(self) -> None:
-        """End ``run`` soon, and retry nothing; may be called from anywhere."""
-        self._channel.stopping = True
+        """End ``run`` soon, and retry nothing; may be called from anywhere.
+
+        A request on its way is given up after ``Connection.stop_s``.
+        """
+        self._channel.stop()
         self.clock.wake()
 
     def run(self, task: LiveTask, plan: WorkPlan | None = None) -> Summary:
@@ -147,8 +152,9 @@ class Worker:
             update = Update(self.name or "", based, local_steps, local_lr, update, samples, extras)
         if not 0 < update.local_lr < math.inf:
             raise ConfigError(f"An update needs a rate local_lr > 0, got {update.local_lr}.")
+        outgoing = self.encode(update, loss=loss)  # before anything else is pulled
         self.send_spooled()
-        answer = self.send(self.encode(update, loss=loss))
+        answer = self.send(outgoing)
         if isinstance(answer, Refused):
             raise WorkerError(answer.message, answer.code)
         return answer
@@ -166,10 +172,13 @@ class Worker:
         """
         if self.name is None:
             raise ConfigError("To push, a worker needs a token, or a name where enrolment is open.")
-        layout, _, run = self._model()
+        layout, snapshot, run = self._model()
+        epoch = self._epoch if update.base_version == snapshot.version else None
         update = replace(update, id=update.id or uuid.uuid4().hex)
         name, dtype = self.name if self._says_name else None, self.connection.dtype
-        body = wire.encode_update(layout, update, dtype=dtype, loss=loss, worker=name, run=run)
+        body = wire.encode_update(
+            layout, update, dtype=dtype, loss=loss, worker=name, run=run, epoch=epoch
+        )
         return OutgoingUpdate(update.id, run, update.base_version, body, local_state)
 
     def send(self, outgoing: OutgoingUpdate, *, retry: Retry | None = None) -> Answer | Refused:
@@ -180,6 +189,8 @@ class Worker:
         """Send what waits in the spool; returns how many updates met with each outcome."""
         outcomes: dict[str, int] = {}
         for file in self.spool.waiting() if self.spool is not None else []:
+            if self.stopping:
+                break
             outcome = self._resend(file, retry or self.connection.retry)
             outcomes[outcome] = outcomes.get(outcome, 0) + 1
         return outcomes
@@ -198,18 +209,20 @@ class Worker:
         assert self._pulled is not None
         return self._pulled[1:]
 
-    def _read_model(self, answer: httpx.Response) -> tuple[str, Layout, Snapshot, str]:
+    def _read_model(self, answer: Reply) -> tuple[str, Layout, Snapshot, str]:
         if answer.status_code == 304 and self._pulled is not None:
             return self._pulled
         if answer.status_code != 200:
             raise unexpected(answer)
         try:
             layout, snapshot, run = wire.decode_snapshot(answer.content)
-        except RunError as error:
+            _, _, self._epoch = wire.snapshot_facts(answer.content)
+        except (RunError, MalformedUpdate) as error:
             raise RetryableError("garbled", str(error)) from error
         for vector in (snapshot.params, *snapshot.extras.values()):
             vector.flags.writeable = False
-        return answer.headers.get("ETag", ""), layout, snapshot, run
+        tag = answer.headers.get("ETag", "")
+        return tag if _TAG.fullmatch(tag) else "", layout, snapshot, run
 
     def _store(self, outgoing: OutgoingUpdate) -> str | None:
         """Put an update into the spool; the name of its file there."""
@@ -254,17 +267,6 @@ class Worker:
                 self.spool.save_local_state(*self._local_state)
             except OSError as error:
                 log_event("spool_failed", logging.WARNING, id=outgoing.id, reason=str(error))
-
-
-def read_token(path: str | os.PathLike[str]) -> str:
-    """The token in a file that ``anarchic token add`` was written to."""
-    try:
-        return Path(path).read_text(encoding="utf-8").strip()
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{path} holds no token but other bytes: give the file that 'anarchic token add' was "
-            "written to."
-        ) from error
 
 
 def _name(owner: str | None, name: str | None) -> str | None:

@@ -17,6 +17,7 @@ from anarchic import (
     FedAsync,
     FedAvg,
     FedBuff,
+    Guard,
     MomentumStep,
     Scaffold,
     Sgd,
@@ -85,6 +86,17 @@ RULES = [
     Case("clip fedavg", Clip(FedAvg(m=4), max_norm=1.0), fresh=True),
     Case("clip fedbuff", Clip(FedBuff(m=4), max_norm=1.0), shared_optimum=True),
     Case("clip fedasync", Clip(FedAsync(history=4), max_norm=1.0), shared_optimum=True),
+    Case("guard afa_cd", Guard(AfaCd(m=4))),
+    Case("guard afa_cs", Guard(AfaCs(m=3), factor=2.0)),
+    Case("guard fedavg", Guard(FedAvg(m=4)), fresh=True),
+    Case("guard fedbuff", Guard(FedBuff(m=4)), shared_optimum=True),
+    Case("guard fedasync", Guard(FedAsync(history=4), factor=1.0), shared_optimum=True),
+    Case("guard decaying", Guard(Decaying(m=4)), shared_optimum=True),
+    Case(
+        "guard clip discount",
+        Guard(Clip(StalenessDiscount(AfaCd(m=4)), 1.0), factor=1.0),
+        shared_optimum=True,
+    ),
     Case("clip discount", Clip(StalenessDiscount(AfaCd(m=4)), 1.0), shared_optimum=True),
     Case(
         "carry afa_cd", SharedVectors(AfaCd(m=4), ("control",), population=4), fresh=True, **CONTROL
@@ -119,6 +131,21 @@ RULES = [
     ),
 ]
 
+RULES += [
+    Case(
+        "guard carry",
+        Guard(SharedVectors(AfaCd(m=4), ("control",), population=4)),
+        fresh=True,
+        **CONTROL,
+    ),
+    Case(
+        "tight guard carry",
+        Guard(SharedVectors(AfaCs(m=4), ("control",), population=4), factor=1.0),
+        fresh=True,
+        within=3.0,  # what is clipped of a control never reaches the server
+        **CONTROL,
+    ),
+]
 LISTED = {type(case.rule) for case in RULES}
 RULES += [
     Case(name, kind(m=4) if "m" in {f.name for f in fields(kind)} else kind(), shared_optimum=True)

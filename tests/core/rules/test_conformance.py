@@ -16,7 +16,31 @@ from anarchic.errors import ConfigError, StaleUpdate, UpdateRefused
 from ..make import dump, fold
 from .cases import DIM, RULES, WORKERS, stream, with_m
 
-every_rule = pytest.mark.parametrize("case", RULES, ids=lambda case: case.name.replace(" ", "_"))
+
+def is_variant(name):
+    """Whether a case is an optimiser in, or a wrapper around, another rule than AFA-CD."""
+    words = set(name.split())
+    return "afa_cd" not in words and words & {
+        "momentum",
+        "adam",
+        "yogi",
+        "clip",
+        "discount",
+        "carry",
+    }
+
+
+every_rule = pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(
+            case,
+            id=case.name.replace(" ", "_"),
+            marks=[pytest.mark.slow] if is_variant(case.name) else [],
+        )
+        for case in RULES
+    ],
+)
 
 
 def first_params(dtype=np.float32):

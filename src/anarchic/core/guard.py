@@ -1,0 +1,276 @@
+"""A guard against updates far longer than those of the other workers.
+
+Nobody has to say how long an update may be: the workers themselves show it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from math import inf
+from typing import Any, Generic, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anarchic.core.arrays import copied, norms, times
+from anarchic.core.checking import CheckedUpdate, check
+from anarchic.core.rows import WorkerRows
+from anarchic.core.rule import S, versions_met
+from anarchic.core.types import Matrix, Update, Updates, Vector
+from anarchic.core.wrappers import LEAST, Wrapper
+from anarchic.errors import ConfigError
+
+FACTOR = 30.0  # experiments/guard: honest lengths reach 12 times the scale
+WORKERS = 64  # whose lengths are kept: the median needs no more
+FADE = 0.9  # per update of a worker, of what it sent before
+FEW = 3  # workers: among fewer, one that is wrong is no minority
+MANY = 8  # workers: before that the first few to be heard may be the wrong ones
+
+Weights = tuple[float, float]  # of the rate, and of the vectors beside the model
+
+
+@final
+class Lengths:
+    """How long the vectors of the workers heard last are: one number per worker."""
+
+    __slots__ = ("_known", "_ordered")
+
+    def __init__(self, known: Mapping[str, float] | None = None) -> None:
+        self._known = dict(known or {})  # the last heard last
+        self._ordered = sorted(self._known.values())
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def copy(self) -> Lengths:
+        made = Lengths.__new__(Lengths)
+        made._known, made._ordered = self._known.copy(), self._ordered.copy()
+        return made
+
+    def hear(self, worker: str, length: float) -> None:
+        """Take up a length. One of zero says nothing about a scale."""
+        if not 0 < length < inf:
+            return
+        before = self._known.get(worker, 0.0)
+        self.forget(worker)
+        self._known[worker] = vote = max(length, FADE * before)
+        insort(self._ordered, vote)
+        if len(self._known) > WORKERS:
+            self.forget(next(iter(self._known)))
+
+    def forget(self, worker: str) -> bool:
+        vote = self._known.pop(worker, None)
+        if vote is not None:
+            del self._ordered[bisect_left(self._ordered, vote)]
+        return vote is not None
+
+    def scale(self, first: float) -> float:
+        """The lower median, with ``first`` in its place until enough workers were heard."""
+        heard = len(self._ordered)
+        if heard < FEW:
+            return first
+        median = self._ordered[(heard - 1) // 2]
+        return median if heard >= MANY else min(median, first)
+
+    def pack(self) -> tuple[list[str], list[float]]:
+        return list(self._known), list(self._known.values())
+
+
+@final
+class Record:
+    """What a guard has seen: the lengths by worker, and what was clipped.
+
+    It packs itself into one array: a server writes it with every version.
+    """
+
+    __slots__ = ("bound", "clipped", "extra_lengths", "farthest", "first", "length", "lengths")
+
+    def __init__(self, first: float, lengths: Lengths, extra_lengths: Lengths) -> None:
+        self.first = first  # the scale before enough workers were heard
+        self.lengths, self.extra_lengths = lengths, extra_lengths
+        self.clipped = 0  # updates so far
+        self.length = 0.0  # of the last one that was clipped
+        self.bound = 0.0  # that it was beyond
+        self.farthest = 0.0  # the most that a length was of the scale, clipped or not
+
+    def copy(self) -> Record:
+        made = Record(self.first, self.lengths.copy(), self.extra_lengths.copy())
+        made.clipped, made.length, made.bound = self.clipped, self.length, self.bound
+        made.farthest = self.farthest
+        return made
+
+    def weigh(self, factor: float, worker: str, length: float, beside: float) -> Weights:
+        """What the rate and the vectors beside the model are multiplied by; takes note of both."""
+        rate = self._weight(factor, self.lengths, worker, length)
+        extras = self._weight(factor, self.extra_lengths, worker, beside) if beside else 1.0
+        self.clipped += rate < 1 or extras < 1
+        return rate, extras
+
+    def _weight(self, factor: float, lengths: Lengths, worker: str, length: float) -> float:
+        lengths.hear(worker, length)
+        scale = lengths.scale(self.first)
+        bound = factor * scale
+        self.farthest = max(self.farthest, length / scale)
+        if not length > bound:
+            return 1.0
+        self.length, self.bound = length, bound
+        return (bound / length) ** 2
+
+    def forget(self, worker: str) -> bool:
+        known = [lengths.forget(worker) for lengths in (self.lengths, self.extra_lengths)]
+        return any(known)
+
+    def pack(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        workers, lengths = self.lengths.pack()
+        beside, extra_lengths = self.extra_lengths.pack()
+        numbers = [self.first, self.clipped, self.length, self.bound, self.farthest]
+        array = np.array([*numbers, *lengths, *extra_lengths], np.float64)
+        return {"numbers": array}, {"workers": workers, "beside": beside}
+
+    def unpack(self, arrays: Mapping[str, NDArray[Any]], numbers: Mapping[str, Any]) -> Record:
+        first, clipped, length, bound, farthest, *lengths = arrays["numbers"].tolist()
+        workers, beside = numbers["workers"], numbers["beside"]
+        known = zip([*workers, *beside], lengths, strict=True)
+        made = Record(first, Lengths(dict(islice(known, len(workers)))), Lengths(dict(known)))
+        made.clipped, made.length, made.bound = int(clipped), length, bound
+        made.farthest = farthest
+        return made
+
+
+@dataclass(slots=True)
+class GuardState(Generic[S]):
+    """The state of the rule inside, and what the guard has seen."""
+
+    inner: S
+    record: Record
+
+    @property
+    def params(self) -> Vector:
+        return self.inner.params
+
+    @property
+    def version(self) -> int:
+        return self.inner.version
+
+    @property
+    def extras(self) -> Mapping[str, Vector]:
+        return self.inner.extras
+
+
+@final
+@dataclass(frozen=True)
+class Guard(Wrapper[S]):
+    """An update far longer than those of the other workers counts for next to nothing.
+
+    With l the length of an update, s the scale of the run and B = ``factor`` * s, the update
+    counts as if its length were
+
+        l        where l <= B
+        B^2 / l  beyond
+
+    so that the best that one worker can do is to stay within ``factor`` of the others. Just beyond
+    the bound little is lost; what is a million times too long counts for a millionth of B.
+    The length is what ``Clip`` bounds: the norm of ``scale(local_lr, local_steps) * direction``.
+
+    s is the lower median over the 64 workers heard last, the sender among them. Each has one vote,
+    however often it reports: v becomes max(l, 0.9 v), so that a worker whose updates are now long,
+    now short counts by its long ones. Lengths are taken as they came, so s follows honest workers
+    wherever they go, as long as they are more than half of those heard.
+    Until three workers were heard, s is max(1, norm of the first parameters): an update of that
+    length replaces the model by another of its size, from which training can begin again. Until
+    eight were heard, s is at most that: the first to come may be the wrong ones.
+    Vectors beside the model (``SharedVectors``) are bounded in the same way, by their own scale.
+
+    It does not stop workers who stay within the factor, who are half or more of those heard, or
+    who send wrong directions of the usual length. ``factor=inf`` is the rule without a guard.
+    The state takes 64 names and numbers at most, whatever the number of workers.
+    """
+
+    factor: float = FACTOR
+
+    def __post_init__(self) -> None:
+        if not self.factor >= 1:
+            raise ConfigError(f"Guard needs a factor >= 1, got factor={self.factor}.")
+
+    def init(self, params: Vector) -> GuardState[S]:
+        inner = self.rule.init(params)
+        first = max(1.0, float(norms(inner.params[None])[0]))
+        return GuardState(inner, Record(first, Lengths(), Lengths()))
+
+    def receive(self, state: GuardState[S], update: Update) -> GuardState[S]:
+        seen = self._measured(state, update)
+        rate, steps, beside = float(seen.local_lr), int(seen.local_steps), 0.0
+        if seen.extras:
+            beside = max(float(norms(vector[None])[0]) for vector in seen.extras.values())
+        record = state.record.copy()  # the rule inside may yet refuse the update
+        length = self.scale(rate, steps) * (seen.norm or 0.0)
+        weights = record.weigh(self.factor, seen.worker, length, beside)
+        if min(weights) < 1:
+            extras = {name: times(v, weights[1], v) for name, v in seen.extras.items()}
+            seen = replace(seen, local_lr=max(rate * weights[0], LEAST), extras=extras)
+        return GuardState(self.rule.receive(state.inner, seen), record)
+
+    def _measured(self, state: GuardState[S], update: Update) -> CheckedUpdate:
+        """With the norm of its direction; one that was checked and measured is not read again."""
+        if isinstance(update, CheckedUpdate) and update.norm is not None:
+            return update
+        params, names = state.params, frozenset(update.extras)
+        found: CheckedUpdate = check(
+            update, params=params, version=state.version, extras=names, measured=True
+        )
+        return found
+
+    def receive_many(self, state: GuardState[S], block: Updates) -> GuardState[S]:
+        """As in ``Rule``. On a GPU the host waits for the norms, once per block."""
+        versions = versions_met(self.rule, state.inner, block)
+        check(block, params=state.params, version=versions, extras=frozenset(block.extras))
+        lengths = self.scales(block) * norms(block.directions)
+        beside = np.zeros(len(block))
+        for matrix in block.extras.values():
+            beside = np.maximum(beside, norms(matrix))
+        record, columns = state.record.copy(), (block.workers, lengths.tolist(), beside.tolist())
+        weights = [record.weigh(self.factor, *each) for each in zip(*columns, strict=True)]
+        return GuardState(self.rule.receive_many(state.inner, _weighed(block, weights)), record)
+
+    def remaining(self, state: GuardState[S]) -> int:
+        return self.rule.remaining(state.inner)
+
+    def flush(self, state: GuardState[S]) -> GuardState[S]:
+        state.inner = self.rule.flush(state.inner)
+        return state
+
+    def forget(self, state: GuardState[S], worker: str) -> bool:
+        """Drop what the rule inside keeps of a worker, and its vote on the scale."""
+        known = state.record.forget(worker)
+        return self.rule.forget(state.inner, worker) or known
+
+    def rows(self, state: GuardState[S]) -> dict[str, WorkerRows]:
+        return {f"inner.{name}": rows for name, rows in self.rule.rows(state.inner).items()}
+
+
+def guard_of(state: Any) -> Record | None:
+    """What the guard around a rule has seen, if there is one."""
+    return state.record if isinstance(state, GuardState) else None
+
+
+def _weighed(block: Updates, weights: Iterable[Weights]) -> Updates:
+    """The block as the rule inside sees it."""
+    pairs = np.array([*weights], np.float64).reshape(-1, 2)
+    rows = np.flatnonzero(pairs.min(1, initial=1.0) < 1).tolist()
+    if not rows:
+        return block
+    rates = np.maximum(block.local_lrs * pairs[:, 0], LEAST)
+    extras = {
+        name: _cut(matrix, rows, pairs[:, 1].tolist()) for name, matrix in block.extras.items()
+    }
+    return replace(block, local_lrs=rates, extras=extras)
+
+
+def _cut(matrix: Matrix, rows: list[int], weights: list[float]) -> Matrix:
+    cut: Matrix = copied(matrix)
+    for row in rows:
+        cut[row] = times(matrix[row], weights[row], matrix[row])
+    return cut

@@ -1,0 +1,64 @@
+"""Whether the store answers. Nobody asks it for that: the question could hang too."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, final
+
+from sqlalchemy import Connection
+
+from anarchic.errors import Deposed, StoreError
+from anarchic.server.database import Database
+
+
+@final
+class Watch:
+    """Notes when transactions begin, and how the last one ended."""
+
+    def __init__(self) -> None:
+        self._begun: dict[object, float] = {}  # when those began that have not ended, oldest first
+        self._lock = threading.Lock()
+        self.failure: StoreError | None = None  # of the last that ended
+
+    def waited_s(self) -> float:
+        """For how long the oldest one has been under way; 0 where there is none."""
+        with self._lock:
+            return time.monotonic() - next(iter(self._begun.values()), time.monotonic())
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        key, failure = object(), None
+        with self._lock:
+            self._begun[key] = time.monotonic()
+        try:
+            yield
+        except StoreError as error:
+            failure = None if isinstance(error, Deposed) else error
+            raise
+        finally:
+            with self._lock:
+                del self._begun[key]
+                self.failure = failure
+
+
+class Watched:
+    """A database whose transactions are noted; everything else is the database's own."""
+
+    def __init__(self, database: Database, watch: Watch) -> None:
+        self._database, self._watch = database, watch
+
+    def __getattr__(self, name: str) -> Any:  # of the kind that the database has
+        return getattr(self._database, name)
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        with self._watch.transaction(), self._database.reading() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        with self._watch.transaction(), self._database.writing() as connection:
+            yield connection
