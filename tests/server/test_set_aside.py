@@ -179,3 +179,24 @@ def test_the_state_of_the_server_step_must_be_finite_too(tmp_path, part):
         (state.params if part == "params" else state.moments[part])[3] = np.inf
         with pytest.raises(Diverged, match=part):
             folding.publication(1, 0)
+
+
+def test_an_answer_that_is_lost_after_setting_aside_costs_nothing(run, monkeypatch):
+    """Nobody knows then whether it was written; the second attempt must see that it was."""
+    service, _, clock, store = run
+    publish, lost = Store.publish, []
+
+    def published_without_an_answer(self, publication):
+        publish(self, publication)
+        if publication.version == publication.previous and not lost:
+            lost.append(publication)
+            raise StoreUnavailable("The answer was lost.")
+
+    monkeypatch.setattr(Store, "publish", published_without_an_answer)
+    push(service, sent("ann"), sent("eve", "1", LONG), sent("cid"))
+    for _ in range(20):
+        clock.now += 1.0
+        service.aggregator.turn(0.0)
+    assert lost
+    assert service.aggregator.alive
+    assert trace(store) == [("eve", 0, SET_ASIDE), ("ann", 1, 1), ("cid", 2, 1)]

@@ -80,6 +80,16 @@ def test_a_pool_counts_sizes_and_forgets_who_left():
     assert (holders.pool._free, holders.pool._held, holders.pool._sums) == (10, {}, {})
 
 
+def test_what_is_being_stored_is_not_taken_back():
+    holders = Holders(2)
+    for name in ("eve0", "eve1"):
+        holders.take("eve", name, ready=True)
+        holders.held[name].kept = True
+    with pytest.raises(Refusal, match="busy"):
+        holders.take("ann", "ann0")
+    assert (holders.gone, holders.pool._free) == ([], 0)
+
+
 class Race:
     """Slots with a clock of their own, in the order in which they are granted."""
 
@@ -134,6 +144,22 @@ def test_slots_are_limited_and_waiting_for_one_times_out():
         assert race.granted == ["ann0", "bob1"]
 
     raced(run, 1, turn_s=0.05)
+
+
+def test_a_body_that_has_just_left_is_passed_over():
+    async def run(race):
+        race.come("ann", "ann0")
+        left, stays = race.come("bob", "bob0"), race.come("cem", "cem0")
+        await race.settle()
+        left.cancel()  # its task has not run yet
+        race.slots.end(race.held.pop("ann0"))
+        await race.settle()
+        assert race.granted == ["ann0", "cem0"]
+        assert stays.done()
+        await race.end("cem0")
+        assert (race.slots._in_use, race.slots._waiting) == (0, {})
+
+    raced(run, 1)
 
 
 def test_turns_go_round_however_many_one_worker_asks_for():

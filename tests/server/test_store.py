@@ -249,6 +249,7 @@ def test_a_publication_without_a_new_version_leaves_the_model(store: Store) -> N
         ({"epoch": 2}, Deposed),
         ({"previous": 0, "version": 1}, Deposed),
         ({"previous": 2, "version": 3}, Deposed),
+        ({"first": 0}, Deposed),  # one was folded since
         ({"folded": [(1, 2)]}, StoreCorrupt),  # it was folded before
         ({"folded": [(2, 2), (2, 2)]}, StoreCorrupt),
         ({"folded": [(2, 2), (99, 2)]}, StoreCorrupt),

@@ -10,6 +10,7 @@ import typer
 from anarchic.cli.options import examples
 from anarchic.cli.show import print_table
 from anarchic.core.files import write_file
+from anarchic.core.reading import reason
 from anarchic.errors import ConfigError
 
 app = typer.Typer(
@@ -49,7 +50,15 @@ def add(
         return
     if not out.parent.is_dir():
         raise ConfigError(f"There is no directory {out.parent} for --out {out}: create it first.")
-    write_file(out, f"{add_token(store, worker)}\n".encode(), private=True)
+    token = add_token(store, worker)
+    try:
+        write_file(out, f"{token}\n".encode(), private=True)
+    except OSError as error:
+        typer.echo(token)
+        raise ConfigError(
+            f"The token cannot be written to --out {out}: {reason(error)}. It is "
+            "printed above, once."
+        ) from error
     typer.echo(f"The token of {worker} is in {out}.")
 
 

@@ -26,8 +26,9 @@ from anarchic.errors import ConfigError
 FACTOR = 30.0  # experiments/guard: honest lengths reach 12 times the scale
 WORKERS = 64  # whose lengths are kept: the median needs no more
 FADE = 0.9  # per update of a worker, of what it sent before
-FEW = 3  # workers: among fewer, one that is wrong is no minority
-MANY = 8  # workers: before that the first few to be heard may be the wrong ones
+FEW = 3  # workers: among fewer, one malicious worker is half of them
+MANY = 8  # workers: before that most of those heard may be malicious
+# These numbers are not stored with a run: changing one changes what a replay gives.
 
 Weights = tuple[float, float]  # of the rate, and of the vectors beside the model
 
@@ -94,7 +95,7 @@ class Record:
         self.clipped = 0  # updates so far
         self.length = 0.0  # of the last one that was clipped
         self.bound = 0.0  # that it was beyond
-        self.farthest = 0.0  # the most that a length was of the scale, clipped or not
+        self.farthest = 0.0  # largest length / scale so far, clipped or not
 
     def copy(self) -> Record:
         made = Record(self.first, self.lengths.copy(), self.extra_lengths.copy())

@@ -52,7 +52,8 @@ def reason(error: Exception) -> str:
 def parse_json(text: str | bytes | bytearray) -> Any:
     """The value of a JSON text; a ValueError also for one that is nested too deeply.
 
-    Numbers beyond the range of floats are refused: as infinity they would pass for sizes and rates.
+    Numbers beyond the range of floats, such as 1e999, are refused: as infinity they would pass for
+    sizes and rates. NaN and Infinity, which ``json`` writes, are read.
     """
     try:
         return _JSON.decode(text if isinstance(text, str) else str(text, "utf-8"))

@@ -16,7 +16,7 @@ from anarchic.errors import ConfigError
 
 _INTS = ("worker", "visit", "base_version", "local_steps")
 _TIMES = ("pull_s", "push_s")
-MOST_STEPS = 1 << 24  # of a visit: the random numbers of a run tell so many apart
+MOST_STEPS = 1 << 24  # per visit: the random numbers of a run can tell this many apart
 MOST_WORKERS = 1 << 24
 
 

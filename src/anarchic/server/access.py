@@ -51,7 +51,9 @@ class Access:
 
     def may_pull(self, authorization: str | None, address: str) -> str:
         """Who pulls: a worker or, where anybody may, an address."""
-        return address if self._settings.open_pull else bearer(authorization, self._accounts)
+        if self._settings.open_pull:
+            return network(address)
+        return bearer(authorization, self._accounts)
 
     def shown(self, authorization: str | None) -> str | None:
         """The worker that a token proves, where none is needed; None without a valid one."""

@@ -137,8 +137,8 @@ class Aggregator:
         if now - self._asked_s >= FOLLOW_S:  # not after every push: it takes a session
             self._asked_s = now
             epoch = self._store.lead()
-            if isinstance(self.failure, StoreError):
-                self.failure = None  # the store answers again, whoever leads
+            if epoch is None or isinstance(self.failure, StoreError):
+                self._succeeded()  # the store answers again, or another leads
         if epoch is None:
             self._store.wait(min(FOLLOW_S, wait_s))
             return
@@ -156,7 +156,8 @@ class Aggregator:
     def _recover(self) -> None:
         """Go back to the newest published version; what was folded since then is folded again."""
         found = self._store.standing()
-        self._folding.load(found.model, found.state, found.rows, epoch=found.epochs[-1][1])
+        epoch, first = found.epochs[-1][1], found.run.folded
+        self._folding.load(found.model, found.state, found.rows, epoch=epoch, first=first)
         self._pending.begin(self._folding.extras)
         self._published.epochs = found.epochs
         self._published.post(self._published.parsed(found.run.version, found.model))
@@ -205,8 +206,8 @@ class Aggregator:
     def _undo(self, reason: str) -> None:
         """Go back to the last version, and set the longest updates since then aside, for good.
 
-        They are those at least half as long as the longest. Nobody knows that it was they, but one
-        is taken out at least, and the others are folded again: it ends.
+        They are those at least half as long as the longest; harmless ones may be among them. The
+        others are folded again. Each pass sets at least one aside, so it ends.
         """
         found = []  # not with the bodies: together they may be larger than the memory
         for key in self._folding.unpublished:

@@ -20,12 +20,12 @@ from anarchic.server.openapi import MOST_EVALUATIONS, OPENAPI
 from anarchic.server.origin import Origins, check_type
 from anarchic.server.published import PublishedModel
 from anarchic.server.refusals import Refusal, length_required, refusal_of
+from anarchic.server.sending import PIECE
 from anarchic.server.service import Service
 from anarchic.server.slots import key_of
 
 HEARTBEAT_S = 15.0
 EVALUATIONS = 100  # shown by default
-PIECE = 1 << 18  # bytes of a model that are sent at a time
 
 
 def make_app(service: Service, origins: Origins | None = None) -> Starlette:
@@ -101,37 +101,35 @@ class _ModelResponse(Response):
     """
 
     def __init__(
-        self, service: Service, model: PublishedModel, headers: Mapping[str, str], puller: str
+        self, model: PublishedModel, headers: Mapping[str, str], end: Callable[[], None]
     ) -> None:
         super().__init__(memoryview(model.body), 200, headers, "application/octet-stream")
-        service.pulls.take(puller)
-        self._service, self._puller = service, puller
-        self._model = model  # keeps it in the cache of old versions until it is sent
+        self._end = end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = {"type": "http.response.start", "status": self.status_code}
         size = len(self.body)
-        stop = _hang_up(scope)
-        self._service.sending.begin(self._model.version, stop)
         try:
             await send({**start, "headers": self.raw_headers})
             for at in range(0, size, PIECE):
                 piece = {"body": self.body[at : at + PIECE], "more_body": at + PIECE < size}
                 await send({"type": "http.response.body", **piece})
         finally:
-            self._service.sending.end(self._model.version, stop)
-            self._service.pulls.end(self._puller)
+            self._end()
 
 
-def _hang_up(scope: Scope) -> Callable[[], None]:
-    """Closes the connection, for the good of others; ``BoundedProtocol`` says how."""
-    hang_up: Callable[[], None] = scope.get("hang_up", lambda: None)
-    return partial(hang_up)  # unlike any other
+def _hang_up(request: Request) -> Callable[[], None]:
+    """Closes the connection; ``BoundedProtocol`` says how."""
+    hang_up: Callable[[], None] = request.scope.get("hang_up", lambda: None)
+    return hang_up
 
 
 async def newest_model(service: Service, request: Request) -> Response:
     puller = _puller(service, request)
-    return _pulled(service, request, puller, service.published.newest, "no-cache")
+    newest = service.published.newest
+    if not _is_known(request, newest):
+        newest = service.sending.newest(puller, newest)
+    return _pulled(service, request, puller, newest, "no-cache")
 
 
 async def model(service: Service, request: Request) -> Response:
@@ -166,10 +164,15 @@ def _pulled(
         "cache-control": f"{who}, {cache}",
         "x-anarchic-version": str(model.version),
     }
-    known = request.headers.get("if-none-match", "")
-    if model.etag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
+    if _is_known(request, model):
         return Response(status_code=304, headers=headers)
-    return _ModelResponse(service, model, headers, puller)
+    end = service.sending.begin(puller, model, _hang_up(request))
+    return _ModelResponse(model, headers, end)
+
+
+def _is_known(request: Request, model: PublishedModel) -> bool:
+    known = request.headers.get("if-none-match", "")
+    return model.etag in (tag.strip().removeprefix("W/") for tag in known.split(","))
 
 
 async def push(service: Service, request: Request) -> Response:
@@ -241,7 +244,7 @@ class _EventStream(StreamingResponse):
         worker = service.access.shown(request.headers.get("authorization"))
         key = key_of(worker, _address(request))
         self._streams = service.streams
-        self._place = service.streams.take(key, 1, _hang_up(request.scope))
+        self._place = service.streams.take(key, 1, _hang_up(request))
         self._place.ready = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

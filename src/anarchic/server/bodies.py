@@ -60,6 +60,7 @@ class Bodies:
                     self._pieces.end(piece)  # a slot has room for the whole body
                     await body.rest(self._slots.contended)
                     self._slots.keep(slot)
+            piece.kept = True
             receipt = await submit(body.held)
             wasted = False
             return receipt

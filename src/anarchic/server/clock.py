@@ -7,7 +7,7 @@ from typing import Protocol, final
 
 
 class Clock(Protocol):
-    """Waiting is not its business: whoever waits is told for how long at most."""
+    """It only tells the time. Whoever waits is told for how long at most."""
 
     def monotonic(self) -> float:
         """Seconds that never go back, for durations."""

@@ -163,10 +163,16 @@ class Listener:
             except OSError:
                 await asyncio.sleep(NO_FILE_S)
                 continue
-            with suppress(OSError):
+            try:
                 while not self._connections.make_room():
                     await asyncio.sleep(FULL_S)
                 self._arrive(accepted, network(address[0]), make, context)
+            except BaseException as error:
+                accepted.close()
+                if not isinstance(error, Exception):
+                    raise
+                told = {"message": "A connection could not be taken.", "exception": error}
+                loop.call_exception_handler(told)
             await asyncio.sleep(0)  # whoever is connected comes first
 
     def _arrive(

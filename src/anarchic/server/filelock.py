@@ -141,6 +141,8 @@ class FileLock:
             _set_lock(self._descriptor, fcntl.F_WRLCK)
         except OSError as error:
             if error.errno in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+                _retire(self._descriptor)
+                self._descriptor = None
                 return True  # the system has no such locks
             if error.errno in (errno.EAGAIN, errno.EACCES):
                 return False
@@ -151,9 +153,11 @@ class FileLock:
         beside, self._beside = self._beside, None
         if beside is None:
             return
-        if self._descriptor is not None and self._descriptor in _open:
-            _set_lock(self._descriptor, fcntl.F_UNLCK)
-        beside.close()
+        try:
+            if self._descriptor is not None and self._descriptor in _open:
+                _set_lock(self._descriptor, fcntl.F_UNLCK)
+        finally:
+            beside.close()
 
     def close(self) -> None:
         self.release()

@@ -48,6 +48,7 @@ class Folding:
     ) -> None:
         self._rule, self._layout, self._run = rule, layout, run
         self._access, self._log, self._clock = access, log, clock
+        self._first: int | None = None  # updates folded until the last publication
         self._state: Any = None
         self._oldest_s: float | None = None  # when the oldest update of the buffer was folded
         self._folded: list[tuple[int, int, str]] = []  # (seq, version, worker) since publishing
@@ -76,13 +77,20 @@ class Folding:
         return self._rule.remaining(self._state)
 
     def load(
-        self, body: bytes, state: bytes, rows: Mapping[str, bytes], *, epoch: str | None = None
+        self,
+        body: bytes,
+        state: bytes,
+        rows: Mapping[str, bytes],
+        *,
+        epoch: str | None = None,
+        first: int | None = None,
     ) -> None:
         """Go back to a published version; what was folded since then must be folded again.
 
-        What is published from now on carries the name of ``epoch``.
+        What is published from now on carries the name of ``epoch``; ``first`` is how many updates
+        were folded until that version.
         """
-        self._epoch = epoch
+        self._epoch, self._first = epoch, first
         _, snapshot, _ = wire.decode_snapshot(body)
         self._state = decode_state(self._rule, snapshot, state, rows)
         self._known_revoked = None
@@ -169,6 +177,7 @@ class Folding:
             rows=changed,
             forgotten=removed,
             revoked=[*self._dropped],
+            first=self._first,
         )
         model = PublishedModel(self._run, self.version, body, loss, self.extras, self._epoch)
         return publication, model
@@ -191,6 +200,8 @@ class Folding:
         """The publication is durable; (seq, worker) of the updates in it."""
         mark_stored(self._rule, self._state)
         folded = self.unpublished
+        if self._first is not None:
+            self._first += len(folded)
         self._clear()
         return folded
 

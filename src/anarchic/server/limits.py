@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from anarchic.server.refusals import Refusal, busy
+from anarchic.server.refusals import Refusal
 
 ALONE_S = 10.0  # without updates of others for this long, a worker counts as alone
 FEW = 10_000  # buckets below which none are removed
@@ -95,42 +95,3 @@ def _take_off(counts: Counter[str], worker: str, count: int) -> int:
         counts[worker] -= count
         return count
     return counts.pop(worker, 0)
-
-
-class Pulls:
-    """Limits how many models are being sent to one puller at a time."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._now: Counter[str] = Counter()
-
-    def take(self, puller: str) -> None:
-        if self._now[puller] >= self._most:
-            raise busy(1.0, f"{self._most} models are being sent to you already.")
-        self._now[puller] += 1
-
-    def end(self, puller: str) -> None:
-        _take_off(self._now, puller, 1)
-
-
-class Sending:
-    """The versions that are being sent now. Each is in memory until all its readers have it.
-
-    There are at most ``most``: then the oldest is sent no further. Its readers are the slowest.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._readers: dict[int, dict[Callable[[], None], None]] = {}  # version -> how to stop one
-
-    def begin(self, version: int, stop: Callable[[], None]) -> None:
-        self._readers.setdefault(version, {})[stop] = None
-        if len(self._readers) > self._most:
-            for stop_one in self._readers.pop(min(self._readers)):
-                stop_one()
-
-    def end(self, version: int, stop: Callable[[], None]) -> None:
-        readers = self._readers.get(version, {})
-        readers.pop(stop, None)
-        if not readers:
-            self._readers.pop(version, None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from anarchic.server.collect import GROUP_BYTES
 from anarchic.server.pending import QUEUED_BYTES
+from anarchic.server.sending import READERS_BYTES, VERSIONS_BYTES
 from anarchic.server.settings import Limits
 
 PROCESS = 120 << 20  # Python, the libraries, threads
@@ -13,12 +15,15 @@ MODELS = 12  # parameters, the rule's sum, the newest version, the next, and cop
 
 
 def most_memory(model: int, limits: Limits) -> int:
-    """Bytes of memory at most, for a model of so many bytes; a rule with rows needs those too."""
+    """Bytes of memory at most, for a model of ``model`` bytes; a rule with rows needs those too."""
     return (
         PROCESS
         + DATABASE
-        + model * (MODELS + limits.bodies + limits.versions)
+        + model * (MODELS + limits.bodies)
+        + max(model * limits.versions, VERSIONS_BYTES)  # being sent
+        + READERS_BYTES
         + max(2 * model, QUEUED_BYTES)  # accepted updates that wait to be folded
+        + max(model, GROUP_BYTES)  # those that were just written
         + limits.waiting_bodies * (limits.first_piece + BUFFER)
         + limits.connections * CONNECTION
     )

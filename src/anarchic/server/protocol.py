@@ -203,7 +203,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what could not be parsed; a request in progress is answered as it deserves."""
+        """Refuse what could not be parsed; a request in progress gets its own answer."""
         if self._answering:
             self._dropping = True
             self.cycle.keep_alive = False

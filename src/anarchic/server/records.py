@@ -81,6 +81,9 @@ class Publication:
     # (version, worker): the row was dropped before any update after that version was folded, since
     # the worker was revoked. The rule knows nothing of it, so a replay must be told.
     revoked: Sequence[tuple[int, str]] = ()
+    # Updates folded before these. A publication that only sets updates aside keeps the version: by
+    # this number its second attempt is told from its first.
+    first: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

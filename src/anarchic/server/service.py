@@ -14,12 +14,13 @@ from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.collect import Collector, UpdateCheck
 from anarchic.server.evaluate import Evaluator, shown
 from anarchic.server.fold import Folding
-from anarchic.server.limits import Pulls, Sending, Shares
+from anarchic.server.limits import Shares
 from anarchic.server.log import JsonLog, Log, never_raising
 from anarchic.server.monitoring import ServerMetrics
 from anarchic.server.pending import Pending
 from anarchic.server.published import PublishedModels
 from anarchic.server.runs import stored_layout, stored_rules
+from anarchic.server.sending import Sending
 from anarchic.server.settings import ServerSettings, check_memory, served_rule
 from anarchic.server.slots import Pool
 from anarchic.server.store import Store
@@ -49,8 +50,8 @@ class Service:
         self._m = rule.m
         self._patience_s = HANG_S + 4 * 4 * self.layout.dim / SLOW_DISK
         self.bodies = Bodies(limits)
-        self.pulls = Pulls(limits.open_pulls if self.settings.open_pull else limits.pulls)
-        self.sending = Sending(limits.versions)
+        pulls = limits.open_pulls if self.settings.open_pull else limits.pulls
+        self.sending = Sending(pulls, limits.versions, 4 * self.layout.dim)
         self.streams = Pool(limits.streams, "Too many are listening to events.")
         self.most_body_bytes = 0
         self.access = Access(store, self.settings, self.log, clock)

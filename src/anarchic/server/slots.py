@@ -17,7 +17,7 @@ from anarchic.server.refusals import busy
 from anarchic.server.settings import Limits
 
 QUICK_S, QUICK_RATE = 2.0, 16e6  # a quick body takes this long and its bytes at this rate, at most
-TIMES_THE_BEST = 4  # or so many times as long as the best took lately, where the server is busy
+TIMES_THE_BEST = 4  # or this many times as long as the best took lately, where the server is busy
 WASTED_S = 30.0  # how long a key that wasted a slot stands behind the others
 LOOK_S = 0.25  # how often slots are looked at while somebody waits for one
 FEW = 10_000  # remembered keys below which none is forgotten
@@ -47,10 +47,11 @@ class Taken:
     size: int
     give_way: Callable[[], None]  # called when it is taken back
     ready: bool = False  # whoever holds it has done its part, and waits for the server
+    kept: bool = False  # it cannot be taken back any more
 
 
 class Pool:
-    """Something of which there is only so much.
+    """Something of which there is a limited amount.
 
     When all is taken, whoever holds most gives way: first with the oldest of what still waits for
     its sender; then, if the others hold less, with the newest of what is ready.
@@ -88,7 +89,7 @@ class Pool:
         held = self._held.get(most, {})
         last = next((taken for taken in held if not taken.ready), None)
         if last is None and most != key:
-            last = next(reversed(held), None)
+            last = next((taken for taken in reversed(held) if not taken.kept), None)
         if last is None:
             raise busy(1.0, self._full)
         self.end(last)
@@ -143,8 +144,8 @@ class Slots:
         """
         slot = Slot(key, length, length / rate <= 2 * self._quick_s(length), give_way)
         self._waiting.setdefault(key, []).append(slot)
-        self._share_out()
         try:
+            self._share_out()
             async with asyncio.timeout(self._turn_s):
                 await slot.granted
         except TimeoutError:
@@ -183,15 +184,25 @@ class Slots:
             self._wasted = {key: self._wasted[key] for key in self._held if key in self._wasted}
 
     def _share_out(self) -> None:
-        while any(self._served(slot) for slot in self._in_turn()):
+        while self._grant_one():
             pass
         if self._waiting and self._looking is None:
             self._looking = asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
-    def _served(self, slot: Slot) -> bool:
-        """Grant this body a slot, if one is free or can be taken back."""
-        if self._in_use >= self._most and not self._take_back(slot):
-            return False
+    def _grant_one(self) -> bool:
+        """Grant the next body a slot that is free or can be taken back; whether there was one."""
+        if self._in_use < self._most:
+            found = next(iter(self._in_turn()), None)
+        else:
+            slow = [s for same in self._held.values() for s in same if self._is_slow(s)]
+            share = max(1, self._most // len(self._held.keys() | self._waiting.keys()))
+            turns = self._in_turn() if slow else []
+            found = next((s for s in turns if self._take_back(s, slow, share)), None)
+        if found is not None:
+            self._grant(found)
+        return found is not None
+
+    def _grant(self, slot: Slot) -> None:
         self._waiting[slot.key].remove(slot)
         if not self._waiting[slot.key]:
             del self._waiting[slot.key]
@@ -201,7 +212,6 @@ class Slots:
         slot.granted.set_result(None)
         if len(self._last_turn) > FEW:
             self._last_turn = {key: self._last_turn[key] for key in self._held}
-        return True
 
     def _look(self) -> None:
         self._looking = None
@@ -214,18 +224,17 @@ class Slots:
         found: list[Slot] = []
         full = self._in_use >= self._most
         for key in sorted(self._waiting, key=self._turn):
-            same = self._waiting[key]
+            # One that has just been cancelled is removed when its task runs.
+            same = [slot for slot in self._waiting[key] if not slot.granted.done()]
             quick = [slot for slot in same if slot.quick] if full else []
-            found += [same[0], *quick[:1]]
+            found += [*same[:1], *quick[:1]]
         return found
 
     def _turn(self, key: str) -> tuple[bool, int, float]:
         return self._is_wasteful(key), len(self._held.get(key, ())), self._last_turn.get(key, 0.0)
 
-    def _take_back(self, wanted: Slot) -> bool:
-        """Take a slot from a slow body, if that is fair."""
-        slow = [s for same in self._held.values() for s in same if self._is_slow(s)]
-        share = max(1, self._most // len(self._held.keys() | self._waiting.keys()))
+    def _take_back(self, wanted: Slot, slow: list[Slot], share: int) -> bool:
+        """Take a slot from a slow body, if that is fair; ``share`` is what each key may have."""
         if len(self._held.get(wanted.key, ())) < share:
             found = [slot for slot in slow if len(self._held[slot.key]) > share]
         else:

@@ -186,9 +186,12 @@ class Store:
     def _step(self, connection: Connection, p: Publication) -> StoredRun:
         """Move the run on, if it stands where the publication supposes, led by whom it says."""
         keep = {} if self._keep_payloads is None else {"keep_payloads": self._keep_payloads}
+        known = [_R.version == p.previous, _R.epoch == p.epoch]
+        if p.first is not None:
+            known.append(_R.folded == p.first)
         step = (
             update(t.run)
-            .where(_R.version == p.previous, _R.epoch == p.epoch)
+            .where(*known)
             .values(version=p.version, folded=_R.folded + len(p.folded), **keep)
             .returning(*t.run.c)
         )

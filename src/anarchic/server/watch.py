@@ -1,4 +1,4 @@
-"""Whether the store answers. Nobody asks it for that: the question could hang too."""
+"""Notes how long transactions take and whether they fail; never queries the store itself."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from anarchic.core import registry
 from anarchic.core.factory import make_local_rule
+from anarchic.core.files import make_private_folder
 from anarchic.core.names import token_owner
 from anarchic.core.validation import check_kind, check_kinds
 from anarchic.errors import ConfigError
@@ -162,8 +163,9 @@ def _own_spool(server: str, worker: str) -> Path:
     """The default spool; one that has the address as it was written, as earlier, is renamed."""
     spool, earlier = default_spool(server, worker), _spool(server, worker)
     if earlier.is_dir() and not spool.exists():
-        spool.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(spool.parent)
         earlier.rename(spool)
+        spool.chmod(0o700)
     return spool
 
 
