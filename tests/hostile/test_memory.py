@@ -18,6 +18,7 @@ from anarchic.server.settings import Limits
 from tests.chaos.servers import ROOT, ServerProcess, write_model
 from tests.chaos.talk import Line
 from tests.hostile.attackers import DATA, request_head, update_head
+from tests.waiting import until
 
 pytestmark = [
     pytest.mark.slow,
@@ -108,6 +109,42 @@ def test_half_sent_bodies_take_a_bounded_room(server):
     room = limits.waiting_bodies * (limits.first_piece + BUFFER) + HALF_SENT * CONNECTION
     sys.stdout.write(f"{HALF_SENT} half-sent bodies: {grown_mb:.0f} MB, {room / MB:.0f} allowed\n")
     assert grown_mb < room / MB
+
+
+def pushed(line, worker, number, direction):
+    head = update_head(SIZE, f"{worker}{number}", worker=worker)
+    line.send(request_head(len(head) + len(direction)) + head)
+    line.send(direction)
+    return line.answer()
+
+
+@pytest.mark.tried(
+    "readers that stop, each in the middle of another version",
+    before="19 versions of 19 readers stayed in memory",
+    now="16 versions are held; the readers of older ones are closed",
+)
+def test_readers_that_stop_hold_a_bounded_number_of_versions(server):
+    most = Limits().versions
+    with ExitStack() as lines, Line(server.port, timeout_s=60) as line:
+        readers = []
+        for number in range(most + 3):
+            readers.append(lines.enter_context(Line(server.port)))
+            readers[-1].send(b"GET /v1/model HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert readers[-1]._socket.recv(12) == b"HTTP/1.1 200"
+            for worker in ("ann", "bob"):
+                assert pushed(line, worker, number, bytes(4 * SIZE)).status == 202
+            until(lambda number=number: server.status()["version"] > number)
+        sizes = [taken(reader) for reader in readers]
+    assert [size < 4 * SIZE for size in sizes] == [True] * 3 + [False] * most
+
+
+def taken(reader):
+    """How many bytes of a model still come."""
+    count = 0
+    with suppress(OSError):
+        while count < 4 * SIZE and (piece := reader._socket.recv(1 << 20)):
+            count += len(piece)
+    return count
 
 
 def test_the_page_names_what_the_formula_gives():

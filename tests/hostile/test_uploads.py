@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 SIZE = 4_000_000  # float32: a model of 16 MB
 HONEST = 4
-MEASURE_S = float(os.environ.get("ANARCHIC_HOSTILE_S", "4"))
+MEASURE_S = float(os.environ.get("ANARCHIC_HOSTILE_S", "3"))
 PAUSE_S = 1.2  # how long an honest worker trains
 
 DIRECTION = np.full(SIZE, 1e-6, np.float32).tobytes()
