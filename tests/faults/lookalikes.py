@@ -20,6 +20,7 @@ from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import anarchic.server.sqlite  # noqa: F401  # it is imported late elsewhere
+from anarchic.server.clock import SYSTEM
 from tests.faults import hub as h
 
 
@@ -127,6 +128,7 @@ def in_place(hub: h.Hub, connect: Callable[..., Any], seed: str) -> Iterator[Non
         id(secrets): fake_secrets(rng),
         id(uuid): ids,
         id(sqlite3): database,
+        id(SYSTEM): clock,
         id(atexit): SimpleNamespace(register=lambda function: None),
     }
     undo: list[tuple[Any, str, Any]] = []
@@ -156,7 +158,10 @@ def _replace(module: ModuleType, fakes: dict[int, Any], undo: list[tuple[Any, st
 def _replace_defaults(
     function: FunctionType, fakes: dict[int, Any], undo: list[tuple[Any, str, Any]]
 ) -> None:
-    old = function.__defaults__ or ()
+    old, named = function.__defaults__ or (), function.__kwdefaults__ or {}
     if any(id(value) in fakes for value in old):
         undo.append((function, "__defaults__", old))
         function.__defaults__ = tuple(fakes.get(id(value), value) for value in old)
+    if any(id(value) in fakes for value in named.values()):
+        undo.append((function, "__kwdefaults__", named))
+        function.__kwdefaults__ = {key: fakes.get(id(value), value) for key, value in named.items()}

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-HORIZON_S = 22.0
-VISITS = 16
+HORIZON_S = 20.0
+VISITS = 14
 FAULTS = 5
 WORKERS = ("ann", "ben", "cem", "dua")
 

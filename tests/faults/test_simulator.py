@@ -20,6 +20,11 @@ SEEDS = int(os.environ.get("ANARCHIC_FAULT_SEEDS", "200"))
 GROUPS = 4  # tests, so that two cores share the work
 
 
+@pytest.mark.tried(
+    "crashes, bad disks, networks and operators from 200 seeds, in virtual time",
+    before="46 of the first 120 seeds broke an invariant",
+    now="every invariant holds",
+)
 @pytest.mark.slow
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_every_invariant_holds_for_every_seed(group):
