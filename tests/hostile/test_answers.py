@@ -231,7 +231,7 @@ def requests_on_their_way():
 def test_an_upload_that_is_not_read_has_a_deadline():
     with HostileServer() as server:
         tensors = {"x": [1 << 22]}
-        server.answers["GET"] = answer(snapshot(tensors))
+        server.answers["GET"] = answer(snapshot(tensors), Connection="close")
         with worker(server) as someone:
             someone.pull()
             server._head = lambda line: server.over.wait(30) and b""
@@ -255,7 +255,17 @@ def test_a_line_that_is_slow_but_alive_is_waited_for():
             assert someone.pull().params.size == 50_000  # after a second
 
 
-def test_an_answer_without_end_is_not_read_whole(monkeypatch):
+def test_a_model_that_is_announced_as_too_large_is_not_read():
+    def announce(line):
+        line.sendall(answer(b"", length=10**12))
+        line.recv(1)  # until the worker hangs up
+
+    too_long = pytest.raises(WorkerError, match="more than 1073741824 bytes")
+    with HostileServer(GET=announce) as server, worker(server) as someone, too_long:
+        someone.pull()
+
+
+def test_an_answer_without_end_is_not_read_whole():
     with HostileServer() as server:
         server.answers["POST"] = lambda line: server.flood(
             line, answer(b"", "500 Oh", length=10**12), b"x" * 65536

@@ -41,7 +41,7 @@ def modes(folder: Path) -> dict[str, int]:
 
 @pytest.mark.tried(
     "reading store, journal, lock, spool and token file as another user of the machine",
-    before="all were 0644 in directories of 0755",
+    before="files were made with the usual permissions, 0644",
     now="files are 0600, directories 0700",
 )
 def test_files_are_private(tmp_path, usual_umask):

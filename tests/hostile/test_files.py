@@ -26,6 +26,7 @@ from anarchic.study.results import read_results
 from anarchic.theory import judge
 from anarchic.theory.numbers import KnownNumbers
 from anarchic.worker import Connection, Retry, WorkPlan, WorkSettings
+from anarchic.worker import run as work
 
 DEEP = b"[" * 100_000
 GIANT = b"x" * 200_000  # longer than a field of the csv module may be
@@ -490,6 +491,43 @@ def test_a_setting_of_the_wrong_type_is_named(kind, name, value):
 def test_a_text_of_the_wrong_type_is_named(name, value):
     with pytest.raises(ConfigError, match=f"^{name} must be a (text|path)"):
         WorkSettings(**{"server": "http://a", "task": "t", name: value})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"run": 5},
+        {"run": {"store": "a.db"}},
+        {"rules": 5},
+        {"rules": {"m": "5"}},
+        {"rules": {"mm": 5}},
+        {"settings": "text"},
+        {"address": "127.0.0.1:80"},
+    ],
+    ids=shown,
+)
+def test_a_server_is_not_started_with_other_things_than_settings(given, tmp_path):
+    server = pytest.importorskip("anarchic.server")
+    first = server.RunSettings(store=tmp_path / "a.db", init=tmp_path / "model")
+    with pytest.raises(ConfigError, match=r"must be|There is no setting 'mm'"):
+        server.run(**{"run": first, **given})
+    assert not (tmp_path / "a.db").exists()
+
+
+@pytest.mark.parametrize("value", [5, "text", {}])
+def test_records_inside_records_are_checked(value):
+    with pytest.raises(ConfigError, match="retry must be a Retry"):
+        Connection(retry=value)
+    with pytest.raises(ConfigError, match="settings must be a WorkSettings"):
+        work(value)
+
+
+def test_names_in_a_run_directory_do_not_reach_the_terminal(run):
+    change(run / "settings.json", rule="\x1b[2Jmine")
+    result = CliRunner().invoke(app, ["compare", str(run), str(run)])
+    assert result.exit_code == 0, result.output
+    assert "\\x1b[2Jmine" in result.output
+    assert "\x1b[2J" not in result.output
 
 
 # The tools

@@ -133,7 +133,7 @@ def test_a_second_server_is_refused_by_any_name(led_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.tried(
     "a second server through a bind mount of the store's file, or of its directory",
-    before="by the file it started and led the run too",
+    before="through a mounted file the store was opened and written to",
     now="refused: a mounted file by its name, a mounted directory by the lock on the file",
 )
 def test_a_second_server_is_refused_through_a_bind_mount(led_path: Path) -> None:

@@ -357,6 +357,7 @@ def test_a_connection_has_the_attributes_that_are_read() -> None:
         assert made.cycle.response_complete is False
         assert made.cycle.more_body is True
         assert made.cycle.keep_alive is True
+        assert made.cycle.body == b""
         assert made.flow.read_paused is False
 
     asyncio.run(connected())

@@ -24,10 +24,6 @@ from tests.server.test_turns import Clock
 # A server's rate with which a direction of 1e-6 gives numbers of 1e31, one of 100 infinity.
 RATE = 1e38
 SHORT, LONG = np.full(DIM, 1e-6, np.float32), np.full(DIM, 1e2, np.float32)
-TRIED = {
-    "before": "infinity was published, /healthz said 200, a restarted server made no more versions",
-    "now": "the step is undone, the longest updates are set aside and named, the others count",
-}
 
 
 def sent(worker, id="1", direction=SHORT, **others):
@@ -66,7 +62,11 @@ def trace(store):
     return [(row.worker, row.order, row.version) for row in store.trace()]
 
 
-@pytest.mark.tried("an update with which a step overflows", **TRIED)
+@pytest.mark.tried(
+    "an update with which a step overflows",
+    before="infinity was published, /healthz said 200, a restarted server made no more versions",
+    now="the step is undone, the longest updates are set aside and named, the others count",
+)
 @pytest.mark.parametrize("rule", ["afa-cd", "afa-cs"])
 def test_the_run_goes_on_without_the_update_that_overflows(tmp_path, rule):
     path = tmp_path / "run.db"

@@ -94,6 +94,7 @@ def test_a_spool_under_the_address_as_it_was_written_is_taken_over(
 
 def test_each_worker_at_each_server_has_a_spool(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    places = {default_spool(url, who) for url in ("http://a", "http://a:1") for who in ("x", "y")}
+    places = {default_spool(url, who) for url in ("http://a", "http://a:1") for who in ("x", "..")}
     assert len(places) == 4
-    assert all(tmp_path in place.parents for place in places)
+    assert all(tmp_path in place.resolve().parents for place in places)
+    assert len({place.resolve() for place in places}) == 4

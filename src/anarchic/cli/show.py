@@ -36,7 +36,7 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, names: 
     for index, name in enumerate(header):
         table.add_column(name, justify="left" if index < names else "right", overflow="fold")
     for row in rows:
-        table.add_row(*map(printable, row))  # names and texts of files that others wrote
+        table.add_row(*map(_plain, row))
     _console().print(table)
 
 
@@ -46,8 +46,13 @@ def print_facts(facts: Iterable[tuple[str, str]], title: str = "") -> None:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for fact in facts:
-        table.add_row(*map(printable, fact))
+        table.add_row(*map(_plain, fact))
     _console().print(table)
+
+
+def _plain(text: str) -> str:
+    """A cell without control characters: names and texts may come from files that others wrote."""
+    return printable(text, keep="\n")
 
 
 def _console() -> Console:

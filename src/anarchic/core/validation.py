@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import is_dataclass
 from difflib import get_close_matches
 from functools import cache
 from numbers import Integral, Real
@@ -47,16 +48,25 @@ def check_kind(name: str, value: object, hint: Any) -> None:
     hints = get_args(hint) if get_origin(hint) in (UnionType, Union) else (hint,)
     if get_origin(hint) is Literal:
         hints = (str,)
-    if not all(kind in _KINDS for kind in hints):
+    kinds = [_kind(hint) for hint in hints]
+    if None in kinds:
         return
+    known = [kind for kind in kinds if kind is not None]
     # True counts as a whole number in Python, but nobody means it as one.
-    fits = any(isinstance(value, _KINDS[kind][0]) for kind in hints)
+    fits = any(isinstance(value, kind) for kind, _ in known)
     fits = fits and not (isinstance(value, bool) and bool not in hints)
     if isinstance(value, tuple):
         fits = fits and all(isinstance(each, Real) for each in value)
     if not fits:
-        wanted = " or ".join(dict.fromkeys(_KINDS[kind][1] for kind in hints))
+        wanted = " or ".join(dict.fromkeys(words for _, words in known))
         raise ConfigError(f"{name} must be {wanted}, got {shown(value)}.")
+
+
+def _kind(hint: Any) -> tuple[Any, str] | None:
+    """The types that fit a hint, and how to say it; None for a hint that is not checked."""
+    if isinstance(hint, type) and is_dataclass(hint):
+        return hint, f"a {hint.__name__}"
+    return _KINDS.get(hint)
 
 
 def check_positive(record: Any, *names: str) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 
 from starlette.applications import Starlette
@@ -17,7 +16,6 @@ from starlette.types import Receive, Scope, Send
 
 from anarchic.errors import AnarchicError
 from anarchic.server.bodies import Disconnected
-from anarchic.server.limits import Pulls
 from anarchic.server.openapi import MOST_EVALUATIONS, OPENAPI
 from anarchic.server.origin import Origins, check_type
 from anarchic.server.published import PublishedModel
@@ -103,23 +101,32 @@ class _ModelResponse(Response):
     """
 
     def __init__(
-        self, model: PublishedModel, headers: Mapping[str, str], pulls: Pulls, puller: str
+        self, service: Service, model: PublishedModel, headers: Mapping[str, str], puller: str
     ) -> None:
         super().__init__(memoryview(model.body), 200, headers, "application/octet-stream")
-        pulls.take(puller)
-        self._end = partial(pulls.end, puller)
+        service.pulls.take(puller)
+        self._service, self._puller = service, puller
         self._model = model  # keeps it in the cache of old versions until it is sent
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = {"type": "http.response.start", "status": self.status_code}
         size = len(self.body)
+        stop = _hang_up(scope)
+        self._service.sending.begin(self._model.version, stop)
         try:
             await send({**start, "headers": self.raw_headers})
             for at in range(0, size, PIECE):
                 piece = {"body": self.body[at : at + PIECE], "more_body": at + PIECE < size}
                 await send({"type": "http.response.body", **piece})
         finally:
-            self._end()
+            self._service.sending.end(self._model.version, stop)
+            self._service.pulls.end(self._puller)
+
+
+def _hang_up(scope: Scope) -> Callable[[], None]:
+    """Closes the connection, for the good of others; ``BoundedProtocol`` says how."""
+    hang_up: Callable[[], None] = scope.get("hang_up", lambda: None)
+    return partial(hang_up)  # unlike any other
 
 
 async def newest_model(service: Service, request: Request) -> Response:
@@ -162,7 +169,7 @@ def _pulled(
     known = request.headers.get("if-none-match", "")
     if model.etag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
         return Response(status_code=304, headers=headers)
-    return _ModelResponse(model, headers, service.pulls, puller)
+    return _ModelResponse(service, model, headers, puller)
 
 
 async def push(service: Service, request: Request) -> Response:
@@ -228,49 +235,37 @@ async def health(service: Service, request: Request) -> Response:
 class _EventStream(StreamingResponse):
     """A stream of events, counted until it ends, however it ends."""
 
-    def __init__(self, service: Service, key: str) -> None:
+    def __init__(self, service: Service, request: Request) -> None:
         headers = {"cache-control": "no-store"}
-        super().__init__(self._events(), media_type="text/event-stream", headers=headers)
-        self._service, self._over = service, False
-        self._waiting: asyncio.Timeout | None = None
-        self._place = service.streams.take(key, 1, self._give_way)
+        super().__init__(_events(service), media_type="text/event-stream", headers=headers)
+        worker = service.access.shown(request.headers.get("authorization"))
+        key = key_of(worker, _address(request))
+        self._streams = service.streams
+        self._place = service.streams.take(key, 1, _hang_up(request.scope))
         self._place.ready = True
-
-    def _give_way(self) -> None:
-        self._over = True
-        if self._waiting is not None:
-            with suppress(RuntimeError):  # it is over already
-                self._waiting.reschedule(asyncio.get_running_loop().time())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._service.streams.end(self._place)
+            self._streams.end(self._place)
 
-    async def _events(self) -> AsyncIterator[bytes]:
-        service, seen = self._service, -1
-        while not (service.published.closed or self._over):
-            version = service.published.newest.version
-            if version != seen:
-                seen = version
-                data = json.dumps(service.status())
-                yield f"id: {version}\nevent: version\ndata: {data}\n\n".encode()
-            elif not await self._changed(seen):
-                yield b": still here\n\n"
 
-    async def _changed(self, seen: int) -> bool:
-        """Wait for a version, but not too long, and not once this stream must give way."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(None) as self._waiting:
-                return await self._service.published.changed(seen, HEARTBEAT_S)
-        return True
+async def _events(service: Service) -> AsyncIterator[bytes]:
+    seen = -1
+    while not service.published.closed:
+        version = service.published.newest.version
+        if version != seen:
+            seen = version
+            data = json.dumps(service.status())
+            yield f"id: {version}\nevent: version\ndata: {data}\n\n".encode()
+        elif not await service.published.changed(seen, HEARTBEAT_S):
+            yield b": still here\n\n"
 
 
 async def events(service: Service, request: Request) -> Response:
     """Server-sent events: the status whenever a version is published."""
-    worker = service.access.shown(request.headers.get("authorization"))
-    return _EventStream(service, key_of(worker, _address(request)))
+    return _EventStream(service, request)
 
 
 async def _no_such_page(request: Request, error: Exception) -> Response:

@@ -111,3 +111,26 @@ class Pulls:
 
     def end(self, puller: str) -> None:
         _take_off(self._now, puller, 1)
+
+
+class Sending:
+    """The versions that are being sent now. Each is in memory until all its readers have it.
+
+    There are at most ``most``: then the oldest is sent no further. Its readers are the slowest.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._readers: dict[int, dict[Callable[[], None], None]] = {}  # version -> how to stop one
+
+    def begin(self, version: int, stop: Callable[[], None]) -> None:
+        self._readers.setdefault(version, {})[stop] = None
+        if len(self._readers) > self._most:
+            for stop_one in self._readers.pop(min(self._readers)):
+                stop_one()
+
+    def end(self, version: int, stop: Callable[[], None]) -> None:
+        readers = self._readers.get(version, {})
+        readers.pop(stop, None)
+        if not readers:
+            self._readers.pop(version, None)

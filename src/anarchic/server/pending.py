@@ -15,7 +15,7 @@ from anarchic.server.store import Store
 from anarchic.wire import Decoded
 
 MOST_QUEUED = 32  # updates held in memory; more are read back from the store when their turn comes
-QUEUED_BYTES = 1 << 28  # at most this many bytes of a large model, but always two updates
+QUEUED_BYTES = 1 << 27  # at most this many bytes of a large model, but always two updates
 READ_AT_ONCE = 64  # rows of waiting updates read at once, from a store that is not shared
 
 

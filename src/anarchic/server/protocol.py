@@ -140,6 +140,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if b"transfer-encoding" in known:
             self._refuse_chunks()
         self._body_left = int(known.get(b"content-length", 0))
+        self.scope["hang_up"] = self.transport.abort  # type: ignore[typeddict-unknown-key]
         super().on_headers_complete()
         self._all.waited_for(self)
 
@@ -167,6 +168,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._all.at_work(self)
 
     def on_response_complete(self) -> None:
+        self.cycle.body = bytearray()  # what a refused request sent, and nobody will read
         if not self.flow.write_paused:
             self._all.idle(self)
         super().on_response_complete()

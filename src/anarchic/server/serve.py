@@ -8,13 +8,13 @@ import socket
 import ssl
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 import uvicorn
 
 from anarchic.core import registry
+from anarchic.core.validation import check_kind
 from anarchic.errors import RunError
 from anarchic.server.app import make_app
 from anarchic.server.connections import Connections, Listener
@@ -26,7 +26,13 @@ from anarchic.server.origin import origins_of
 from anarchic.server.protocol import BoundedProtocol
 from anarchic.server.runs import check_alone, check_begin, check_enrolment, check_same, open_run
 from anarchic.server.service import Service
-from anarchic.server.settings import Address, RuleSettings, RunSettings, ServerSettings
+from anarchic.server.settings import (
+    Address,
+    RuleSettings,
+    RunSettings,
+    ServerSettings,
+    given_rules,
+)
 from anarchic.server.store import open_store
 from anarchic.server.tls import check_tls, log_handshakes
 
@@ -48,7 +54,10 @@ def run(
     rest. A run that is there already must have been begun with the settings that are given.
     """
     settings, address, log = settings or ServerSettings(), address or Address(), log or JsonLog()
-    given = asdict(rules) if isinstance(rules, RuleSettings) else dict(rules or {})
+    check_kind("run", run, RunSettings)
+    check_kind("settings", settings, ServerSettings)
+    check_kind("address", address, Address)
+    given = given_rules(rules)
     if run.evaluate is not None:
         registry.load(run.evaluate)
     check_tls(address, log)

@@ -14,7 +14,7 @@ from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.collect import Collector, UpdateCheck
 from anarchic.server.evaluate import Evaluator, shown
 from anarchic.server.fold import Folding
-from anarchic.server.limits import Pulls, Shares
+from anarchic.server.limits import Pulls, Sending, Shares
 from anarchic.server.log import JsonLog, Log, never_raising
 from anarchic.server.monitoring import ServerMetrics
 from anarchic.server.pending import Pending
@@ -50,6 +50,7 @@ class Service:
         self._patience_s = HANG_S + 4 * 4 * self.layout.dim / SLOW_DISK
         self.bodies = Bodies(limits)
         self.pulls = Pulls(limits.open_pulls if self.settings.open_pull else limits.pulls)
+        self.sending = Sending(limits.versions)
         self.streams = Pool(limits.streams, "Too many are listening to events.")
         self.most_body_bytes = 0
         self.access = Access(store, self.settings, self.log, clock)

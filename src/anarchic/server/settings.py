@@ -6,7 +6,8 @@ import ipaddress
 import os
 import re
 import socket
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,22 @@ from anarchic.core import registry
 from anarchic.core.factory import RuleSettings as RuleSettings
 from anarchic.core.factory import make_rule, setting_names, shared_names
 from anarchic.core.rule import Rule
-from anarchic.core.validation import check_kinds
+from anarchic.core.validation import check_kind, check_kinds
 from anarchic.errors import ConfigError
 
 HISTORY = 16  # versions that can be pulled, by default
+
+
+def given_rules(rules: RuleSettings | Mapping[str, Any] | None) -> dict[str, Any]:
+    """The settings of a rule that were given; those that there are not are refused."""
+    check_kind("rules", rules, RuleSettings | Mapping[str, Any] | None)
+    if isinstance(rules, RuleSettings):
+        return asdict(rules)
+    given, known = dict(rules or {}), RuleSettings.__dataclass_fields__
+    for name in given.keys() - known.keys():
+        raise ConfigError(f"There is no setting {name!r} of rules; there are {', '.join(known)}.")
+    RuleSettings(**given)  # refuses values of the wrong type, before a store is opened
+    return given
 
 
 def served_rule(settings: RuleSettings) -> Rule[Any]:
@@ -86,6 +99,7 @@ class Limits:
     turn_s: float = 30.0  # seconds that a body waits for a slot
     pulls: int = 16  # at the same time, per token
     open_pulls: int = 256  # at the same time, per address, where no token is needed
+    versions: int = 16  # that are being sent at the same time
     header_s: float = 10.0  # seconds in which the head of a request must come
     header_bytes: int = 16_384
     connections: int = 4_096

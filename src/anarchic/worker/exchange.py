@@ -92,6 +92,8 @@ class Exchange:
                     f"The answer is packed ({printable(packed, most=40)}), which nobody asked for.",
                 )
             model = response.status_code == 200 and self._message.method == "GET"
+            if model and int(response.headers.get("Content-Length", 0)) > MAX_ANSWER:
+                raise _too_long()
             content = bytearray()
             for piece in response.iter_bytes():
                 content += piece
@@ -99,7 +101,7 @@ class Exchange:
                 if self._given_up or (not model and len(content) >= MAX_TOLD):
                     break
                 if len(content) > MAX_ANSWER:
-                    raise RetryableError("garbled", f"The answer has more than {MAX_ANSWER} bytes.")
+                    raise _too_long()
         told = response.status_code, response.reason_phrase, response.headers
         return Reply(*told, content, self._message)
 
@@ -118,6 +120,10 @@ class Exchange:
         self._given_up = True
         for stream in self._streams:
             _shut(stream)
+
+
+def _too_long() -> RetryableError:
+    return RetryableError("garbled", f"The answer has more than {MAX_ANSWER} bytes.")
 
 
 def _shut(stream: Any) -> None:

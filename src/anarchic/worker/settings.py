@@ -13,7 +13,7 @@ from urllib.parse import quote
 from anarchic.core import registry
 from anarchic.core.factory import make_local_rule
 from anarchic.core.names import token_owner
-from anarchic.core.validation import check_kinds
+from anarchic.core.validation import check_kind, check_kinds
 from anarchic.errors import ConfigError
 from anarchic.participation.idle import Exponential
 from anarchic.participation.work import ConstantSteps, UniformSteps
@@ -97,6 +97,7 @@ def run(settings: WorkSettings) -> Summary:
 
     Without a ``spool`` it is a directory for this worker and this server among the user's files.
     """
+    check_kind("settings", settings, WorkSettings)
     plan, token, task = settings.plan(), settings.token(), load_task(settings.task)
     owner = settings.name or token_owner(token or "") or ""
     with Worker(
@@ -168,4 +169,7 @@ def _own_spool(server: str, worker: str) -> Path:
 
 def _spool(server: str, worker: str) -> Path:
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "anarchic" / "spool" / quote(server, safe="") / quote(worker, safe="@")
+    own = quote(worker, safe="@")
+    if not own.strip("."):  # "." and ".." are other directories
+        own = own.replace(".", "%2E")
+    return Path(state) / "anarchic" / "spool" / quote(server, safe="") / own
