@@ -136,9 +136,6 @@ class World:
         """When a fault is over."""
         self._ends.append((self.hub.now + after_s, end))
 
-    def task(self, process: Process, run: Callable[[], object], name: str) -> Task:
-        return self.hub.spawn(process, run, name)
-
     def _reap(self) -> None:
         """End the process, or all of them, that a fault hit in the middle of a write."""
         doomed = self.disk.doomed
