@@ -98,7 +98,7 @@ class Disk:
     """A folder of files that SQLite reaches through this layer only."""
 
     def __init__(self, hub: Hub, rng: Random) -> None:
-        self.folder = Path(tempfile.mkdtemp(dir=MEMORY))
+        self.folder = Path(tempfile.mkdtemp(prefix="anarchic-faults-", dir=MEMORY))
         self.hub, self.rng = hub, rng
         self.name = f"faults{next(_names)}"
         self.faults = Faults()
