@@ -41,11 +41,11 @@ def test_a_seed_repeats_exactly():
     assert first.checks == second.checks
 
 
-# What each of them broke before it was mended is in the table of docs/durability.md.
-FOUND = [
+FOUND = [  # defect, faults that show it, invariant that it breaks
     ("lock-by-path", ["second_server"], "one server"),
     ("etag-by-version", ["restore"], "identity"),
     ("log-in-the-caller", ["full_log", "failing_disk"], ("threads", "progress")),
+    ("health-without-the-store", ["full_disk"], "health"),
     ("any-version-published", ["hostile"], "finite"),
     ("no-sync", ["power_cut"], ("counted once", "opens")),
     ("failed-writes-acknowledged", ["failing_disk"], "counted once"),
