@@ -47,7 +47,7 @@ FOUND = [  # defect, faults that show it, invariant that it breaks
     ("log-in-the-caller", ["full_log", "failing_disk"], ("threads", "progress")),
     ("health-without-the-store", ["full_disk"], "health"),
     ("any-version-published", ["hostile"], "finite"),
-    ("no-sync", ["power_cut"], ("counted once", "opens")),
+    ("no-sync", ["power_cut"], ("counted once", "order", "opens", "replay")),
     ("failed-writes-acknowledged", ["failing_disk"], "counted once"),
     ("folded-twice", ["kill"], ("order", "replay")),
 ]
