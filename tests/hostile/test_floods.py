@@ -60,17 +60,20 @@ def test_idle_connections_do_not_push_out_uploads(tmp_path, source):
         uploads = {}
         for number in range(8):
             body = encoded(LAYOUT, f"ann{number}", "1")
-            uploads[lines.enter_context(Line(server.port))] = push_head(len(body)) + body
+            line = lines.enter_context(Line(server.port))
+            line.send(push_head(len(body)))
+            uploads[line] = body
+        time.sleep(0.2)
         for sent in range(FLOOD):
             lines.enter_context(idle(server.port, source))
             if sent % 90 == 0:  # a little of each upload now and then
                 at = sent // 90 * 50
-                for line, request in uploads.items():
-                    line.send(request[at : at + 50])
+                for line, body in uploads.items():
+                    line.send(body[at : at + 50])
             time.sleep(1 / 600)
         at = (FLOOD - 1) // 90 * 50 + 50
-        for line, request in uploads.items():
-            line.send(request[at:])
+        for line, body in uploads.items():
+            line.send(body[at:])
             assert line.answer().status == 202
         assert descriptors(server) <= FILES - 40  # some are left for the store
 

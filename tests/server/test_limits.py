@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from anarchic.server import limits
-from anarchic.server.limits import Pace, Pulls, Shares
+from anarchic.server.limits import Pace, Pulls, Sending, Shares
 from anarchic.server.refusals import Refusal
 from tests.server.live import serving, until
 from tests.server.make import body
@@ -143,6 +143,17 @@ def test_pulls_per_client_are_limited():
     for puller in ("ann", "ann", "bob"):
         pulls.end(puller)
     assert not pulls._now  # nobody is remembered for having been here
+
+
+def test_the_oldest_of_too_many_versions_is_sent_no_further():
+    sending, stopped = Sending(most=2), []
+    stops = {name: lambda name=name: stopped.append(name) for name in ("7a", "7b", "8", "9", "9b")}
+    for name, stop in stops.items():
+        sending.begin(int(name[0]), stop)
+    assert stopped == ["7a", "7b"]
+    for name, stop in stops.items():
+        sending.end(int(name[0]), stop)
+    assert not sending._readers
 
 
 def test_duplicates_and_conflicts_do_not_stall_those_who_work(tmp_path, monkeypatch):

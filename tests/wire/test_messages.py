@@ -247,3 +247,20 @@ def test_the_longest_honest_update_is_within_the_bound():
     assert wire.decode_update(body, layout, extras=frozenset({"c"})).update.id == "[" * 128
     escaped = json.dumps(json.loads(body[8 : 8 + int.from_bytes(body[:8], "little")])).encode()
     assert len(escaped) < wire.most_body_bytes(layout, {"c"}) - 4 * 2 * layout.dim
+
+
+def test_the_beginning_of_an_update_shows_whether_it_can_be_one():
+    body = wire.encode_update(LAYOUT, an_update(), worker="ann")
+    header = 8 + int.from_bytes(body[:8], "little")
+    for cut in range(len(body)):  # as long as the header is not there, it may become one
+        wire.check_beginning(body[:cut], len(body), LAYOUT)
+    with pytest.raises(MalformedUpdate, match="follow the header"):
+        wire.check_beginning(body[:header], len(body) + 1, LAYOUT)
+    with pytest.raises(MalformedUpdate, match="claims"):
+        wire.check_beginning(b"\xff" * 8, len(body), LAYOUT)
+    with pytest.raises(MalformedUpdate, match="do not fit"):
+        wire.check_beginning(body[:header], len(body), Layout.of({"other": ((2,), "F32")}))
+    nameless = wire.encode_update(LAYOUT, an_update())
+    with pytest.raises(MalformedUpdate, match="no sender"):
+        wire.check_beginning(nameless[:-1], len(nameless), LAYOUT)
+    wire.check_beginning(nameless, len(nameless), LAYOUT, worker="ann")

@@ -1,0 +1,116 @@
+"""Which connection makes room for a new one."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from anarchic.server import connections
+from anarchic.server.connections import Connections, Listener
+
+
+class Line:
+    def __init__(self, network, name):
+        self.network, self.name, self.closed = network, name, False
+
+    def abort(self):
+        self.closed = True
+
+
+def lines(crowd, **wanted):
+    """Connections by what they do and where they are from, such as ``idle="aab"``."""
+    made = []
+    for kind, networks in wanted.items():
+        for number, network in enumerate(networks):
+            line = Line(network, f"{kind} {network}{number}")
+            getattr(crowd, kind)(line)
+            made.append(line)
+    return made
+
+
+def closed(made):
+    return [line.name for line in made if line.closed]
+
+
+def test_nobody_is_closed_while_there_is_room():
+    crowd = Connections(3)
+    made = lines(crowd, idle="ab")
+    assert crowd.make_room()
+    assert closed(made) == []
+
+
+def test_one_without_a_request_goes_first_of_the_address_with_the_most():
+    crowd = Connections(8)
+    made = lines(crowd, waited_for="aaaa", idle="abb", at_work="c")
+    assert crowd.make_room()
+    assert closed(made) == ["idle b1"]  # the first that came from there
+    lines(crowd, idle="d")
+    assert crowd.make_room()
+    assert len(closed(made)) == 2
+
+
+def test_then_one_whose_client_has_been_quiet_longest():
+    crowd = Connections(3)
+    made = lines(crowd, waited_for="aaa")
+    crowd.waited_for(made[0])  # bytes of its body have come
+    assert crowd.make_room()
+    assert closed(made) == ["waited_for a1"]
+
+
+def test_nobody_is_closed_while_the_server_works_for_it():
+    crowd = Connections(2)
+    made = lines(crowd, at_work="aa")
+    assert not crowd.make_room()
+    crowd.idle(made[0])
+    assert crowd.make_room()
+    assert closed(made) == ["at_work a0"]
+
+
+def test_descriptors_that_are_not_free_yet_count():
+    crowd = Connections(2)
+    lines(crowd, idle="aa")
+    crowd.open = 2 + connections.CLOSING
+    assert not crowd.make_room()
+
+
+def test_a_connection_that_has_left_is_forgotten():
+    crowd = Connections(2)
+    for line in lines(crowd, idle="a", waited_for="b", at_work="c"):
+        crowd.forget(line)
+    assert (crowd._idle, crowd._waited_for, crowd._counted) == ({}, {}, set())
+
+
+class Quiet(asyncio.Protocol):
+    def __init__(self, crowd):
+        self.crowd, self.transport = crowd, None
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def connection_lost(self, error):
+        self.crowd.open -= 1
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_connections_are_counted_until_they_are_closed(host):
+    async def run():
+        crowd = Connections(10)
+        listener = Listener(crowd, handshake_s=5.0)
+        await listener.create_server(lambda: Quiet(crowd), host=host, port=0)
+        port = listener.sockets[0].getsockname()[1]
+        found = [await asyncio.open_connection(host, port) for _ in range(3)]
+        async with asyncio.timeout(5):
+            while crowd.open < 3:
+                await asyncio.sleep(0.01)
+            for _, writer in found:
+                writer.close()
+            while crowd.open:
+                await asyncio.sleep(0.01)
+        listener.close()
+        await listener.wait_closed()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((host, port), 1)
+
+    asyncio.run(run())
