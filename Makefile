@@ -19,7 +19,7 @@ help:
 	@echo "make test-fast  without the tests that are slow, alone or as a family: a minute"
 	@echo "make test-python PYTHON=python3.13    the tests that need no torch, with another Python"
 	@echo "make chaos      kill servers and workers for minutes, and count every update"
-	@echo "make simulate-faults    10,000 seeds of crashes, bad disks and networks: an hour on two cores"
+	@echo "make simulate-faults    10,000 seeds of crashes, bad disks and networks: half an hour or more"
 	@echo "make fuzz       100,000 mutated bodies and requests"
 	@echo "make check      format, lint and types"
 	@echo "make format     put the code into the house format"

@@ -98,7 +98,7 @@ class Disk:
     """A folder of files that SQLite reaches through this layer only."""
 
     def __init__(self, hub: Hub, rng: Random) -> None:
-        self.folder = Path(tempfile.mkdtemp(dir=MEMORY))
+        self.folder = Path(tempfile.mkdtemp(prefix="anarchic-faults-", dir=MEMORY))
         self.hub, self.rng = hub, rng
         self.name = f"faults{next(_names)}"
         self.faults = Faults()
@@ -145,10 +145,10 @@ class Disk:
             if faults.kill_after < 0:
                 faults.kill_after = None
                 self.doomed = here.process
-                self.happened["power cut in a write" if faults.power else "kill in a write"] += 1
+                self.happened["power cut hit a write" if faults.power else "kill hit a write"] += 1
                 raise apsw.exception_for(apsw.SQLITE_IOERR)
         if faults.full and what == "write":
-            self.happened["full disk"] += 1
+            self.happened["write on a full disk"] += 1
             raise apsw.exception_for(apsw.SQLITE_FULL)
         if faults.errors and self.rng.random() < faults.errors:
             self.happened[f"failed {what}"] += 1

@@ -21,7 +21,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import apsw
 import numpy as np
 
 from anarchic import wire
@@ -29,6 +28,7 @@ from anarchic.errors import AnarchicError
 from anarchic.server.pending import MOST_QUEUED
 from anarchic.server.replay import replay
 from anarchic.server.store import open_store
+from tests.faults.reading import Reader, Rows
 from tests.faults.server import Server, digest
 
 if TYPE_CHECKING:
@@ -65,19 +65,6 @@ class Entry:
     refused: int = 0  # of them, with 4xx
 
 
-@dataclass
-class Rows:
-    """What the store holds now, read beside the server."""
-
-    version: int
-    folded: int
-    updates: dict[tuple[str, str], tuple[bytes, int | None, int | None]]
-
-    @property
-    def waiting(self) -> int:
-        return sum(order is None for _, order, _ in self.updates.values())
-
-
 class Invariants:
     """Keeps what was promised, and compares it with what is."""
 
@@ -94,10 +81,8 @@ class Invariants:
         self._refused_since: float | None = None
         self._refused_last = 0.0
         self._failed_starts = self._under_way = self._aside = 0
-        self._restored = False
-        self._beside: apsw.Connection | None = None  # reads the store, without faults
-        self._rows: Rows | None = None  # what it read last
-        self._rows_of = 0
+        self._restored_at = 0.0
+        self.store = Reader(world.path)
         syncs = [event["sync_s"] for event in world.plan.events if event.kind == "slow_disk"]
         self._stuck_s = STUCK_S + 24 * max(syncs, default=0.0)  # a version takes many syncs
 
@@ -133,6 +118,7 @@ class Invariants:
     def sent(self, request: Request) -> None:
         """A push has reached the server."""
         self._under_way += 1
+        request.sent_at = self._world.hub.now
         if request.key is not None:
             entry = self.entries.setdefault(request.key, Entry())
             entry.digests.add(_sha(request.body))
@@ -156,9 +142,11 @@ class Invariants:
         assert request.key is not None
         entry, now = self.entries[request.key], self._world.hub.now
         if answer.status in (200, 202):
+            if request.sent_at <= self._restored_at:
+                return  # it may have been stored in the file that was replaced
             entry.acked = _sha(request.body)
             self._refused_since = None
-            if answer.status == 202 and self._restored and request.base:
+            if answer.status == 202 and self._restored_at and request.base:
                 self._check_base(request)
         elif answer.status < 500:
             entry.refused += 1
@@ -195,8 +183,8 @@ class Invariants:
 
     def restored(self) -> None:
         """What was accepted after the backup is gone, as the operator knows."""
-        self.look_away()
-        kept = self._read()
+        self.store.forget()
+        kept = self.store.read()
         assert kept is not None
         for key, entry in self.entries.items():
             if key not in kept.updates:
@@ -205,7 +193,7 @@ class Invariants:
         self._places = {
             order: key for key, (_, order, _) in kept.updates.items() if order is not None
         }
-        self._restored = True
+        self._restored_at = self._world.hub.now
 
     def ended(self, server: Server) -> None:
         """A server ended by itself: it may refuse to start only while something is wrong."""
@@ -233,7 +221,7 @@ class Invariants:
         if server.ready_since + SILENT_S > world.hub.now:
             self._answered_at = max(self._answered_at, server.ready_since)
         self._memory(server)
-        rows = self._read()
+        rows = self.store.read()
         if rows is not None:
             self._counted_once(rows)
             self._order(rows)
@@ -264,29 +252,6 @@ class Invariants:
             raise Violation("memory", f"{told}, of {self._under_way} requests")
         if len(server.tasks) > MOST_TASKS:
             raise Violation("memory", f"{len(server.tasks)} threads")
-
-    def _read(self) -> Rows | None:
-        """The store's rows; None while somebody writes."""
-        try:
-            if self._beside is None:
-                path = str(self._world.path)
-                self._beside = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
-            execute = self._beside.execute
-            changed = execute("PRAGMA data_version").get
-            if self._rows is None or changed != self._rows_of:
-                run = execute("SELECT version, folded FROM run").fetchall()[0]
-                found = execute('SELECT worker, id, digest, "order", version FROM updates')
-                self._rows = Rows(*run, {(row[0], row[1]): row[2:] for row in found})
-                self._rows_of = changed
-            return self._rows
-        except apsw.BusyError:
-            return None
-
-    def look_away(self) -> None:
-        """The file may change beneath SQLite: whoever looks next opens it anew."""
-        if self._beside is not None:
-            self._beside.close()
-        self._beside = self._rows = None
 
     def _counted_once(self, rows: Rows) -> None:
         self.checks["counted once"] += 1
@@ -349,6 +314,12 @@ class Invariants:
                 "health", f"says ok; updates are refused for {now - since:.0f} s by the store"
             )
 
+    def all_well(self) -> bool:
+        """Whether the server is up and well, and no step is due."""
+        server, rows = self._world.server, self.store.rows
+        up = server is not None and server.ready and rows is not None
+        return up and rows.waiting < self._world.plan.m and self._well_at > self._world.hub.now - 3
+
     def at_the_end(self) -> None:
         """All faults are over for a while: everything must be well."""
         self.look()
@@ -365,8 +336,8 @@ class Invariants:
         world = self._world
         server.stop()
         world.hub.run_until(world.hub.now + 40)
-        self.look_away()
-        rows = self._read()
+        self.store.forget()
+        rows = self.store.read()
         if rows is None:
             raise Violation("opens", "the store is locked though its server has stopped")
         self._counted_once(rows)

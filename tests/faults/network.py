@@ -43,6 +43,7 @@ class Request:
     answer: Answer | None = None
     waiter: Task | None = None
     keep_answer: bool = True
+    sent_at: float = 0.0  # when it reached the server
 
     def scope(self) -> dict[str, Any]:
         path, _, query = self.path.partition("?")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tests.faults.server import Server
     from tests.faults.world import World
 
+LIVE_S = 5.0  # how long a server runs whose store was replaced
 _made: dict[tuple[object, ...], tuple[bytes, dict[str, str]]] = {}
 
 
@@ -175,13 +176,19 @@ class Operator:
             return
         finally:
             source.close()
-        world.later(event["for_s"], lambda: self._put_back(copy))
+        world.later(event["for_s"], lambda: self._put_back(copy, live=event["live"]))
 
-    def _put_back(self, copy: Path) -> None:
-        """Stop the server, put the backup in place of the store, start again."""
+    def _put_back(self, copy: Path, *, live: bool) -> None:
+        """Stop the server, put the backup in place of the store, start again.
+
+        If the server runs meanwhile (``live``), it must notice; it is stopped a while later.
+        """
         world = self._world
-        world.note("the backup is restored")
-        world.kill_server()
+        world.note(f"the backup is restored{' while the server runs' if live else ''}")
+        if live:
+            world.later(LIVE_S, world.kill_server)
+        else:
+            world.kill_server()
         self.kill_commands()
         Path(f"{world.path}-journal").unlink(missing_ok=True)
         copy.chmod(0o600)

@@ -61,6 +61,16 @@ def log_in_the_caller(stack: ExitStack) -> None:
 
 
 @_defect
+def health_without_the_store(stack: ExitStack) -> None:
+    """Health knows whether the aggregator lives, and nothing of updates that are refused."""
+
+    def problem(self: service.Service) -> str | None:
+        return None if self.aggregator.alive else "Updates are no longer aggregated."
+
+    stack.enter_context(patch.object(service.Service, "problem", problem))
+
+
+@_defect
 def any_version_published(stack: ExitStack) -> None:
     """Nobody looks whether a version is finite."""
     stack.enter_context(patch.object(fold, "not_finite", lambda rule, state: []))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -23,10 +25,19 @@ def run_seed(seed: int, revert: str | None = None, only: Sequence[str] = ()) -> 
 def run_many(
     seeds: range, jobs: int, revert: str | None = None, only: Sequence[str] = ()
 ) -> Report:
-    """Run seeds and add them up, with a line of progress."""
+    """Run seeds and add them up, with a line of progress; Ctrl-C ends it with what was run."""
     report, run = Report(len(seeds)), partial(run_seed, revert=revert, only=only)
-    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=250) as pool:
+    with (
+        multiprocessing.get_context("spawn").Pool(
+            jobs, _ignore_interrupts, maxtasksperchild=100
+        ) as pool,
+        suppress(KeyboardInterrupt),
+    ):
         for outcome in pool.imap_unordered(run, seeds, 4):
             report.add(outcome)
             report.show_progress()
     return report
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

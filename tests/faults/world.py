@@ -25,6 +25,7 @@ from tests.faults.workers import Worker
 
 STEP_S = 1.0  # at most this long between two looks
 CALM_S = 20.0  # without faults, at the end: everything must come right by itself
+LEAST_CALM_S = 4.0  # it ends earlier if nothing more will happen
 ACCOUNTS_S = 3.0  # less often than a real server: each time costs a transaction
 RESTART_S = 1.0  # how long the supervisor waits before it starts the server again
 
@@ -99,7 +100,9 @@ class World:
             self._happen(event)
         self._until(begin + HORIZON_S)
         self._calm_down()
-        self._until(self.hub.now + CALM_S)
+        end = self.hub.now + CALM_S
+        while self.hub.now < end and not self._is_settled():
+            self._until(self.hub.now + LEAST_CALM_S)
         self.invariants.at_the_end()
 
     def _until(self, when: float) -> None:
@@ -133,9 +136,6 @@ class World:
         """When a fault is over."""
         self._ends.append((self.hub.now + after_s, end))
 
-    def task(self, process: Process, run: Callable[[], object], name: str) -> Task:
-        return self.hub.spawn(process, run, name)
-
     def _reap(self) -> None:
         """End the process, or all of them, that a fault hit in the middle of a write."""
         doomed = self.disk.doomed
@@ -151,7 +151,7 @@ class World:
 
     def kill(self, process: Process) -> None:
         self.note(f"{process.name} is killed")
-        self.invariants.look_away()
+        self.invariants.store.forget()
         if isinstance(process, Server):
             process.abandon()
         if process is self.server:
@@ -215,13 +215,19 @@ class World:
             rng = self.plan.rng(f"settle {worker.name}")
             self.hub.spawn(self.hub.outside, lambda w=worker, r=rng: w.flush(self, r, 20), "settle")
 
+    def _is_settled(self) -> bool:
+        """Whether nothing more will happen, and all is well."""
+        busy = any(task.name in ("settle", "packet") for task in self.hub.outside.tasks)
+        visits = any(task.name.startswith("visit") for task in self.hub.outside.tasks)
+        return not (busy or visits) and self.invariants.all_well()
+
     def _end(self) -> None:
         assert not isinstance(getcurrent(), Task)
         for server in [*self.others, *([self.server] if self.server else [])]:
             self.kill(server)
         self.hub.kill(self.hub.outside)
         self.operator.kill_commands()
-        self.invariants.look_away()
+        self.invariants.store.forget()
         self.disk.close()
         for descriptor in filelock._open:  # of commands that were killed
             os.close(descriptor)
