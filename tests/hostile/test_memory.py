@@ -14,6 +14,7 @@ import pytest
 
 from anarchic import Layout
 from anarchic.server.memory import BUFFER, CONNECTION, most_memory
+from anarchic.server.protocol import READER_S
 from anarchic.server.settings import Limits
 from tests.chaos.servers import ROOT, ServerProcess, write_model
 from tests.chaos.talk import Line
@@ -126,18 +127,19 @@ def pushed(line, worker, number, direction):
 def test_readers_that_stop_hold_a_bounded_number_of_versions(server):
     most = Limits().versions
     with ExitStack() as lines, Line(server.port, timeout_s=60) as line:
-        readers = []
+        readers, began = [], time.monotonic()
         for number in range(most + 3):
             readers.append(lines.enter_context(Line(server.port)))
             readers[-1].send(b"GET /v1/model HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             head = readers[-1]._socket.recv(400)
             assert head.startswith(b"HTTP/1.1 200")
             sent = int(re.search(rb"x-anarchic-version: (\d+)", head)[1])
-            assert sent == min(number, most - 1)  # one address has them all: nobody is closed
+            # One address has them all, so nobody is closed before the time of slow readers is up.
+            assert sent == min(number, most - 1) or time.monotonic() - began > READER_S
             for worker in ("ann", "bob"):
                 assert pushed(line, worker, number, bytes(4 * SIZE)).status == 202
             until(lambda number=number: server.status()["version"] > number)
-        assert all(taken(reader) >= 4 * SIZE - 400 for reader in readers)
+        assert taken(readers[-1]) >= 4 * SIZE - 400
 
 
 def taken(reader):
