@@ -10,13 +10,14 @@ OTHER := .venv-$(VERSION)
 # Tests start hundreds of Python processes: each would compile all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo race chaos fuzz simulate-faults test test-fast test-python check format bench bench-peers bench-compare clean
+.PHONY: help demo race chaos fuzz simulate-faults test test-fast test-hostile test-python check format bench bench-peers bench-compare clean
 
 help:
 	@echo "make demo       a real server, eight workers, and somebody who kills them: half a minute"
 	@echo "make race       FedAvg waiting for stragglers against anarchy, in virtual time"
-	@echo "make test       all tests; set ANARCHIC_DATA to a folder of data sets to include theirs"
+	@echo "make test       all tests but those of test-hostile; set ANARCHIC_DATA to a folder of data sets to include theirs"
 	@echo "make test-fast  without the tests that are slow, alone or as a family: a minute"
+	@echo "make test-hostile  abuse of a real server, and 200 seeds of simulated faults: three minutes"
 	@echo "make test-python PYTHON=python3.13    the tests that need no torch, with another Python"
 	@echo "make chaos      kill servers and workers for minutes, and count every update"
 	@echo "make simulate-faults    10,000 seeds of crashes, bad disks and networks: half an hour or more"
@@ -52,15 +53,23 @@ demo: $(LIGHT)
 race: $(READY)
 	$(BIN)/anarchic demo
 
+# Attacks on a real server, and a simulator of faults. CI runs them too.
+HOSTILE := tests/hostile tests/faults
+WITHOUT := $(HOSTILE:%=--ignore %)
+
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 -m "not chaos"
+	$(BIN)/python -m pytest -n 2 -m "not chaos" $(WITHOUT)
+	@echo "Not run: abuse of a server and simulated faults. Run them with: make test-hostile"
 
 test-fast: $(READY)
-	$(BIN)/python -m pytest -n 2 -m "not slow and not chaos"
+	$(BIN)/python -m pytest -n 2 -m "not slow and not chaos" $(WITHOUT)
+
+test-hostile: $(READY)
+	$(BIN)/python -m pytest -n 2 $(HOSTILE)
 
 # Pages and benchmarks do not depend on the Python.
 test-python: $(OTHER)/.ready
-	$(OTHER)/bin/python -m pytest -n 2 -m "not chaos" --ignore tests/experiments --ignore tests/benchmarks
+	$(OTHER)/bin/python -m pytest -n 2 -m "not chaos" $(WITHOUT) --ignore tests/experiments --ignore tests/benchmarks
 
 chaos: $(READY)
 	$(BIN)/python -m tests.chaos --kills 50 --workers 16
