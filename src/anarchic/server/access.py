@@ -14,7 +14,7 @@ from anarchic.core.names import WORKER_NAME
 from anarchic.errors import ConfigError
 from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.limits import Pace
-from anarchic.server.monitoring import Log
+from anarchic.server.log import Log
 from anarchic.server.records import Account
 from anarchic.server.refusals import Refusal
 from anarchic.server.settings import ServerSettings

@@ -15,7 +15,8 @@ from math import inf
 from anarchic.errors import Deposed, Diverged, StoreCorrupt, StoreError
 from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.fold import Folding
-from anarchic.server.monitoring import Log, ServerMetrics
+from anarchic.server.log import Log
+from anarchic.server.monitoring import ServerMetrics
 from anarchic.server.pending import Pending
 from anarchic.server.published import PublishedModel, PublishedModels
 from anarchic.server.records import Publication

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
+import time
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -34,6 +34,7 @@ from anarchic.wire import Decoded
 GROUP_UPDATES, GROUP_BYTES = 64, 64 << 20
 PULL_AGAIN = "Pull the model and train from what you get."
 UNKNOWN_S = 60.0  # after a failed write; workers are told to come again after 30 s at most
+FAILED_S = 0.1  # pause after an error that nobody expected
 INLINE_BYTES = 1 << 18  # larger bodies are checked outside the event loop
 
 
@@ -223,11 +224,13 @@ class Collector:
 
     def _run(self) -> None:
         while not (self._stopping and not self._queue):
-            with suppress(BaseException):  # those who sent it were told; the next may succeed
+            try:
                 # Kept until the next one is there: giving bodies of megabytes back at once, the
                 # system maps new pages for the next ones, which costs a tenth of its time.
                 group = self._next_group(None)
                 self._write(group)
+            except BaseException:  # those who sent it were told; the next may succeed
+                time.sleep(FAILED_S)
 
     def write_next(self, wait_s: float | None) -> bool:
         """Write a group of updates that wait, and give the receipts; False where none came.

@@ -16,7 +16,7 @@ from typing import Any
 from anarchic import wire
 from anarchic.core.registry import load
 from anarchic.errors import StoreError
-from anarchic.server.monitoring import Log
+from anarchic.server.log import Log
 from anarchic.server.published import PublishedModel
 from anarchic.server.store import Store
 

@@ -36,7 +36,7 @@ except ImportError:  # Windows
 
 NEW = ".new"  # ends the name of a file that is being made
 _BYTE = 0x4000_0400  # SQLite locks 0x4000_0000 to 0x4000_01FF
-_PLAIN: dict[str, Any] = {"timeout": 0.0, "isolation_level": None, "check_same_thread": False}
+PLAIN: dict[str, Any] = {"timeout": 0.0, "isolation_level": None, "check_same_thread": False}
 
 Inode = tuple[int, int]  # device and number
 
@@ -181,7 +181,7 @@ def replaced(path: Path) -> str:
 
 def _lock_beside(path: Path) -> sqlite3.Connection | None:
     make_private(Path(f"{path}.lock"))
-    lock: sqlite3.Connection = sqlite3.connect(f"{path}.lock", **_PLAIN)
+    lock: sqlite3.Connection = sqlite3.connect(f"{path}.lock", **PLAIN)
     try:
         lock.execute("BEGIN EXCLUSIVE")
     except sqlite3.Error as error:

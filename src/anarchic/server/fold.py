@@ -22,7 +22,7 @@ from anarchic.core.types import Layout, Snapshot, Update, Vector
 from anarchic.errors import AnarchicError, Diverged, StoreCorrupt, UpdateRefused
 from anarchic.server.access import Access
 from anarchic.server.clock import SYSTEM, Clock
-from anarchic.server.monitoring import Log
+from anarchic.server.log import Log
 from anarchic.server.published import PublishedModel
 from anarchic.server.records import SET_ASIDE, Publication
 from anarchic.wire import Decoded

@@ -1,4 +1,4 @@
-"""What the operator sees: log lines, one JSON object each, and counters for Prometheus."""
+"""Counters of a server, for Prometheus and the status."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
-from anarchic.server.log import JsonLog, Log
 from anarchic.server.published import PublishedModels
-
-__all__ = ["JsonLog", "Log", "ServerMetrics"]
 
 
 class ServerMetrics:

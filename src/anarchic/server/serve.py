@@ -20,8 +20,7 @@ from anarchic.server.app import make_app
 from anarchic.server.connections import Connections, Listener
 from anarchic.server.database import exists
 from anarchic.server.evaluate import Evaluator
-from anarchic.server.log import catching
-from anarchic.server.monitoring import JsonLog, Log
+from anarchic.server.log import JsonLog, Log, catching
 from anarchic.server.origin import origins_of
 from anarchic.server.protocol import BoundedProtocol
 from anarchic.server.runs import check_alone, check_begin, check_enrolment, check_same, open_run

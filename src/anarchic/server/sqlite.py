@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, final
+from typing import final
 from urllib.parse import quote
 
 from sqlalchemy import Connection, create_engine, func, select
@@ -28,12 +28,11 @@ from anarchic.core.files import close_to_others, make_private, sync
 from anarchic.errors import StoreCorrupt, StoreError, StoreFull, StoreUnavailable
 from anarchic.server import tables as t
 from anarchic.server.database import ChangeSignal
-from anarchic.server.filelock import NEW, FileLock, check_names, inode_of, replaced
+from anarchic.server.filelock import NEW, PLAIN, FileLock, check_names, inode_of, replaced
 from anarchic.server.tables import migrate
 
 BUSY_S = 30.0  # how long to wait for another process that writes to the file
 POLL_S = 0.1  # how often a waiting server looks whether another process wrote
-PLAIN: dict[str, Any] = {"timeout": 0.0, "isolation_level": None, "check_same_thread": False}
 APPLICATION = 0x616E6172  # "anar", in the header of every file of ours
 _UNEXPECTED = (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from anarchic.core.certificates import validities
 from anarchic.errors import ConfigError
-from anarchic.server.monitoring import Log
+from anarchic.server.log import Log
 from anarchic.server.settings import Address
 
 SOON = timedelta(days=30)
