@@ -25,6 +25,8 @@ from anarchic.errors import ConfigError
 
 FACTOR = 30.0  # experiments/guard: honest lengths reach 12 times the scale
 WORKERS = 64  # whose lengths are kept: the median needs no more
+FAR = 1000.0  # times the bound: what is longer than that is no honest worker's
+OUTGROWN = 2.0  # times the bound: a remembered update that is longer is forgotten
 FADE = 0.9  # per update of a worker, of what it sent before
 FEW = 3  # workers: among fewer, one malicious worker is half of them
 MANY = 8  # workers: before that most of those heard may be malicious
@@ -87,11 +89,14 @@ class Record:
     It packs itself into one array: a server writes it with every version.
     """
 
-    __slots__ = ("bound", "clipped", "extra_lengths", "farthest", "first", "length", "lengths")
+    __slots__ = (
+        "bound", "clipped", "counted", "extra_lengths", "farthest", "first", "length", "lengths"
+    )  # fmt: skip
 
     def __init__(self, first: float, lengths: Lengths, extra_lengths: Lengths) -> None:
         self.first = first  # the scale before enough workers were heard
         self.lengths, self.extra_lengths = lengths, extra_lengths
+        self.counted: dict[str, float] = {}  # lengths as they count, if the rule remembers workers
         self.clipped = 0  # updates so far
         self.length = 0.0  # of the last one that was clipped
         self.bound = 0.0  # that it was beyond
@@ -100,7 +105,7 @@ class Record:
     def copy(self) -> Record:
         made = Record(self.first, self.lengths.copy(), self.extra_lengths.copy())
         made.clipped, made.length, made.bound = self.clipped, self.length, self.bound
-        made.farthest = self.farthest
+        made.farthest, made.counted = self.farthest, self.counted.copy()
         return made
 
     def weigh(self, factor: float, worker: str, length: float, beside: float) -> Weights:
@@ -118,9 +123,26 @@ class Record:
         if not length > bound:
             return 1.0
         self.length, self.bound = length, bound
-        return (bound / length) ** 2
+        return bound / length * min(1.0, FAR * bound / length)
+
+    def outgrown(self, factor: float, worker: str, counts: float) -> list[str]:
+        """Note how much the last update of a worker counts; whose are far too long by now.
+
+        A rule that remembers updates would go on to use them, though the scale has become smaller,
+        or was not known when they came.
+        """
+        self.counted.pop(worker, None)
+        self.counted[worker] = counts
+        if len(self.counted) > WORKERS:
+            del self.counted[next(iter(self.counted))]
+        bound = OUTGROWN * factor * self.lengths.scale(self.first)
+        found = [name for name, length in self.counted.items() if length > bound]
+        for name in found:
+            del self.counted[name]
+        return found
 
     def forget(self, worker: str) -> bool:
+        self.counted.pop(worker, None)
         known = [lengths.forget(worker) for lengths in (self.lengths, self.extra_lengths)]
         return any(known)
 
@@ -128,14 +150,17 @@ class Record:
         workers, lengths = self.lengths.pack()
         beside, extra_lengths = self.extra_lengths.pack()
         numbers = [self.first, self.clipped, self.length, self.bound, self.farthest]
-        array = np.array([*numbers, *lengths, *extra_lengths], np.float64)
-        return {"numbers": array}, {"workers": workers, "beside": beside}
+        array = np.array([*numbers, *lengths, *extra_lengths, *self.counted.values()], np.float64)
+        names = {"workers": workers, "beside": beside, "counted": [*self.counted]}
+        return {"numbers": array}, names
 
     def unpack(self, arrays: Mapping[str, NDArray[Any]], numbers: Mapping[str, Any]) -> Record:
         first, clipped, length, bound, farthest, *lengths = arrays["numbers"].tolist()
-        workers, beside = numbers["workers"], numbers["beside"]
-        known = zip([*workers, *beside], lengths, strict=True)
-        made = Record(first, Lengths(dict(islice(known, len(workers)))), Lengths(dict(known)))
+        workers, beside, counted = (numbers[name] for name in ("workers", "beside", "counted"))
+        known = zip([*workers, *beside, *counted], lengths, strict=True)
+        parts = [Lengths(dict(islice(known, len(names)))) for names in (workers, beside)]
+        made = Record(first, *parts)
+        made.counted = dict(known)
         made.clipped, made.length, made.bound = int(clipped), length, bound
         made.farthest = farthest
         return made
@@ -169,11 +194,13 @@ class Guard(Wrapper[S]):
     With l the length of an update, s the scale of the run and B = ``factor`` * s, the update
     counts as if its length were
 
-        l        where l <= B
-        B^2 / l  beyond
+        l             where l <= B
+        B             up to 1000 B
+        1000 B^2 / l  beyond
 
-    so that the best that one worker can do is to stay within ``factor`` of the others. Just beyond
-    the bound little is lost; what is a million times too long counts for a millionth of B.
+    so that the best that one worker can do is to count for ``factor`` of the others. An honest
+    worker that comes late, when the others have converged, still moves the model; what is a million
+    times too long counts for a thousandth of B.
     The length is what ``Clip`` bounds: the norm of ``scale(local_lr, local_steps) * direction``.
 
     s is the lower median over the 64 workers heard last, the sender among them. Each has one vote,
@@ -183,6 +210,8 @@ class Guard(Wrapper[S]):
     Until three workers were heard, s is max(1, norm of the first parameters): an update of that
     length replaces the model by another of its size, from which training can begin again. Until
     eight were heard, s is at most that: the first to come may be the wrong ones.
+    A rule that remembers the last update of each worker (``AfaCs``) forgets one that counts for
+    more than 2 B by now: it came before s was known, or s has become smaller.
     Vectors beside the model (``SharedVectors``) are bounded in the same way, by their own scale.
 
     It does not stop workers who stay within the factor, who are half or more of those heard, or
@@ -212,7 +241,11 @@ class Guard(Wrapper[S]):
         if min(weights) < 1:
             extras = {name: times(v, weights[1], v) for name, v in seen.extras.items()}
             seen = replace(seen, local_lr=max(rate * weights[0], LEAST), extras=extras)
-        return GuardState(self.rule.receive(state.inner, seen), record)
+        inner = self.rule.receive(state.inner, seen)
+        if self.rule.remembers != 0:
+            for worker in record.outgrown(self.factor, seen.worker, weights[0] * length):
+                self.rule.forget(inner, worker)
+        return GuardState(inner, record)
 
     def _measured(self, state: GuardState[S], update: Update) -> CheckedUpdate:
         """With the norm of its direction; one that was checked and measured is not read again."""
@@ -233,8 +266,20 @@ class Guard(Wrapper[S]):
         for matrix in block.extras.values():
             beside = np.maximum(beside, norms(matrix))
         record, columns = state.record.copy(), (block.workers, lengths.tolist(), beside.tolist())
-        weights = [record.weigh(self.factor, *each) for each in zip(*columns, strict=True)]
-        return GuardState(self.rule.receive_many(state.inner, _weighed(block, weights)), record)
+        inner, start, weights = state.inner, 0, []
+        for row, each in enumerate(zip(*columns, strict=True)):
+            weights.append(record.weigh(self.factor, *each))
+            if self.rule.remembers == 0:
+                continue
+            worker, length, _ = each
+            if found := record.outgrown(self.factor, worker, weights[-1][0] * length):
+                part = _weighed(block[start : row + 1], weights[start:])
+                inner, start = self.rule.receive_many(inner, part), row + 1
+                for name in found:
+                    self.rule.forget(inner, name)
+        if start < len(block):
+            inner = self.rule.receive_many(inner, _weighed(block[start:], weights[start:]))
+        return GuardState(inner, record)
 
     def remaining(self, state: GuardState[S]) -> int:
         return self.rule.remaining(state.inner)
