@@ -143,7 +143,7 @@ class Quiet(asyncio.Protocol):
 
     def connection_made(self, transport):
         self.transport = transport
-        self.crowd.enter(self)
+        self.crowd.enter(self, self.arriving)
         self.crowd.waited_for(self)  # as if it had sent a head
 
     def connection_lost(self, error):

@@ -60,8 +60,15 @@ class Connections:
         """Count a descriptor until it is closed."""
         self._sockets.add(accepted)
 
-    def enter(self, connection: Connection) -> None:
-        """A new one, without a request. What is said of it counts until it is forgotten."""
+    def enter(self, connection: Connection, before: Connection | None = None) -> None:
+        """A new one, without a request. What is said of it counts until it is forgotten.
+
+        ``before`` is what stood for it so far. If that was told to close, so is this one.
+        """
+        if before is not None:
+            if before not in self._counted:
+                return
+            self.forget(before)
         self._counted.add(connection)
         self.idle(connection)
 
@@ -144,6 +151,7 @@ class _Arriving:
 
     def protocol(self) -> Any:
         self._protocol = self._make()
+        self._protocol.arriving = self
         return self._protocol
 
     @property
@@ -151,8 +159,6 @@ class _Arriving:
         return self._protocol is not None and self._protocol.transport is not None
 
     def abort(self) -> None:
-        if self.arrived:  # the protocol is counted itself, and is not the one to close
-            return
         self._aborted = True
         if self._tls and self.task is not None:
             self.task.cancel()

@@ -15,7 +15,7 @@ from typing import Any
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from anarchic.server.connections import Connections
+from anarchic.server.connections import Connection, Connections
 from anarchic.server.refusals import Refusal, length_required
 from anarchic.server.settings import Limits
 from anarchic.server.slots import network
@@ -45,6 +45,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().__init__(*given, **named)
         self._limits, self._all = limits, all_connections
         self.network = ""  # where it comes from
+        self.arriving: Connection | None = None  # what stands for it until it is made
         self._head_timer = _Timer(self.loop)  # runs while a head is awaited
         self._refused_timer = _Timer(self.loop)  # runs while a refused body still comes
         self._reader_timer = _Timer(self.loop)  # runs while the reader must catch up
@@ -62,7 +63,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.flow: _Flow = _Flow(transport)
         self.network = network(self.client[0]) if self.client else ""
-        self._all.enter(self)
+        self._all.enter(self, self.arriving)
+        self.arriving = None
         self._await_head()
 
     def abort(self) -> None:
