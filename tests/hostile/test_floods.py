@@ -78,6 +78,93 @@ def test_idle_connections_do_not_push_out_uploads(tmp_path, source):
         assert descriptors(server) <= FILES - 40  # some are left for the store
 
 
+def half_a_push(port, source):
+    line = idle(port, source)
+    line.sendall(push_head(1000) + bytes(100))
+    return line
+
+
+def stream(port, source):
+    line = idle(port, source)
+    line.sendall(b"GET /v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    return line
+
+
+def check_served(server, name):
+    with Line(server.port, timeout_s=5) as line:
+        assert line.get("/healthz").status == 200
+        assert line.push(encoded(LAYOUT, name, "1")).status == 202
+
+
+def accepted_at_most(server):
+    """How many descriptors the server has while more connect than it keeps."""
+    with ExitStack() as lines:
+        for _ in range(FILES):
+            lines.enter_context(idle(server.port, "127.0.0.2"))
+            time.sleep(1 / 600)
+        check_served(server, f"ann{time.monotonic_ns()}")
+        return descriptors(server)
+
+
+@pytest.mark.tried(
+    "four times 400 half-sent updates from one address, then closed",
+    before="no answer to others meanwhile, and for good after the third time",
+    now="others are served meanwhile, and as many connections are kept as before",
+)
+def test_half_sent_updates_cost_no_connections(tmp_path):
+    with limited(tmp_path) as server:
+        server.await_ready()
+        before = accepted_at_most(server)
+        for number in range(4):
+            with ExitStack() as lines:
+                for sent in range(400):
+                    lines.enter_context(half_a_push(server.port, "127.0.0.2"))
+                    if sent % 4 == 0:
+                        time.sleep(1 / 400)
+                check_served(server, f"bob{number}")
+        until(lambda: descriptors(server) < before - 100)
+        assert accepted_at_most(server) >= before - 5
+
+
+@pytest.mark.tried(
+    "200 streams of events from one address, as many as there are connections",
+    before="nobody else was answered while they were open",
+    now="the oldest streams make room, others are served",
+)
+def test_streams_of_events_make_room(tmp_path):
+    with limited(tmp_path) as server, ExitStack() as lines:
+        server.await_ready()
+        for _ in range(200):
+            lines.enter_context(stream(server.port, "127.0.0.2"))
+        time.sleep(0.5)
+        check_served(server, "ann")
+
+
+@pytest.mark.tried(
+    "half-sent updates, each from another address, during three uploads",
+    before="the uploads were closed, since they came from one address",
+    now="those that send nothing make room, the uploads are accepted",
+)
+def test_half_sent_updates_of_many_addresses_do_not_push_out_uploads(tmp_path):
+    with limited(tmp_path) as server, ExitStack() as lines:
+        server.await_ready()
+        uploads = {}
+        for number in range(3):
+            uploads[lines.enter_context(Line(server.port))] = encoded(LAYOUT, f"ann{number}", "1")
+        for line, body in uploads.items():
+            line.send(push_head(len(body)))
+        for sent in range(400):
+            source = f"127.0.{2 + sent // 250}.{1 + sent % 250}"
+            lines.enter_context(half_a_push(server.port, source))
+            if sent % 40 == 0:
+                for line, body in uploads.items():
+                    line.send(body[sent // 40 : sent // 40 + 1])
+            time.sleep(1 / 400)
+        for line, body in uploads.items():
+            line.send(body[10:])
+            assert line.answer().status == 202
+
+
 @pytest.fixture
 def certified(tmp_path):
     """Options for TLS, and a context that trusts the server."""

@@ -30,7 +30,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from anarchic.server import protocol, serve
+from anarchic.server import connections, protocol, serve
 from anarchic.server.app import PIECE, make_app
 from anarchic.server.connections import Connections, Listener
 from anarchic.server.protocol import BoundedProtocol
@@ -66,13 +66,13 @@ async def app(scope, receive, send):
 @contextmanager
 def served(**limits):
     chosen = Limits(**limits)
-    connections = Connections(chosen.connections)
-    http = partial(BoundedProtocol, limits=chosen, all_connections=connections)
+    crowd = Connections(chosen.connections)
+    http = partial(BoundedProtocol, limits=chosen, all_connections=crowd)
     config = uvicorn.Config(app, http=http, ws="none", lifespan="off", log_config=None)
     service = SimpleNamespace(published=SimpleNamespace(close=lambda: None))
-    with _listening(serve._Server(config, service, Listener(connections, 5.0))) as port:
+    with _listening(serve._Server(config, service, Listener(crowd, 5.0))) as port:
         yield port
-    assert connections.open == 0
+    assert crowd.open == 0
 
 
 @contextmanager
@@ -235,7 +235,8 @@ def test_clients_that_do_not_read_are_closed_for_new_connections(ask):
         assert newcomer.get("/").status == 200
 
 
-def test_idle_connections_are_closed_for_new_ones():
+def test_idle_connections_are_closed_for_new_ones(monkeypatch):
+    monkeypatch.setattr(connections, "NEW_S", 0.1)
     with served(connections=10) as port, ExitStack() as lines:
         idle = [lines.enter_context(Line(port)) for _ in range(4)]
         for line in idle:
@@ -279,12 +280,12 @@ def test_a_handshake_that_never_ends_is_closed(tmp_path):
     config = uvicorn.Config(
         make_app(service), ssl_certfile=tmp_path / "server.pem", log_config=None
     )
-    connections = Connections(10)
-    server = serve._Server(config, service, Listener(connections, 0.5))
+    crowd = Connections(10)
+    server = serve._Server(config, service, Listener(crowd, 0.5))
     with _listening(server) as port, Line(port) as line:
         line.send(b"\x16\x03\x01")  # the beginning of a hello
         assert line.hung_up(5)
-    assert connections.open == 0
+    assert crowd.open == 0
     store.close()
 
 

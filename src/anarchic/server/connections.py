@@ -2,8 +2,10 @@
 
 A connection is counted from the moment it is accepted, before any TLS handshake. When there are
 too many, one that has no request is closed, and otherwise one whose client must send or read.
-Among those it is one of the address with the most, the one that has been quiet longest. So idle
-connections never cost an upload in progress, and one address cannot push out the others.
+Among those it is one of the address with the most, the one that has been quiet longest; where no
+address has many, the one that has been quiet longest of all. So idle connections cost no upload
+in progress. Only an address with more than its share of uploads and readers gives way even to
+those that have just come: it cannot push out the others.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -18,6 +21,9 @@ from typing import Any, Protocol
 
 from anarchic.server.slots import network
 
+SHARE = 4  # one address may keep this part of all connections, a quarter, from newcomers
+FEW = 16  # addresses with less than this part of all connections count as equal
+NEW_S = 1.0  # how long a connection without a request counts as one that has just come
 CLOSING = 64  # connections that may still be closing while new ones are accepted
 FULL_S = 0.05  # how long to wait when no connection can be closed
 NO_FILE_S = 0.5  # how long to wait when the system has no descriptor left
@@ -34,13 +40,37 @@ class Connection(Protocol):
 class Connections:
     """Counts connections, and knows for whom each of them waits."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self.open = 0  # descriptors in use, those of closing connections too
-        self._counted: set[Connection] = set()
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most, self._clock = most, clock
+        # Sockets say themselves whether they are closed, however that came about: nothing that
+        # goes wrong between the event loop and a protocol can falsify the count.
+        self._sockets: set[socket.socket] = set()
+        self._counted: set[Connection] = set()  # those that have not been told to close
         # Per network, the quiet ones first. A connection that the server works for is in neither.
-        self._idle: dict[str, dict[Connection, None]] = {}  # no request yet, or no further one
-        self._waited_for: dict[str, dict[Connection, None]] = {}  # must send a body, or read
+        self._idle: _Kind = {}  # no request yet, or no further one
+        self._waited_for: _Kind = {}  # must send a body, or read
+
+    @property
+    def open(self) -> int:
+        """Descriptors in use, those of closing connections too."""
+        self._sockets = {accepted for accepted in self._sockets if accepted.fileno() >= 0}
+        return len(self._sockets)
+
+    def accepted(self, accepted: socket.socket) -> None:
+        """Count a descriptor until it is closed."""
+        self._sockets.add(accepted)
+
+    def enter(self, connection: Connection, before: Connection | None = None) -> None:
+        """A new one, without a request. What is said of it counts until it is forgotten.
+
+        ``before`` is what stood for it so far. If that was told to close, so is this one.
+        """
+        if before is not None:
+            if before not in self._counted:
+                return
+            self.forget(before)
+        self._counted.add(connection)
+        self.idle(connection)
 
     def idle(self, connection: Connection) -> None:
         """It has no request in progress, from now on."""
@@ -52,15 +82,17 @@ class Connections:
 
     def at_work(self, connection: Connection) -> None:
         """The server works on its request."""
-        self._put(connection, None)
+        self._take_out(connection)
 
     def forget(self, connection: Connection) -> None:
+        """It is closed, or will be at once."""
         self._counted.discard(connection)
         self._take_out(connection)
 
     def make_room(self) -> bool:
         """Whether one more connection may be accepted, perhaps after closing another."""
-        if self.open >= self._most + CLOSING:
+        limit = self._most + CLOSING
+        if len(self._sockets) >= limit and self.open >= limit:
             return False
         if len(self._counted) < self._most:
             return True
@@ -72,17 +104,24 @@ class Connections:
         return True
 
     def _longest_quiet(self) -> Connection | None:
-        for kind in (self._idle, self._waited_for):
-            if kind:
-                largest = max(kind.values(), key=len)
-                return next(iter(largest))
-        return None
+        idle, waited_for = self._first(self._idle), self._first(self._waited_for)
+        if idle and len(waited_for) > self._most // SHARE:
+            since = next(iter(idle.values()))
+            if self._clock() - since < NEW_S:
+                return next(iter(waited_for))
+        return next(iter(idle or waited_for), None)
 
-    def _put(self, connection: Connection, kind: dict[str, dict[Connection, None]] | None) -> None:
+    def _first(self, kind: _Kind) -> dict[Connection, float]:
+        """Those of one network, of which the first is to be closed."""
+        largest = max(kind.values(), key=len, default={})
+        if len(largest) > self._most // FEW:
+            return largest
+        return min(kind.values(), key=lambda same: next(iter(same.values())), default={})
+
+    def _put(self, connection: Connection, kind: _Kind) -> None:
         self._take_out(connection)
-        if kind is not None:
-            kind.setdefault(connection.network, {})[connection] = None
-        self._counted.add(connection)
+        if connection in self._counted:  # news of one that is closing come too late
+            kind.setdefault(connection.network, {})[connection] = self._clock()
 
     def _take_out(self, connection: Connection) -> None:
         for kind in (self._idle, self._waited_for):
@@ -93,17 +132,26 @@ class Connections:
                     del kind[connection.network]
 
 
-class _Arriving:
-    """A connection that is not yet a protocol's: its TLS handshake is not over."""
+_Kind = dict[str, dict[Connection, float]]  # per network, since when it has been quiet
 
-    def __init__(self, where: str, make: Callable[[], Any]) -> None:
+
+class _Arriving:
+    """A connection that is not yet a protocol's: its TLS handshake is not over.
+
+    Without TLS it becomes one at once. Cancelling the task would then come too late: uvloop
+    closes the connection without telling the protocol, which would be counted for ever.
+    """
+
+    def __init__(self, where: str, make: Callable[[], Any], *, tls: bool) -> None:
         self.network = where
-        self._make = make
+        self._make, self._tls = make, tls
+        self._aborted = False
         self._protocol: Any = None  # of uvicorn; its transport is None until the handshake is over
         self.task: asyncio.Task[Any] | None = None
 
     def protocol(self) -> Any:
         self._protocol = self._make()
+        self._protocol.arriving = self
         return self._protocol
 
     @property
@@ -111,8 +159,17 @@ class _Arriving:
         return self._protocol is not None and self._protocol.transport is not None
 
     def abort(self) -> None:
-        if self.task is not None:
+        self._aborted = True
+        if self._tls and self.task is not None:
             self.task.cancel()
+
+    def end(self, accepted: socket.socket) -> None:
+        """The task is done."""
+        if not self.arrived:
+            with suppress(OSError):
+                accepted.close()
+        elif self._aborted:
+            self._protocol.transport.abort()
 
 
 class Listener:
@@ -182,9 +239,9 @@ class Listener:
         make: Callable[[], asyncio.Protocol],
         context: ssl.SSLContext | None,
     ) -> None:
-        arriving = _Arriving(where, make)
-        self._connections.open += 1
-        self._connections.idle(arriving)
+        arriving = _Arriving(where, make, tls=context is not None)
+        self._connections.accepted(accepted)
+        self._connections.enter(arriving)
         limit_s = self._handshake_s if context is not None else None
         arriving.task = asyncio.create_task(
             asyncio.get_running_loop().connect_accepted_socket(
@@ -197,11 +254,9 @@ class Listener:
         self, arriving: _Arriving, accepted: socket.socket, task: asyncio.Task[Any]
     ) -> None:
         self._connections.forget(arriving)
-        failed = task.cancelled() or task.exception() is not None
-        if failed and not arriving.arrived:  # no protocol has counted it
-            self._connections.open -= 1
-            with suppress(OSError):
-                accepted.close()
+        if not task.cancelled():
+            task.exception()  # such as a failed handshake, which is logged elsewhere
+        arriving.end(accepted)
 
 
 def _bound(host: str, port: int) -> list[socket.socket]:

@@ -15,7 +15,7 @@ from typing import Any
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from anarchic.server.connections import Connections
+from anarchic.server.connections import Connection, Connections
 from anarchic.server.refusals import Refusal, length_required
 from anarchic.server.settings import Limits
 from anarchic.server.slots import network
@@ -45,6 +45,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().__init__(*given, **named)
         self._limits, self._all = limits, all_connections
         self.network = ""  # where it comes from
+        self.arriving: Connection | None = None  # what stands for it until it is made
         self._head_timer = _Timer(self.loop)  # runs while a head is awaited
         self._refused_timer = _Timer(self.loop)  # runs while a refused body still comes
         self._reader_timer = _Timer(self.loop)  # runs while the reader must catch up
@@ -62,7 +63,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.flow: _Flow = _Flow(transport)
         self.network = network(self.client[0]) if self.client else ""
-        self._all.idle(self)
+        self._all.enter(self, self.arriving)
+        self.arriving = None
         self._await_head()
 
     def abort(self) -> None:
@@ -165,7 +167,17 @@ class BoundedProtocol(HttpToolsProtocol):
         self._refused_timer.cancel()
         super().on_message_complete()
         if self._answering:
+            self._work()
+
+    def _work(self) -> None:
+        """The server has the next step. Only a POST keeps its connection for that.
+
+        Whatever is read can be asked for again, and a stream of events never ends.
+        """
+        if self.scope["method"] == "POST":
             self._all.at_work(self)
+        else:
+            self._all.waited_for(self)
 
     def on_response_complete(self) -> None:
         self.cycle.body = bytearray()  # what a refused request sent, and nobody will read
@@ -189,7 +201,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.cycle is None or self.cycle.response_complete:
             self._all.idle(self)
         else:
-            self._all.at_work(self)
+            self._work()
         late_s = self.loop.time() - self._paused_at - self._unread / self._limits.least_rate
         self._behind_s = max(0.0, self._behind_s + late_s)
         super().resume_writing()
@@ -198,7 +210,6 @@ class BoundedProtocol(HttpToolsProtocol):
         for timer in (self._head_timer, self._refused_timer, self._reader_timer):
             timer.cancel()
         self._all.forget(self)
-        self._all.open -= 1
         self._waiting = b""
         super().connection_lost(exc)
 
