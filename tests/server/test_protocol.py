@@ -149,6 +149,27 @@ def test_a_head_may_come_in_pieces_with_a_large_body_behind_it(cut):
             assert (answer.status, answer.body) == (200, b"100000")
 
 
+@pytest.mark.tried(
+    "a body with `Upgrade: h2c`, as `curl --http2` and Java send it over plain HTTP",
+    before="answered 400, 'The body is shorter than it said.', and not stored",
+    now="taken as if the header were not there",
+)
+@pytest.mark.parametrize("wish", [b"h2c", b"websocket", b"TLS/1.0"])
+@pytest.mark.parametrize("cut", [-1, 20, 160, 50_000])
+def test_a_wish_for_another_protocol_is_ignored(cut, wish, caplog):
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\n"
+    head += b"Upgrade: %b\r\nHTTP2-Settings: AAMAAABk\r\nContent-Length: 100000\r\n\r\n" % wish
+    sent, following = head + b"z" * 100_000, b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc"
+    with served(header_bytes=2000) as port, Line(port) as line:
+        for _ in range(2):
+            line.send(sent[:cut])
+            time.sleep(0.1)
+            line.send(sent[cut:] + following)
+            assert [line.answer().body, line.answer().body] == [b"100000", b"3"]
+        assert line.get("/", "Connection: Upgrade", "Upgrade: h2c").body == b"0"
+    assert not caplog.records
+
+
 @pytest.mark.parametrize("coding", [b"chunked", b"gzip, chunked", b"identity"])
 @pytest.mark.parametrize("path", [b"/", b"/early"])
 def test_a_body_of_unknown_length_is_refused_before_it_comes(path, coding):
