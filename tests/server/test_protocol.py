@@ -8,6 +8,7 @@ then change the range in pyproject.toml.
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import json
 import socket
@@ -39,6 +40,7 @@ from anarchic.server.settings import Limits
 from anarchic.server.store import open_store
 from tests.chaos.talk import Line, Unreachable
 from tests.server.make import begun
+from tests.waiting import until
 
 LARGE = b"x" * (64 << 20)  # more than the system buffers for a reader who does not read
 
@@ -307,6 +309,27 @@ def test_a_handshake_that_never_ends_is_closed(tmp_path):
         assert line.hung_up(5)
     assert connections.open == 0
     store.close()
+
+
+def protocols():
+    """How many connections are in memory."""
+    gc.collect()
+    return sum(isinstance(each, BoundedProtocol) for each in gc.get_objects())
+
+
+@pytest.mark.tried(
+    "9,645 requests with different hosts, each refused, the answer only begun to be read",
+    before="78 MB more memory: a connection that was reset stayed there for 30 s, with its request",
+    now="less than 1 MB more: it is forgotten at once",
+)
+def test_a_connection_that_is_reset_is_forgotten():
+    with served() as port:
+        for _ in range(20):
+            with Line(port) as line:
+                line.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert line.receive(10) == b"HTTP/1.1 2"
+                time.sleep(0.02)  # for the rest: to close with bytes unread is a reset
+        until(lambda: protocols() < 5, timeout_s=3.0)  # uvicorn would keep it for five seconds
 
 
 @pytest.mark.parametrize(

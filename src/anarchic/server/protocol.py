@@ -216,6 +216,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         for timer in (self._head_timer, self._refused_timer, self._reader_timer):
             timer.cancel()
+        self._unset_keepalive_if_required()  # uvicorn does so only if the connection was not reset
         self._all.forget(self)
         self._all.open -= 1
         self._waiting = b""
