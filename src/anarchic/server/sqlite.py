@@ -84,6 +84,11 @@ class Sqlite:
         with _faults(self.path):
             if not path.exists():
                 _make(path)
+            if not path.is_file():
+                raise StoreUnavailable(
+                    f"{path} is {'a directory' if path.is_dir() else 'no ordinary file'}, and a "
+                    "store is a file. Give the path of a file."
+                )
             for suffix in ("", "-journal", ".lock"):  # made by an earlier version, or copied
                 close_to_others(path.with_name(path.name + suffix))
             if path.stat().st_size == 0:
