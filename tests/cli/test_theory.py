@@ -1,6 +1,9 @@
 import json
 
+import numpy as np
 import pytest
+
+from anarchic import wire
 
 
 def test_the_calculator_shows_conditions_bounds_and_rates(anarchic):
@@ -91,6 +94,21 @@ def test_a_run_is_reported_with_warnings(anarchic, refused, tmp_path):
     tried = anarchic("theory", "--run", run, "--local-lr", 1e-5, "--repeats", 2, "--json")
     assert json.loads(tried.output)["verdicts"][0]["holds"] is True
     assert "leave out m," in refused(2, "theory", "--run", run, "--m", 3)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 3e38, 1e20])
+def test_a_damaged_model_is_told_in_a_sentence(anarchic, refused, recwarn, tmp_path, value):
+    run = tmp_path / "run"
+    assert anarchic("simulate", "--rounds", 5, "--batch", 8, "--out", run).exit_code == 0
+    layout, params, _ = wire.load_model(run / "model.safetensors")
+    params[100:110] = value
+    wire.save_model(run / "model.safetensors", layout, params)
+    recwarn.clear()
+    told = refused(1, "theory", "--run", run, "--points", 2, "--repeats", 2)
+    assert "The gradients at model 2 of 2 are not finite, or too large" in " ".join(told.split())
+    first = anarchic("theory", "--run", run, "--points", 1, "--repeats", 2)
+    assert first.exit_code == 0, first.output
+    assert not recwarn.list
 
 
 def test_many_values_of_local_steps_are_shown_by_quartiles(anarchic, tmp_path):

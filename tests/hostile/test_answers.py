@@ -1,5 +1,6 @@
 """Answers that no honest server gives, to the worker of the SDK and to ``anarchic work``."""
 
+import gc
 import gzip
 import json
 import logging
@@ -17,7 +18,7 @@ import pytest
 
 from anarchic import wire
 from anarchic.errors import AnarchicError, WorkerError
-from anarchic.worker import Connection, Retry, Spool, Worker, WorkPlan
+from anarchic.worker import Connection, Retry, Spool, Worker, WorkPlan, exchange
 from anarchic.worker.settings import default_spool
 from anarchic.worker.task import FunctionTask
 from tests.hostile.answers import ACCEPTED, HostileServer, answer, snapshot
@@ -191,6 +192,16 @@ def test_a_redirect_is_not_followed():
         someone.pull()
 
 
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [("304 Not Modified", "nothing has changed, which nobody asked"), ("300 Choose", "Choose.$")],
+)
+def test_a_redirect_to_nowhere_is_told_as_what_it_is(status, said):
+    nowhere, told = answer(b"", status), pytest.raises(WorkerError, match=said)
+    with HostileServer(GET=nowhere) as server, worker(server) as someone, told:
+        someone.pull()
+
+
 # How an answer comes
 
 
@@ -278,6 +289,42 @@ def test_an_answer_without_end_is_not_read_whole():
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
             assert peak < 2_000_000
+
+
+@pytest.mark.tried(
+    "a model without a length that goes on for ever, asked for again and again",
+    before="2.2 GB of memory: the first answer was still held while the second came",
+    now="the documented 1 GiB, and an eighth to spare: only one answer is held",
+)
+@pytest.mark.parametrize(
+    "head",
+    [b"HTTP/1.1 200 OK\r\n\r\n", answer(b"", length=9 << 20)],
+    ids=["endless", "cut"],
+)
+def test_only_one_failed_answer_is_in_memory(head, monkeypatch):
+    """Without a length it is too long; with one it is cut before it has come as a whole."""
+    most = 8 << 20
+    monkeypatch.setattr(exchange, "MAX_ANSWER", most if b"Length" not in head else 2 * most)
+
+    def send(line):
+        line.sendall(head)
+        for _ in range(most >> 16):
+            line.sendall(bytes(1 << 16))
+        if b"Length" not in head:
+            server.flood(line, b"", bytes(65536))
+
+    retry = Retry(tries=3, first_s=0.01, max_s=0.01)
+    with HostileServer(GET=send) as server, worker(server, connection={"retry": retry}) as someone:
+        gc.disable()
+        tracemalloc.start()
+        try:
+            with pytest.raises(WorkerError, match="failed 3 times"):
+                someone.pull()
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+    assert peak < 1.5 * most
 
 
 @pytest.mark.parametrize("kind", ["head", "body", "silence"])

@@ -40,7 +40,7 @@ def go_to_version(server: ServerProcess, version: int, worker: str) -> None:
     "a run restored from a backup, which then made other updates into a version of the same number",
     before="a conditional GET gave 304 for other bytes, a URL marked immutable changed, and an "
     "update that started from the lost version was accepted",
-    now="the ETag differs, no URL is immutable, and such an update is refused (409)",
+    now="the ETag differs, only a URL with the epoch is immutable, such an update is refused (409)",
 )
 def test_a_restored_run_is_not_taken_for_the_lost_one(tmp_path: Path) -> None:
     path, backup = tmp_path / "run.db", tmp_path / "backup.db"

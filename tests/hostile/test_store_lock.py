@@ -20,10 +20,11 @@ from pathlib import Path
 import pytest
 
 from anarchic.errors import AnarchicError, StoreUnavailable
-from anarchic.server import filelock
+from anarchic.server import filelock, serve
 from anarchic.server.runs import check_alone
+from anarchic.server.settings import Address, RunSettings, ServerSettings
 from anarchic.server.store import open_store
-from tests.chaos.servers import LAYOUT, ServerProcess, write_model
+from tests.chaos.servers import LAYOUT, ServerProcess, free_port, write_model
 from tests.chaos.talk import Line, get_json
 from tests.chaos.updates import encoded
 from tests.server.pusher import EMPTY, body_of, check
@@ -128,6 +129,21 @@ def test_a_second_server_is_refused_by_any_name(led_path: Path) -> None:
             check_alone(store, wait_s=0.1)
         if way is by_hard_link:
             other.unlink()
+
+
+def test_no_store_is_made_where_a_server_has_one_open(tmp_path: Path) -> None:
+    place, address = tmp_path / "store", Address(port=free_port())
+    place.mkdir()
+    path, init = place / "run.db", write_model(tmp_path / "model.safetensors")
+    settings = ServerSettings(open_enrolment=True)
+    with closing(open_store(path)) as store:
+        check_alone(store)
+        path.rename(tmp_path / "moved.db")
+        before = sorted(place.iterdir())
+        with pytest.raises(StoreUnavailable, match=r"run\.db is gone, but a server still has it"):
+            serve.run(RunSettings(store=path, init=init), settings=settings, address=address)
+        assert sorted(place.iterdir()) == before
+    open_store(path).close()  # once that server has stopped
 
 
 @pytest.mark.slow

@@ -121,6 +121,17 @@ def test_a_body_without_a_length_is_refused(tmp_path):
     run(scenario())
 
 
+@pytest.mark.parametrize("length", [10**9, 10**18, 2**64 - 1])
+def test_a_length_is_too_large_however_large_it_is(tmp_path, length):
+    async def scenario():
+        async with serving(tmp_path / "run.db") as (_, client):
+            headers = {"content-length": str(length)}
+            answer = await client.post("/v1/updates", content=body(), headers=headers)
+            assert (answer.status_code, answer.json()["error"]) == (413, "too_large")
+
+    run(scenario())
+
+
 def test_a_late_update_is_taken_until_it_is_too_late(tmp_path):
     async def scenario():
         settings = {"rules": {"m": 1}, "limits": {"max_staleness": 2}}

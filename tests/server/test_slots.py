@@ -138,7 +138,7 @@ def test_slots_are_limited_and_waiting_for_one_times_out():
         await race.settle()
         with pytest.raises(Refusal, match="busy"):
             await race.come("bob", "bob0")
-        assert not race.slots.contended()
+        assert not race.slots._waiting
         await race.end("ann0")
         await race.come("bob", "bob1")
         assert race.granted == ["ann0", "bob1"]
@@ -169,7 +169,7 @@ def test_turns_go_round_however_many_one_worker_asks_for():
         race.come("ann", "ann0")
         race.come("bob", "bob0")
         await race.settle()
-        assert race.slots.contended()
+        assert race.slots._waiting
         for name in ("eve0", "ann0", "bob0", "eve1", "eve2"):
             race.now += 0.1
             await race.end(name)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
-from anarchic.errors import ConfigError, Deposed, StoreCorrupt, StoreError
+from anarchic.errors import ConfigError, Deposed, StoreCorrupt, StoreError, StoreUnavailable
 from anarchic.server.records import StoredRun, epoch_of
 from anarchic.server.store import Store, open_store
 from tests.server.conftest import Opener
@@ -370,6 +371,15 @@ def test_look_ups_use_indices_however_long_the_trace(store: Store) -> None:
 def test_addresses_that_cannot_be_a_store_are_refused(where: str) -> None:
     with pytest.raises(ConfigError):
         open_store(where)
+
+
+def test_a_store_in_the_place_of_a_directory_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir(mode=0o755)
+    with pytest.raises(StoreUnavailable, match="runs is a directory, and a store is a file"):
+        open_store(folder)
+    assert folder.stat().st_mode & 0o777 == 0o755
+    assert list(folder.iterdir()) == []
 
 
 def test_a_history_of_zero_is_refused() -> None:

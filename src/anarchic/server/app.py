@@ -197,7 +197,7 @@ async def push(service: Service, request: Request) -> Response:
 
 def _length(headers: Mapping[str, str], most: int) -> int:
     given = headers.get("content-length", "")
-    if "transfer-encoding" in headers or not re.fullmatch(r"[0-9]{1,18}", given):
+    if "transfer-encoding" in headers or not re.fullmatch(r"[0-9]{1,20}", given):
         raise length_required()
     if int(given) > most:
         told = f"The body has {given} bytes, this model's updates have at most {most}."

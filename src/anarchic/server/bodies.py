@@ -21,8 +21,7 @@ from anarchic.server.settings import Limits
 from anarchic.server.slots import Pool, Slot, Slots
 
 LOOK_S = 0.5  # how often the rate of a body is measured
-SLOW_S = 2.0  # how long a body may be too slow while nobody else waits for its slot
-CONTENDED_FACTOR = 4  # how many times the least rate a body must keep while somebody waits
+SLOW_S = 2.0  # how long a body may be too slow
 
 Submit = Callable[[bytearray], Awaitable[Receipt]]
 
@@ -58,7 +57,7 @@ class Bodies:
                         key, length, rate=body.rate, give_way=body.give_way
                     )
                     self._pieces.end(piece)  # a slot has room for the whole body
-                    await body.rest(self._slots.contended)
+                    await body.rest()
                     self._slots.keep(slot)
             piece.kept = True
             receipt = await submit(body.held)
@@ -128,11 +127,11 @@ class Body:
     def complete(self) -> bool:
         return self._got == self._length
 
-    async def rest(self, contended: Callable[[], bool] = lambda: False) -> None:
+    async def rest(self) -> None:
         """Read all of it; refused after two seconds below the least rate, and if it is late.
 
-        While others wait for the slot (``contended``), the rate is higher, and looked at twice a
-        second.
+        Whether it must give way to others is not decided here: an honest worker may have a slow
+        line, and ``Slots`` knows what its share is.
         """
         self._make_room(self._length)
         began, slow = time.monotonic(), 0
@@ -146,11 +145,10 @@ class Body:
                 break
             if time.monotonic() - until > LOOK_S / 2:
                 continue  # it was the server that could not keep up
-            wanted = contended()
-            least = self._limits.least_rate * (CONTENDED_FACTOR if wanted else 1)
+            least = self._limits.least_rate
             slow = slow + 1 if self._got - before < least * LOOK_S else 0
             late = time.monotonic() - began > SLOW_S + self._length / least
-            if late or (slow and (wanted or slow * LOOK_S >= SLOW_S)):
+            if late or slow * LOOK_S >= SLOW_S:
                 told = f"{self._got} of {self._length} bytes came, too slowly."
                 raise Refusal(408, "too_slow", told, "Send the same update again.")
 

@@ -72,6 +72,20 @@ def check_names(path: Path) -> None:
         )
 
 
+def check_gone(path: Path) -> None:
+    """Refuse to make a file in the place of one that a server still has open."""
+    if not Path(f"{path}.lock").exists():
+        return
+    beside = _lock_beside(path)
+    if beside is not None:
+        beside.close()
+    elif not path.exists():  # or it has just been made
+        raise StoreUnavailable(
+            f"{path} is gone, but a server still has it open (it holds {path}.lock). Stop that "
+            "server first, or give another path."
+        )
+
+
 def _finish_making(path: Path) -> None:
     """Remove the first name of a file whose maker was killed, or is about to remove it."""
     for other in path.parent.iterdir():

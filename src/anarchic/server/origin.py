@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import final
 
 from anarchic.server.refusals import Refusal
@@ -63,7 +62,6 @@ def origins_of(address: Address, settings: ServerSettings) -> Origins:
     return Origins(address.host, address.host_names, any_host=any_host)
 
 
-@lru_cache(maxsize=1024)
 def is_local(host: str) -> bool:
     """Whether no page of the internet can have this host.
 

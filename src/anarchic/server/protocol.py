@@ -52,6 +52,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes = 0  # of a head that has not ended
         self._head_tail = b""  # the last of them, which may begin the end of the head
         self._body_left = 0  # bytes of the body that are still to come
+        self._past_parser = False  # they do not go through the parser
         self._waiting = b""  # bytes behind the request in progress, from ``_waiting_at``
         self._waiting_at = 0
         self._dropping = False  # what still comes is read and dropped
@@ -78,7 +79,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._body_left -= len(data)
             if not self.cycle.response_complete:
                 self._all.waited_for(self)
-            super().data_received(data)
+            self._take(data)
             return
         self._waiting = self._waiting[self._waiting_at :] + data
         self._waiting_at = 0
@@ -92,7 +93,7 @@ class BoundedProtocol(HttpToolsProtocol):
             if self._waiting_at == at:
                 self._hang_up(HEAD_TOO_LARGE)
             else:
-                super().data_received(self._waiting[at : self._waiting_at])
+                self._take(self._waiting[at : self._waiting_at])
             if self._dropping or self.transport.is_closing():
                 self._waiting_at = len(self._waiting)
         if self._waiting_at == len(self._waiting):
@@ -104,6 +105,16 @@ class BoundedProtocol(HttpToolsProtocol):
             self.flow.pause_reading()
         elif was_full and (self.cycle is None or self.cycle.response_complete):
             self.flow.resume_reading()  # otherwise uvicorn does so when the request needs more
+
+    def _take(self, data: bytes) -> None:
+        """Bytes of a head, or of a body."""
+        if not self._past_parser:
+            super().data_received(data)
+            return
+        self.on_body(data)
+        if not self._body_left:
+            self._past_parser = False
+            self.on_message_complete()
 
     @property
     def _answering(self) -> bool:
@@ -145,6 +156,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self.scope["hang_up"] = self.transport.abort  # type: ignore[typeddict-unknown-key]
         super().on_headers_complete()
         self._all.waited_for(self)
+        # A wish for another protocol (``Upgrade: h2c``) is ignored, as HTTP allows. The parser
+        # takes the message to end with such a head.
+        self._past_parser = self._body_left > 0 and self.parser.should_upgrade()
 
     def _refuse_chunks(self) -> None:
         """A chunked body may be followed by any number of headers, and no route needs one.
@@ -163,7 +177,12 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refused_timer.start(REFUSED_BODY_S, self.transport.abort)
         super().on_body(body)
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """uvicorn would log that it lacks a library."""
+
     def on_message_complete(self) -> None:
+        if self._past_parser:
+            return
         self._refused_timer.cancel()
         super().on_message_complete()
         if self._answering:
@@ -209,6 +228,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         for timer in (self._head_timer, self._refused_timer, self._reader_timer):
             timer.cancel()
+        self._unset_keepalive_if_required()  # uvicorn does so only if the connection was not reset
         self._all.forget(self)
         self._waiting = b""
         super().connection_lost(exc)

@@ -130,10 +130,6 @@ class Slots:
         self._best = 0.0  # seconds per byte of the best bodies lately
         self._looking: asyncio.TimerHandle | None = None
 
-    def contended(self) -> bool:
-        """Whether somebody waits for a slot."""
-        return bool(self._waiting)
-
     async def take(
         self, key: str, length: int, *, rate: float, give_way: Callable[[], None]
     ) -> Slot:

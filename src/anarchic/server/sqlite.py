@@ -28,7 +28,15 @@ from anarchic.core.files import close_to_others, make_private, sync
 from anarchic.errors import StoreCorrupt, StoreError, StoreFull, StoreUnavailable
 from anarchic.server import tables as t
 from anarchic.server.database import ChangeSignal
-from anarchic.server.filelock import NEW, PLAIN, FileLock, check_names, inode_of, replaced
+from anarchic.server.filelock import (
+    NEW,
+    PLAIN,
+    FileLock,
+    check_gone,
+    check_names,
+    inode_of,
+    replaced,
+)
 from anarchic.server.tables import migrate
 
 BUSY_S = 30.0  # how long to wait for another process that writes to the file
@@ -83,7 +91,13 @@ class Sqlite:
         )
         with _faults(self.path):
             if not path.exists():
+                check_gone(path)
                 _make(path)
+            if not path.is_file():
+                raise StoreUnavailable(
+                    f"{path} is {'a directory' if path.is_dir() else 'no ordinary file'}, and a "
+                    "store is a file. Give the path of a file."
+                )
             for suffix in ("", "-journal", ".lock"):  # made by an earlier version, or copied
                 close_to_others(path.with_name(path.name + suffix))
             if path.stat().st_size == 0:

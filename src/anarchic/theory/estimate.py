@@ -9,14 +9,15 @@ point they tend to be too large, since the largest of many estimates is chosen i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from math import isfinite, nan
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anarchic.core.types import Integers, Vector
-from anarchic.errors import ConfigError
+from anarchic.errors import ConfigError, RunError
 from anarchic.train.draws import Draws
 from anarchic.train.task import Picks, Task
 
@@ -57,9 +58,18 @@ def estimate_constants(
     """
     if not points:
         raise ConfigError("Constants are estimated at points: give at least one.")
-    seen = [estimate_variances(task, point, batch=batch, repeats=repeats) for point in points]
+    with np.errstate(all="ignore"):  # what is not finite is told below
+        seen = [estimate_variances(task, point, batch=batch, repeats=repeats) for point in points]
+        smoothness = [estimate_smoothness(task, point) for point in points]
+    for n, (found, curvature) in enumerate(zip(seen, smoothness, strict=True), start=1):
+        if not np.isfinite([curvature, *astuple(found)]).all():
+            raise RunError(
+                f"The gradients at model {n} of {len(points)} are not finite, or too large: the "
+                "run diverged, or its model is damaged. With points=1 the constants are estimated "
+                "at the first model only."
+            )
     return Estimate(
-        max(estimate_smoothness(task, point) for point in points),
+        max(smoothness),
         max(found.sigma_local for found in seen),
         max(found.sigma_global for found in seen),
         tuple(found.squared_gradient for found in seen),
@@ -74,10 +84,11 @@ def estimate_smoothness(task: Task, point: Vector) -> float:
     is a few per cent too small where many curvatures are close together, and too large on average
     because it uses a sample of the data.
     """
-    return max(
+    found = [
         _curvature(_gradients_at(task, workers, CURVATURE_BATCH, visit=0), point, len(workers))
         for workers in _chunks(task)
-    )
+    ]
+    return float(np.max(found))  # NaN if one is
 
 
 @dataclass(frozen=True)
@@ -117,6 +128,8 @@ Gradients = Callable[[Floats], Floats]  # (lanes, dim) -> (lanes, dim)
 def _curvature(gradients: Gradients, point: Vector, lanes: int) -> float:
     resolution = float(np.cbrt(np.finfo(point.dtype).eps))
     length = resolution * max(1.0, float(np.linalg.norm(point)))
+    if not isfinite(length):
+        return nan
     vectors = np.random.default_rng(_SEED).normal(size=(lanes, len(point)))
     growth = np.zeros(lanes)
     for _ in range(_ITERATIONS):

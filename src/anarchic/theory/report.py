@@ -137,9 +137,10 @@ def _judge_run(record: RunDirectory, known: KnownNumbers, points: int, repeats: 
     first = experiment.task.init()
     last = record.model(experiment.task.layout) if record.finished else first
     shares = np.linspace(0, 1, points if record.finished else 1)
-    line = [(first + share * (last - first)).astype(first.dtype) for share in shares]
+    with np.errstate(all="ignore"):  # a model that is not finite is refused with the estimates
+        line = [(first + share * (last - first)).astype(first.dtype) for share in shares[1:]]
     loss = partial(training_loss, experiment.task, *partition(settings))
-    report = judge_experiment(experiment, line, known=known, repeats=repeats, loss=loss)
+    report = judge_experiment(experiment, [first, *line], known=known, repeats=repeats, loss=loss)
     if record.finished:
         return report
     unfinished = "The run has not finished: its constants were estimated at the first model only."

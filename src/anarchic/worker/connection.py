@@ -180,7 +180,9 @@ def refusal(answer: Reply) -> tuple[str, str]:
 def unexpected(answer: Reply) -> WorkerError:
     """An answer that does not concern the update: a wrong token, a wrong address."""
     code, message = refusal(answer)
-    if 300 <= answer.status_code < 400:
-        target = printable(answer.headers.get("Location", "nowhere"), most=200)
+    if answer.status_code == 304:
+        message += " It says that nothing has changed, which nobody asked: look at the proxy."
+    elif 300 <= answer.status_code < 400 and "Location" in answer.headers:
+        target = printable(answer.headers["Location"], most=200)
         message += f" It leads to {target}: if that is right, give it as the server's address."
     return WorkerError(f"{answer.request.method} {answer.request.url}: {message}", code)

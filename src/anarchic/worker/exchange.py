@@ -65,7 +65,10 @@ class Exchange:
                 with contextlib.suppress(Empty):  # bytes may have come: look again
                     found = self._found.get(timeout=left)
                     if isinstance(found, BaseException):
-                        raise found
+                        try:
+                            raise found
+                        finally:
+                            del found  # or its traceback, which has this frame, would hold itself
                     if found is not None:
                         return found
                     stop_at = min(stop_at, time.monotonic() + limits.stop_s)
@@ -95,13 +98,19 @@ class Exchange:
             if model and int(response.headers.get("Content-Length", 0)) > MAX_ANSWER:
                 raise _too_long()
             content = bytearray()
-            for piece in response.iter_bytes():
-                content += piece
-                self._moved += len(piece)
-                if self._given_up or (not model and len(content) >= MAX_TOLD):
-                    break
-                if len(content) > MAX_ANSWER:
-                    raise _too_long()
+            try:
+                for piece in response.iter_bytes():
+                    content += piece
+                    self._moved += len(piece)
+                    if self._given_up or (not model and len(content) >= MAX_TOLD):
+                        break
+                    if len(content) > MAX_ANSWER:
+                        raise _too_long()
+            except BaseException:
+                content.clear()  # the error's traceback holds it, maybe until the next answer comes
+                raise
+            if self._given_up:  # nobody reads it
+                content.clear()
         told = response.status_code, response.reason_phrase, response.headers
         return Reply(*told, content, self._message)
 
