@@ -138,16 +138,18 @@ def test_a_connection_that_has_left_is_forgotten():
 class Quiet(asyncio.Protocol):
     network = "a"
 
-    def __init__(self, crowd):
-        self.crowd, self.transport = crowd, None
+    def __init__(self, crowd, made):
+        self.crowd, self.made, self.transport = crowd, made, None
 
     def connection_made(self, transport):
         self.transport = transport
+        self.made.add(self)
         self.crowd.enter(self, self.arriving)
         self.crowd.waited_for(self)  # as if it had sent a head
 
     def connection_lost(self, error):
         self.crowd.forget(self)
+        self.made.remove(self)
 
     def abort(self):
         self.transport.abort()
@@ -158,7 +160,7 @@ def test_connections_are_counted_until_they_are_closed(host):
     async def run():
         crowd = Connections(10)
         listener = Listener(crowd, handshake_s=5.0)
-        await listener.create_server(lambda: Quiet(crowd), host=host, port=0)
+        await listener.create_server(lambda: Quiet(crowd, set()), host=host, port=0)
         port = listener.sockets[0].getsockname()[1]
         found = [await asyncio.open_connection(host, port) for _ in range(3)]
         async with asyncio.timeout(5):
@@ -177,11 +179,13 @@ def test_connections_are_counted_until_they_are_closed(host):
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_connections_closed_while_they_arrive_are_forgotten(loop):
+def test_connections_closed_while_they_arrive_are_forgotten(loop, monkeypatch):
+    monkeypatch.setattr(connections, "NEW_S", 0.0)  # so that these are closed first
+
     async def run():
-        crowd = Connections(4)
+        crowd, made = Connections(4), set()
         listener = Listener(crowd, handshake_s=5.0)
-        await listener.create_server(lambda: Quiet(crowd), host="127.0.0.1", port=0)
+        await listener.create_server(lambda: Quiet(crowd, made), host="127.0.0.1", port=0)
         address = listener.sockets[0].getsockname()
         with ExitStack() as stack:
             for _ in range(100):
@@ -191,7 +195,7 @@ def test_connections_closed_while_they_arrive_are_forgotten(loop):
                     await asyncio.sleep(0.01)
                 await asyncio.sleep(0.3)  # those of the backlog take each other's place
         async with asyncio.timeout(5):
-            while crowd.open or crowd._counted:
+            while crowd.open or crowd._counted or made:  # each protocol is told
                 await asyncio.sleep(0.01)
         listener.close()
         await listener.wait_closed()
