@@ -127,7 +127,7 @@ def test_a_reader_that_stops_holds_up_nobody():
                 log("last")
                 total += 1
     assert MOST_LINES < len(found) < 2 * MOST_LINES
-    assert [line["event"] for line in found if line["event"] == "log_dropped"] == ["log_dropped"]
+    assert any(line["event"] == "log_dropped" for line in found)
 
 
 def test_a_log_of_the_callers_own_may_fail():
