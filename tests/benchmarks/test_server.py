@@ -87,6 +87,7 @@ for line in sys.stdin:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")
+@pytest.mark.slow
 def test_one_that_fails_stops_nobody_and_nothing_is_left_behind() -> None:
     record = Record("w6", "W6")
     race(

@@ -85,6 +85,7 @@ def test_version(anarchic):
     assert anarchic("--version").output == f"anarchic {__version__}\n"
 
 
+@pytest.mark.slow
 def test_the_program_exits_2_on_misuse_without_a_traceback(process):
     program = process("simulate", "--rule", "nope")
     out, err = program.communicate(timeout=60)

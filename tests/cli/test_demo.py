@@ -19,6 +19,7 @@ def short(monkeypatch):
 
 
 @pytest.mark.usefixtures("short")
+@pytest.mark.slow
 def test_the_demo_tells_draws_and_may_be_repeated(anarchic, tmp_path):
     out = tmp_path / "demo"
     shown = anarchic("demo", "--out", out)

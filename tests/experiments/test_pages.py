@@ -16,6 +16,7 @@ HOW = "Make it again: anarchic reproduce all --report"
 
 
 @pytest.mark.parametrize("name", find.names())
+@pytest.mark.slow
 def test_the_page_of_an_experiment_is_made_of_its_results(name):
     study = find.load(name)
     findings = read_findings(study.cells, study.results)
@@ -31,6 +32,7 @@ def test_the_page_of_all_is_made_of_the_results():
     ), HOW
 
 
+@pytest.mark.slow
 def test_the_headline_of_the_readme_is_made_of_the_results():
     studies = [find.load(name) for name in find.names()]
     readme = (find.folder().parent / "README.md").read_text(encoding="utf-8")

@@ -183,6 +183,7 @@ def test_blocks_of_races_join(monkeypatch):
     assert (np.diff(np.sort(rows, axis=1), axis=1) > 0).all()
 
 
+@pytest.mark.slow
 def test_inclusion_frequencies_match_numpy_choice():
     """The paper's biased arrivals: 5 of 10, against drawing them one round at a time."""
     n = 20_000

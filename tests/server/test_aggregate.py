@@ -68,6 +68,7 @@ def test_a_version_tells_the_mean_loss_of_its_updates_to_whoever_reads_the_store
     store.close()
 
 
+@pytest.mark.slow
 def test_versions_are_shown_however_many_updates_wait(tmp_path, monkeypatch):
     """Steps go unpublished while the next is waiting, but only for a quarter of a second."""
     shown = []
@@ -93,6 +94,7 @@ def test_versions_are_shown_however_many_updates_wait(tmp_path, monkeypatch):
     assert 4 <= len(shown) < 32  # 32 updates take a second
 
 
+@pytest.mark.slow
 def test_a_publication_of_afa_cs_writes_what_changed_however_many_workers(tmp_path, monkeypatch):
     publications = []
     publish = Store.publish

@@ -95,6 +95,7 @@ def test_slow_lines_above_the_least_rate_all_get_through_in_turn():
     assert asyncio.run(run()) == [11_000] * 8
 
 
+@pytest.mark.slow
 def test_a_sender_is_not_blamed_while_the_server_is_busy():
     blocked = []
 
@@ -112,6 +113,7 @@ def test_a_sender_is_not_blamed_while_the_server_is_busy():
     assert asyncio.run(run()) == b"x" * 40_000
 
 
+@pytest.mark.slow
 def test_a_body_that_is_late_in_all_is_refused(monkeypatch):
     """It keeps the least rate now and then, and rests in between."""
     monkeypatch.setattr(bodies, "LOOK_S", 0.02)

@@ -101,6 +101,7 @@ def trickled_s(line, piece):
     return time.monotonic() - began
 
 
+@pytest.mark.slow
 def test_a_head_that_never_ends_is_refused():
     with served(header_s=0.3) as port, Line(port) as line:
         line.send(b"GET / HTTP/1.1\r\nHost: x\r\n")
@@ -110,6 +111,7 @@ def test_a_head_that_never_ends_is_refused():
         assert 0.2 < time.monotonic() - began < 5
 
 
+@pytest.mark.slow
 def test_a_trickled_head_gains_no_time():
     with served(header_s=0.5) as port, Line(port) as line:
         assert line.get("/").status == 200  # a second request is no better than a first
@@ -117,6 +119,7 @@ def test_a_trickled_head_gains_no_time():
         assert trickled_s(line, b"X: y\r\n") < 5
 
 
+@pytest.mark.slow
 def test_a_silent_connection_is_closed():
     with served(header_s=0.3) as port, Line(port) as line:
         line.send(b"")
@@ -137,6 +140,7 @@ def test_a_head_above_the_limit_is_refused(at_once):
 
 
 @pytest.mark.parametrize("cut", range(1, 5))
+@pytest.mark.slow
 def test_a_head_may_come_in_pieces_with_a_large_body_behind_it(cut):
     """The end of the head is not looked for in one piece of it."""
     head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"
@@ -161,6 +165,7 @@ def test_a_body_of_unknown_length_is_refused_before_it_comes(path, coding):
         assert (answer.status, answer.json()["error"]) == (411, "length_required")
 
 
+@pytest.mark.slow
 def test_trailing_headers_are_dropped_and_timed_out(monkeypatch):
     monkeypatch.setattr(protocol, "REFUSED_BODY_S", 0.5)
     with served() as port, Line(port) as line:
@@ -179,6 +184,7 @@ def test_an_early_answer_reaches_a_client_that_is_still_sending():
         assert line.get("/").status == 200  # and the connection is still good
 
 
+@pytest.mark.slow
 def test_a_body_that_goes_on_after_the_answer_is_cut(monkeypatch):
     monkeypatch.setattr(protocol, "REFUSED_BODY_S", 0.5)
     with served() as port, Line(port) as line:
@@ -221,6 +227,7 @@ def test_a_client_that_reads_too_slowly_is_closed(monkeypatch):
 
 
 @pytest.mark.parametrize("ask", [b"GET /large", b"GET /at-once"])
+@pytest.mark.slow
 def test_clients_that_do_not_read_are_closed_for_new_connections(ask):
     with served(connections=4) as port, ExitStack() as lines:
         deaf = [lines.enter_context(Line(port)) for _ in range(4)]
@@ -270,6 +277,7 @@ def test_there_are_never_more_connections_than_descriptors():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow
 def test_a_handshake_that_never_ends_is_closed(tmp_path):
     """No protocol exists until it has ended."""
     certificate = trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem

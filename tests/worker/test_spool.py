@@ -82,6 +82,7 @@ def damage(path, how):
 
 
 @pytest.mark.parametrize("how", ["empty", "short", "text", *range(0, 400, 7), -1, -9])
+@pytest.mark.slow
 def test_a_damaged_file_is_set_aside_and_the_others_are_sent(tmp_path, server, how, caplog):
     spool = Spool(tmp_path)
     server.faults = ["refused connection"] * 2

@@ -105,6 +105,7 @@ def test_every_m_updates_make_a_version_and_due_counts_down_to_it(case):
 @every_rule
 @given(cuts=st.sets(st.integers(1, 12)), seed=st.integers(0, 5))
 @settings(max_examples=15)
+@pytest.mark.slow
 def test_blocks_give_the_bytes_of_single_updates_wherever_they_are_cut(case, cuts, seed):
     updates = stream(case, 13, seed)
     state = case.rule.init(first_params())
@@ -260,6 +261,7 @@ OF_A_BLOCK = {"short", "matrix", "wider dtype", "integers", "complex", "text", "
 
 @every_rule
 @pytest.mark.filterwarnings("error")
+@pytest.mark.slow
 def test_a_refused_update_leaves_the_state_as_it_was(case):
     expected = dump(begun(case, 12))
     for fault in REFUSED:
