@@ -68,8 +68,9 @@ test-hostile: $(READY)
 	$(BIN)/python -m pytest -n 2 $(HOSTILE)
 
 # Pages and benchmarks do not depend on the Python.
+test-python: MARKS ?= not chaos
 test-python: $(OTHER)/.ready
-	$(OTHER)/bin/python -m pytest -n 2 -m "not chaos" $(WITHOUT) --ignore tests/experiments --ignore tests/benchmarks
+	$(OTHER)/bin/python -m pytest -n 2 -m "$(MARKS)" $(WITHOUT) --ignore tests/experiments --ignore tests/benchmarks
 
 chaos: $(READY)
 	$(BIN)/python -m tests.chaos --kills 50 --workers 16
