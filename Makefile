@@ -62,7 +62,7 @@ test: $(READY)
 	@echo "Not run: abuse of a server and simulated faults. Run them with: make test-hostile"
 
 test-fast: $(READY)
-	$(BIN)/python -m pytest -n 3 -m "not slow and not chaos" $(WITHOUT)
+	$(BIN)/python -m pytest -n 3 -m "not slow and not chaos" $(WITHOUT) -p no:schemathesis -p no:anyio -p no:subtests
 
 test-hostile: $(READY)
 	$(BIN)/python -m pytest -n 2 $(HOSTILE)
