@@ -45,7 +45,7 @@ class Mirror:
     ranges: bool = True
     announce: bool = True
     status: int = 0  # answer with this error instead
-    cut_after: int = 0  # drop the first connection after so many bytes of the body
+    cut_after: int = 0  # drop the first connection after N bytes of the body
     requests: list = field(default_factory=list)  # the Range header of each request, or None
     url: str = ""
 

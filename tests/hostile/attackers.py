@@ -57,7 +57,7 @@ class Attack:
         return next(self._numbers)
 
     async def slowly(self, writer, data, rate):
-        """Send at so many bytes per second, in pieces of a tenth of a second."""
+        """Send at ``rate`` bytes per second, in pieces of a tenth of a second."""
         piece = max(1, int(rate / 10))
         for at in range(0, len(data), piece):
             writer.write(data[at : at + piece])

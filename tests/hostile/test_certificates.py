@@ -29,7 +29,7 @@ NOW = datetime.now(UTC)
 
 
 @pytest.fixture(scope="module")
-def papers(tmp_path_factory) -> Path:
+def certificates(tmp_path_factory) -> Path:
     """Certificates, each with its key in one file, and the authorities ``ca`` and ``other-ca``."""
     folder = tmp_path_factory.mktemp("certificates")
     authority, other = trustme.CA(), trustme.CA()
@@ -45,9 +45,9 @@ def papers(tmp_path_factory) -> Path:
     return folder
 
 
-def tls_server(folder: Path, papers: Path, own: str, *words: object) -> ServerProcess:
+def tls_server(folder: Path, certificates: Path, own: str, *words: object) -> ServerProcess:
     place = (str(folder / "run.db"), write_model(folder / "model"), folder / "log")
-    tls = ("--tls-cert", papers / own, "--tls-key", papers / own)
+    tls = ("--tls-cert", certificates / own, "--tls-key", certificates / own)
     return ServerProcess(*place, "--open-enrolment", *map(str, (*tls, *words)))
 
 
@@ -88,24 +88,24 @@ def refused(server: ServerProcess, host: str = "127.0.0.1", **files: object) -> 
     before="endless retries: the connection ended without a word, and the server logged nothing",
     now="the worker ends and names the option; the server logs the kind once per minute",
 )
-def test_certificates_of_workers_are_named_by_both_sides(tmp_path, papers, monkeypatch):
-    running = tls_server(tmp_path, papers, "valid", "--client-ca", papers / "ca")
+def test_certificates_of_workers_are_named_by_both_sides(tmp_path, certificates, monkeypatch):
+    running = tls_server(tmp_path, certificates, "valid", "--client-ca", certificates / "ca")
     running.start()
     try:
         until(lambda: events(running, "serving"), 30)
-        known = {"ca_file": papers / "ca"}
-        told = work(running, "--ca-file", papers / "ca")
+        known = {"ca_file": certificates / "ca"}
+        told = work(running, "--ca-file", certificates / "ca")
         assert "asks for a certificate of this worker" in told
         assert "client_cert (--client-cert)" in told
         assert "does not know the authority" in refused(
-            running, **known, client_cert=papers / "stranger"
+            running, **known, client_cert=certificates / "stranger"
         )
-        assert "as ca_file (--ca-file)" in refused(running, ca_file=papers / "other-ca")
+        assert "as ca_file (--ca-file)" in refused(running, ca_file=certificates / "other-ca")
         assert "is for another name" in refused(running, "localhost", **known)
-        assert "expired on" in refused(running, **known, client_cert=papers / "expired")
+        assert "expired on" in refused(running, **known, client_cert=certificates / "expired")
         with monkeypatch.context() as patched:  # as if its clock were behind
             patched.setattr("anarchic.worker.tls.validities", lambda _: [])
-            told = refused(running, **known, client_cert=papers / "expired")
+            told = refused(running, **known, client_cert=certificates / "expired")
             assert "it says that the certificate of this worker has expired" in told
         with Line(running.port) as line:
             line.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -128,7 +128,7 @@ def test_certificates_of_workers_are_named_by_both_sides(tmp_path, papers, monke
     before="served, without a word",
     now="refused if it has expired; otherwise a line in the log",
 )
-def test_the_server_looks_at_its_own_certificate(tmp_path, papers, monkeypatch):
+def test_the_server_looks_at_its_own_certificate(tmp_path, certificates, monkeypatch):
     monkeypatch.setattr("anarchic.server.serve.listen", lambda *_: None)
     write_model(tmp_path / "model")
 
@@ -137,7 +137,9 @@ def test_the_server_looks_at_its_own_certificate(tmp_path, papers, monkeypatch):
         server.run(
             RunSettings(store=tmp_path / "run.db", init=tmp_path / "model"),
             settings=ServerSettings(open_enrolment=True),
-            address=Address(port=free_port(), tls_cert=papers / own, tls_key=papers / own),
+            address=Address(
+                port=free_port(), tls_cert=certificates / own, tls_key=certificates / own
+            ),
             log=lambda event, **facts: lines.append(event),
         )
         return lines
@@ -150,26 +152,26 @@ def test_the_server_looks_at_its_own_certificate(tmp_path, papers, monkeypatch):
     assert start("early") == ["certificate_not_valid_yet", "listening"]
 
 
-def test_an_authority_that_has_expired_is_refused_unless_another_has_not(papers, tmp_path):
+def test_an_authority_that_has_expired_is_refused_unless_another_has_not(certificates, tmp_path):
     later = NOW + timedelta(days=366 * 200)
-    own = {"tls_cert": papers / "valid", "tls_key": papers / "valid"}
-    address = Address(**own, client_ca=papers / "expired")
+    own = {"tls_cert": certificates / "valid", "tls_key": certificates / "valid"}
+    address = Address(**own, client_ca=certificates / "expired")
     with pytest.raises(ConfigError, match="--client-ca"):
         check_tls(address, print)
     both = tmp_path / "both"
-    both.write_text((papers / "expired").read_text() + (papers / "ca").read_text())
+    both.write_text((certificates / "expired").read_text() + (certificates / "ca").read_text())
     check_tls(Address(**own, client_ca=both), print)
     with pytest.raises(ConfigError, match="expired on"):
         check_tls(Address(**own), print, now=later)
 
 
-def test_the_dates_are_those_that_openssl_reads(papers):
+def test_the_dates_are_those_that_openssl_reads(certificates):
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")
     for name in ("valid", "expired", "early", "ca"):
-        command = ["openssl", "x509", "-noout", "-dates", "-in", str(papers / name)]
+        command = ["openssl", "x509", "-noout", "-dates", "-in", str(certificates / name)]
         shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        found = validities(papers / name)[0]
+        found = validities(certificates / name)[0]
         form = "%b %d %H:%M:%S %Y GMT"
         dates = [time.strptime(line.split("=")[1].strip(), form) for line in shown.splitlines()]
         assert [found.first.timetuple()[:6], found.last.timetuple()[:6]] == [d[:6] for d in dates]

@@ -128,6 +128,7 @@ def test_a_reader_that_stops_holds_up_nobody():
                 total += 1
     assert MOST_LINES < len(found) < 2 * MOST_LINES
     assert any(line["event"] == "log_dropped" for line in found)
+    assert sum(line.get("lines", 1) for line in found) == total  # none is counted twice either
 
 
 def test_a_log_of_the_callers_own_may_fail():

@@ -189,7 +189,7 @@ class GuardState(Generic[S]):
 @final
 @dataclass(frozen=True)
 class Guard(Wrapper[S]):
-    """An update far longer than those of the other workers counts for next to nothing.
+    """No update counts for much more than those of the other workers.
 
     With l the length of an update, s the scale of the run and B = ``factor`` * s, the update
     counts as if its length were

@@ -18,7 +18,7 @@ def begin():
 
 
 def quadratics(workers, seed=0):
-    """Gradients a_i * (x - b_i) of so many workers."""
+    """Gradients a_i * (x - b_i) of N workers."""
     rng = np.random.default_rng(seed)
     a, b = rng.uniform(0.5, 1.5, (workers, DIM)), rng.normal(size=(workers, DIM))
     return [lambda x, i=i: a[i] * (x - b[i]) for i in range(workers)]
