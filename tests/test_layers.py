@@ -25,6 +25,7 @@ ALLOWED = {
     "sim": {"core", "data", "errors", "models", "participation", "train", "wire"},
     "server": {"core", "errors", "participation", "wire"},
     "worker": {"core", "data", "errors", "models", "participation", "train", "wire"},
+    "bridges": {"core", "errors", "wire", "worker"},
     "theory": {"core", "data", "errors", "participation", "sim", "train"},
     "report": {"core", "data", "errors", "participation", "sim", "wire"},
     "demo": {"core", "data", "errors", "report", "server", "sim", "wire", "worker"},

@@ -1,0 +1,1 @@
+"""Training code of other libraries as workers: one small module per library."""
