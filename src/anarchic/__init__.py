@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from anarchic import data
 from anarchic.core import local, rules
+from anarchic.core.buffers import AverageBuffers
 from anarchic.core.checking import check
 from anarchic.core.guard import Guard
 from anarchic.core.local import *  # noqa: F403
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    *local.__all__, *rules.__all__, "AdamStep", "Batched", "SharedVectors", "Clip", "Compute",
+    *local.__all__, *rules.__all__, "AdamStep", "AverageBuffers", "Batched", "SharedVectors", "Clip", "Compute",
     "ConstantSteps", "Experiment", "Exponential", "ContinuousTime", "Guard", "Layout", "LocalWork",
     "Loop", "MomentumStep", "Progress", "Rule", "RuleState", "Run", "Sampler", "Settings",
     "SgdStep", "Snapshot", "StalenessDiscount", "State", "Step", "SteppingRule", "Task",

@@ -298,8 +298,10 @@ class Guard(Wrapper[S]):
 
 
 def guard_of(state: Any) -> Record | None:
-    """What the guard around a rule has seen, if there is one."""
-    return state.record if isinstance(state, GuardState) else None
+    """What the guard around a rule has seen, if there is one; another wrapper may be around it."""
+    while state is not None and not isinstance(state, GuardState):
+        state = getattr(state, "inner", None)
+    return None if state is None else state.record
 
 
 def _weighed(block: Updates, weights: Iterable[Weights]) -> Updates:
