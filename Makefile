@@ -63,7 +63,7 @@ race: $(READY)
 # Attacks on a real server, and a simulator of faults. CI runs them too.
 HOSTILE := tests/hostile tests/faults
 # Tests of libraries that development does not install. CI runs them too.
-BRIDGES := $(filter-out %/test_torch.py,$(wildcard tests/bridges/test_*.py))
+BRIDGES := $(filter-out %/test_torch.py %/test_visit.py,$(wildcard tests/bridges/test_*.py))
 WITHOUT := $(patsubst %,--ignore %,$(HOSTILE) $(BRIDGES))
 
 test: $(READY)

@@ -10,6 +10,7 @@ from anarchic.wire.messages import (
     encode_update,
     most_body_bytes,
     snapshot_facts,
+    snapshot_metadata,
 )
 
 __all__ = [
@@ -26,5 +27,6 @@ __all__ = [
     "read",
     "save_model",
     "snapshot_facts",
+    "snapshot_metadata",
     "write",
 ]

@@ -84,6 +84,11 @@ def snapshot_facts(data: Buffer) -> tuple[float | None, frozenset[str], str | No
     return _loss(contents.metadata), extras, _told(contents.metadata, "epoch")
 
 
+def snapshot_metadata(data: Buffer) -> dict[str, str]:
+    """All that a snapshot says beside its tensors, as it stands in the header."""
+    return _snapshot(data).metadata
+
+
 def _snapshot(data: Buffer) -> Contents:
     return parse_file(data, most_header=_MOST_HEADER, most_brackets=_MOST_HEADER)
 
