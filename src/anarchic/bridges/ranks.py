@@ -27,7 +27,6 @@ class SharedWorker:
     """What a visit needs of a worker. The first process has one and tells the others."""
 
     layout: Layout
-    metadata: Mapping[str, str]
 
     def __init__(self, worker: Worker | None) -> None:
         self.first = distributed.get_rank() == 0
@@ -44,14 +43,14 @@ class SharedWorker:
             assert self._worker is not None
             try:
                 snapshot, worker = self._worker.pull(), self._worker
-                found = [(snapshot, worker.layout, dict(worker.metadata), worker.local_state())]
+                found = [(snapshot, worker.layout, worker.local_state())]
             except Exception as error:
                 found = [error]
         distributed.broadcast_object_list(found, src=0)
         if isinstance(found[0], Exception):
             raise found[0]
         pulled: Snapshot
-        pulled, self.layout, self.metadata, self._state = found[0]
+        pulled, self.layout, self._state = found[0]
         return pulled
 
     def local_state(self) -> Mapping[str, Vector]:

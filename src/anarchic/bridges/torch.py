@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from anarchic.bridges.facts import Policy, RunFacts
 from anarchic.bridges.ranks import shared
 from anarchic.bridges.tensors import (
     as_tensor,
@@ -22,7 +21,7 @@ from anarchic.bridges.tensors import (
     unwrapped,
 )
 from anarchic.bridges.visit import Tensors, Visit, check_fit
-from anarchic.core.types import EMPTY, Layout, Vector
+from anarchic.core.types import EMPTY, Layout, Terms, Vector
 from anarchic.errors import ConfigError
 from anarchic.worker import Worker
 
@@ -30,6 +29,8 @@ __all__ = ["TorchVisit", "visit"]
 
 KEPT = "buffer:"  # begins the names of buffers in a worker's local state
 START = "anarchic init --from module:Model --buffers average"
+BY_RATE = ("afa-cd", "afa-cs")  # rules that step by eta_L * G, not by K * eta_L * G
+LITTLE = 0.2  # of what a worker did: with less, training looks dead
 LOCAL = "keep it with this worker: visit(..., buffers='local')"
 
 
@@ -59,7 +60,7 @@ class TorchVisit(Visit):
         self._buffers, self._per_step = buffers, per_step
         self.samples = samples
         self._rates: list[float] | None = [] if lr is None else None  # of the counted steps
-        self._policy: Policy = "refuse"
+        self._policy: str | None = None  # on buffers
         self._before: dict[str, Tensor] = {}
         self._hook: Any = None
 
@@ -104,8 +105,13 @@ class TorchVisit(Visit):
                 )
         self._policy = self._checked_policy(layout)
 
-    def _checked_policy(self, layout: Layout) -> Policy:
-        policy = RunFacts.of(self.worker.metadata).policy
+    @property
+    def _terms(self) -> Terms:
+        assert self._snapshot is not None
+        return self._snapshot.terms
+
+    def _checked_policy(self, layout: Layout) -> str | None:
+        policy = self._terms.buffers
         if policy == "average":
             return policy
         if held := [name for name in named_buffers(self._model) if name in layout.slices]:
@@ -170,14 +176,12 @@ class TorchVisit(Visit):
         return {**self.worker.local_state(), **own}
 
     def _steps_and_rate(self) -> tuple[int, float]:
-        run = RunFacts.of(self.worker.metadata)
-        if told := run.shrinks(max(self.steps or 0, 1), per_step=self._per_step):
-            warnings.warn(told, stacklevel=5)  # where the with block is
-        if not self._per_step:
-            return 1, 1.0
-        if self.lr is None:
+        if self._per_step and self.lr is None:
             raise ConfigError("per_step divides by the rate, and no step was counted: give lr=.")
-        return self._counted(), self.lr
+        steps, lr = (self._counted(), self.lr or 0.0) if self._per_step else (1, 1.0)
+        if told := shrinks(self._terms, steps):
+            warnings.warn(told, stacklevel=5)  # where the with block is
+        return steps, lr
 
 
 def visit(
@@ -206,6 +210,21 @@ def visit(
     """
     more: dict[str, Any] = {"buffers": buffers, "per_step": per_step, "lr": lr, "samples": samples}
     return TorchVisit(worker, model, train, **more)
+
+
+def shrinks(terms: Terms, steps: int) -> str | None:
+    """A sentence if a server step keeps little of what a worker did in ``steps`` steps."""
+    if terms.rule is None or terms.server_lr is None:
+        return None
+    divided = steps if terms.rule in BY_RATE else 1
+    if (part := terms.server_lr / divided) >= LITTLE:
+        return None
+    remedy = "push the whole displacement (per_step=False), or " if divided > 1 else ""
+    return (
+        f"The server's rule ({terms.rule}, server_lr={terms.server_lr:g}) moves the model by only "
+        f"{part:.2g} times what this worker did: {remedy}have the run started with --server-lr "
+        f"{divided}."
+    )
 
 
 def _kept(state: Mapping[str, Vector]) -> Mapping[str, Vector]:

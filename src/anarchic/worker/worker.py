@@ -76,7 +76,6 @@ class Worker:
         self.spool = spool if isinstance(spool, Spool) or spool is None else Spool(spool)
         self._pulled: tuple[str, Layout, Snapshot, str] | None = None  # ETag, ..., run
         self._epoch: str | None = None  # in which the server published what was pulled
-        self._metadata: Mapping[str, str] = {}  # of what was pulled
         self._local_state: tuple[str, Mapping[str, Vector]] = ("", EMPTY)  # run, vectors
 
     def __repr__(self) -> str:
@@ -103,12 +102,6 @@ class Worker:
     def run_id(self) -> str:
         """The server's run, as of the last pull."""
         return self._model()[2]
-
-    @property
-    def metadata(self) -> Mapping[str, str]:
-        """What the server says about its run beside the model, as of the last pull."""
-        self._model()
-        return self._metadata
 
     @property
     def stopping(self) -> bool:
@@ -231,7 +224,6 @@ class Worker:
         try:
             layout, snapshot, run = wire.decode_snapshot(answer.content)
             _, _, self._epoch = wire.snapshot_facts(answer.content)
-            self._metadata = wire.snapshot_metadata(answer.content)
         except (RunError, MalformedUpdate) as error:
             raise RetryableError("garbled", str(error)) from error
         for vector in (snapshot.params, *snapshot.extras.values()):
