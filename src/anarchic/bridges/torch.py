@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from statistics import fmean
 from typing import Any, Literal, Self, final
 
 import torch
@@ -77,7 +78,7 @@ class TorchVisit(Visit):
                 self.steps = (self.steps or 0) + 1
                 if self._rates is not None:
                     self._rates.append(rate)
-                    self.lr = sum(self._rates) / len(self._rates)
+                    self.lr = fmean(self._rates)
 
         self._hook = register_optimizer_step_post_hook(count)
         return self
