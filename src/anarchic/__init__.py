@@ -34,6 +34,7 @@ from anarchic.train.compute import Compute
 from anarchic.train.task import LocalWork, Task, make_task
 
 if TYPE_CHECKING:
+    from anarchic import torch as torch
     from anarchic.train.torch_task import TorchTask
     from anarchic.worker import Worker
 
@@ -51,8 +52,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Two names are loaded on first use: one brings an HTTP client, the other PyTorch."""
+    """Some names are loaded on first use: they bring an HTTP client, or PyTorch."""
     lazy = {"Worker": "anarchic.worker", "TorchTask": "anarchic.train.torch_task"}
+    if name == "torch":
+        return import_module("anarchic.torch")
     if name not in lazy:
         raise AttributeError(f"module 'anarchic' has no attribute {name!r}")
     return getattr(import_module(lazy[name]), name)
