@@ -36,7 +36,8 @@ GradientResult = tuple[Vector, float | None, int]
 class LiveTask(Protocol):
     """A model and one worker's data.
 
-    It may also have ``init() -> Vector``, the parameters that ``anarchic init`` writes.
+    It may also have ``init() -> Vector``, the parameters that ``anarchic init`` writes, and
+    ``begin(layout, snapshot)``, which is called after each pull.
     """
 
     @property
