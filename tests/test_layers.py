@@ -26,6 +26,7 @@ ALLOWED = {
     "server": {"core", "errors", "participation", "wire"},
     "worker": {"core", "data", "errors", "models", "participation", "train", "wire"},
     "bridges": {"core", "errors", "wire", "worker"},
+    "torch": {"bridges"},
     "theory": {"core", "data", "errors", "participation", "sim", "train"},
     "report": {"core", "data", "errors", "participation", "sim", "wire"},
     "demo": {"core", "data", "errors", "report", "server", "sim", "wire", "worker"},

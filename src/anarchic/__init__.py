@@ -34,14 +34,16 @@ from anarchic.train.compute import Compute
 from anarchic.train.task import LocalWork, Task, make_task
 
 if TYPE_CHECKING:
+    from anarchic import torch as torch
     from anarchic.train.torch_task import TorchTask
     from anarchic.worker import Worker
 
 __version__ = "0.1.0"
 
 __all__ = [
-    *local.__all__, *rules.__all__, "AdamStep", "AverageBuffers", "Batched", "SharedVectors", "Clip", "Compute",
-    "ConstantSteps", "Experiment", "Exponential", "ContinuousTime", "Guard", "Layout", "LocalWork",
+    *local.__all__, *rules.__all__, "AdamStep", "AverageBuffers", "Batched", "SharedVectors",
+    "Clip", "Compute", "ConstantSteps", "Experiment", "Exponential", "ContinuousTime", "Guard",
+    "Layout", "LocalWork",
     "Loop", "MomentumStep", "Progress", "Rule", "RuleState", "Run", "Sampler", "Settings",
     "SgdStep", "Snapshot", "StalenessDiscount", "State", "Step", "SteppingRule", "Task",
     "Timetable", "TorchTask", "UniformSteps", "Update", "Updates", "Work", "Worker", "WorkerRows",
@@ -51,8 +53,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Two names are loaded on first use: one brings an HTTP client, the other PyTorch."""
+    """Some names are loaded on first use: they bring an HTTP client, or PyTorch."""
     lazy = {"Worker": "anarchic.worker", "TorchTask": "anarchic.train.torch_task"}
+    if name == "torch":
+        return import_module("anarchic.torch")
     if name not in lazy:
         raise AttributeError(f"module 'anarchic' has no attribute {name!r}")
     return getattr(import_module(lazy[name]), name)

@@ -32,6 +32,7 @@ class Model:
             self.tensors[name][...] = tensor
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["afa-cd", "fedbuff"])
 def test_the_server_moves_by_the_mean_displacement_under_any_rule(rule: str, tmp_path: Path):
     write_first_model(tmp_path / INIT, START)
@@ -50,6 +51,7 @@ def test_the_server_moves_by_the_mean_displacement_under_any_rule(rule: str, tmp
             assert _newest(watcher, 1).tolist() == pytest.approx([0.0, 3.0, 4.0])  # by 2
 
 
+@pytest.mark.slow
 def test_an_exception_or_a_model_that_is_not_finite_pushes_nothing(tmp_path: Path):
     write_first_model(tmp_path / INIT, START)
     with served(tmp_path, "--m", "1") as server:
@@ -66,6 +68,7 @@ def test_an_exception_or_a_model_that_is_not_finite_pushes_nothing(tmp_path: Pat
             assert _newest(worker, 1).tolist() == [0.0, 2.0, 3.0]  # AFA-CD: a fourth of it
 
 
+@pytest.mark.slow
 def test_a_late_update_is_dropped_and_the_next_visit_goes_on(tmp_path: Path, caplog):
     write_first_model(tmp_path / INIT, START)
     with served(tmp_path, "--m", "1", "--max-staleness", "1") as server:
@@ -81,8 +84,9 @@ def test_a_late_update_is_dropped_and_the_next_visit_goes_on(tmp_path: Path, cap
             with Visit(ann, model.read, model.write) as again:
                 model.tensors["bias"] += 1
             assert again.answer.status == "accepted"
-            with caplog.at_level(logging.WARNING), Visit(ann, model.read, model.write):
+            with caplog.at_level(logging.WARNING), Visit(ann, model.read, model.write) as idle:
                 pass
+    assert idle.answer is None
     assert "nothing_changed" in {json.loads(line)["event"] for line in caplog.messages}
 
 
