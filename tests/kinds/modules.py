@@ -49,7 +49,9 @@ def rows() -> Dataset:
     """The same, each image as a sequence of eight rows."""
     data = images()
     parts = (data.x_train, data.y_train, data.x_test, data.y_test)
-    x, y, x_test, y_test = (each.reshape(len(each), 8, 8) if each.ndim > 1 else each for each in parts)
+    x, y, x_test, y_test = (
+        each.reshape(len(each), 8, 8) if each.ndim > 1 else each for each in parts
+    )
     return Dataset.of(x, y, test=(x_test, y_test), name="rows of digits")
 
 

@@ -127,6 +127,9 @@ class VisitLoop:
         self.began_s = self.worker.clock.now_s()
         snapshot = self.worker.pull(retry=self.forever)
         self.summary.version = snapshot.version
+        begin = getattr(self.task, "begin", None)
+        if begin is not None:
+            begin(self.worker.layout, snapshot)
         _check_buffers(self.worker.layout, self.task.layout, snapshot.terms.buffers)
         _check_layout(self.worker.layout, self.task.layout)
         visit = self._train(snapshot)
