@@ -155,7 +155,8 @@ def digits_task(spec: str) -> SoftmaxTask:
         raise ConfigError(f"{spec}: workers count from 1 to {workers}, got {number}.")
     data = load_digits()
     part = dirichlet(data.y_train, workers, ALPHA, seed=0)[number - 1]
-    return SoftmaxTask(data.x_train[part], data.y_train[part], data.classes, batch=BATCH)
+    classes = data.need_classes("Softmax regression")
+    return SoftmaxTask(data.x_train[part], data.y_train[part], classes, batch=BATCH)
 
 
 def load_task(spec: str) -> LiveTask:
@@ -217,7 +218,8 @@ def initial_model(model: str, data: str = "digits", seed: int = 0) -> tuple[Layo
     """A model of the package for a data set; ``logistic`` needs no torch."""
     loaded = load(data)
     if model == "logistic" and loaded.x_train.dtype.kind == "f":
-        layout = softmax_layout(prod(loaded.x_train.shape[1:]), loaded.classes)
+        classes = loaded.need_classes("Model 'logistic'")
+        layout = softmax_layout(prod(loaded.x_train.shape[1:]), classes)
         return layout, np.zeros(layout.dim, np.float32)
     module = make(model, loaded, seed=seed)
     from anarchic.train.torch_task import TorchTask
