@@ -22,6 +22,8 @@ from anarchic.kernels.switches import matmul_precision
 from anarchic.train.compute import Precision
 from anarchic.train.draws import STREAMS, Draws
 from anarchic.train.engines import GradientEngine, Loss, Objective, choose_engine, cross_entropy
+from anarchic.train.evaluation import measure
+from anarchic.train.fit import check_fit
 from anarchic.train.samples import WorkerSamples
 from anarchic.train.task import Array, Picks
 from anarchic.train.torch_data import PAD, TorchData, pick_crops
@@ -71,7 +73,9 @@ class TorchTask:
         on_cpu = self.device.type == "cpu"
         self._switch: Switch = nullcontext if on_cpu else partial(matmul_precision, precision)
         step: Callable[[Picks], Tensor] = partial(_step, self._engine, self._data, self._switch)
-        recorded = None if on_cpu or graphs is False else find("recorded_cuda")
+        check_fit(self.module, loss, *self._data.extremes())
+        eager = on_cpu or graphs is False or self._data.on_disk  # a recording reads no file
+        recorded = None if eager else find("recorded_cuda")
         self._step = step if recorded is None else recorded(step)
 
     @property
@@ -104,9 +108,9 @@ class TorchTask:
         return TorchTask(deepcopy(self.module), data, parts, loss=self.loss, augment=False)
 
     def digest(self) -> str:
-        data, index, held = self._data, self._index, self._held
+        data, held = self._data, self._held
         how = f"{data.crops} {self.device.type} {self.precision}"
-        return held.digest(how, _numpy(data.y[index]), _numpy(data.x[index[held.some]]))
+        return held.digest(how, *map(_numpy, data.seen(self._index, held.some)))
 
     def init(self) -> Vector:
         trained = dict(self.module.named_parameters())
@@ -158,17 +162,14 @@ class TorchTask:
     def evaluate(self, params: Vector) -> dict[str, float]:
         objective = self._engine.objective
         tensors = objective.split(torch.as_tensor(params, dtype=self.dtype, device=self.device))
-        inputs, labels = self._data.x_test, self._data.y_test
+        outputs = partial(objective.outputs, tensors)
         batch = EVALUATION_BATCH[self.device.type]
-        sums = torch.zeros(2, dtype=torch.float64, device=self.device)
+        found: dict[str, float] = {}
         with torch.no_grad(), self._switch():
-            for start in range(0, len(labels), batch):
-                x, y = inputs[start : start + batch], labels[start : start + batch]
-                outputs = objective.outputs(tensors, x)
-                sums[0] += (outputs.argmax(-1) == y).sum()
-                sums[1] += self.loss(outputs, y) * len(y)
-        accuracy, loss = (sums / len(labels)).tolist()
-        return {"accuracy": accuracy, "loss": loss}
+            for part, samples in self._data.held_out.items():
+                measured = measure(outputs, self.loss, *samples, batch)
+                found |= {part + name: value for name, value in measured.items()}
+        return found
 
 
 def _step(engine: GradientEngine, data: TorchData, switch: Switch, inputs: Picks) -> Tensor:
