@@ -245,11 +245,11 @@ def make_task(
 ) -> DataTask:
     """A fresh model of that name on data dealt to workers, the same for the same seed.
 
-    Softmax regression on a CPU needs no torch, unless images are cropped and flipped. ``on_gpu``
-    are ``precision`` and ``graphs`` of ``TorchTask``.
+    Softmax regression on a CPU needs no torch, unless images are cropped and flipped or inputs are
+    on disk. ``on_gpu`` are ``precision`` and ``graphs`` of ``TorchTask``.
     """
     crops = data.augment == "crop-flip" if augment is None else augment
-    if model == "logistic" and device == "cpu" and not crops:
+    if model == "logistic" and device == "cpu" and not (crops or data.on_disk):
         from anarchic.train.logistic_task import LogisticTask
 
         return LogisticTask(data, parts, dtype=dtype, compiled=compiled)

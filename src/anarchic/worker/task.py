@@ -184,7 +184,8 @@ def digits_task(spec: str) -> SoftmaxTask:
         raise ConfigError(f"{spec}: workers count from 1 to {workers}, got {number}.")
     data = load_digits()
     part = dirichlet(data.y_train, workers, ALPHA, seed=0)[number - 1]
-    return SoftmaxTask(data.x_train[part], data.y_train[part], data.classes, batch=BATCH)
+    classes = data.need_classes("Softmax regression")
+    return SoftmaxTask(data.x_train[part], data.y_train[part], classes, batch=BATCH)
 
 
 def load_task(spec: str) -> LiveTask:
