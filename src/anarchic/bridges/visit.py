@@ -7,12 +7,14 @@ as NumPy arrays, and knows nothing of servers.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from anarchic import wire
 from anarchic.core.reading import printable
 from anarchic.core.types import EMPTY, Layout, Snapshot, Vector
 from anarchic.errors import ConfigError, Diverged, WorkerError
@@ -102,7 +104,7 @@ class Visit:
             return
         steps, lr = self._steps_and_rate()
         direction = (start - end) / (steps * lr)
-        for name in buffers_of(layout):
+        for name in layout.buffers:
             direction[layout.slices[name]] = end[layout.slices[name]]
         self._send(direction.astype(snapshot.params.dtype, copy=False), steps, lr, snapshot.version)
 
@@ -150,14 +152,18 @@ class Visit:
         return int(self.steps)
 
 
-def buffers_of(layout: Layout) -> tuple[str, ...]:
-    """The tensors of the server's model that are averaged and not trained."""
-    return tuple(getattr(layout, "buffers", ()))
+def write_first_model(path: Path | str, tensors: Tensors, *, buffers: Iterable[str] = ()) -> Layout:
+    """Write these tensors to a new file, for ``anarchic serve --init``; a server has float32.
 
-
-def layout_of(tensors: Tensors) -> Layout:
-    """The layout of a model of these tensors; a server keeps them as float32."""
-    return Layout.of({name: (np.shape(tensor), "F32") for name, tensor in tensors.items()})
+    Those that ``buffers`` names are averaged and not trained.
+    """
+    path = Path(path)
+    if path.exists():
+        raise ConfigError(f"{path} exists already: remove it, or write to another file.")
+    arrays = {name: np.asarray(tensor, np.float32) for name, tensor in tensors.items()}
+    layout = Layout.of({name: (each.shape, "F32") for name, each in arrays.items()}, buffers)
+    wire.save_model(path, layout, layout.join(arrays))
+    return layout
 
 
 def check_fit(layout: Layout, tensors: Tensors) -> None:

@@ -61,8 +61,13 @@ KINDS: Mapping[str, Kind] = {
             "mnist": "anarchic.data.mnist:load_mnist",
             "fashion-mnist": "anarchic.data.mnist:load_fashion_mnist",
             "cifar10": "anarchic.data.cifar10:load_cifar10",
+            "cifar100": "anarchic.data.cifar100:load_cifar100",
             "shakespeare": "anarchic.data.shakespeare:load_shakespeare",
             "synthetic": "anarchic.data.synthetic:load_synthetic",
+            "femnist": "anarchic.data.leaf:load_femnist",
+            "leaf-shakespeare": "anarchic.data.leaf:load_leaf_shakespeare",
+            "csv": "anarchic.data.csv_file:load_csv",
+            "huggingface": "anarchic.data.huggingface:load_huggingface",
         },
     ),
     "models": Kind(
