@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from anarchic.core.local import VisitStart, begun
 from anarchic.core.rule import Rule
 from anarchic.core.saving import pack
 from anarchic.errors import ConfigError
@@ -78,6 +79,8 @@ class Experiment:
         check_schedule(self.eval_every, self.target_accuracy)
         check_lookahead(self.lookahead)
         self._check_extras()
+        for work in {work.rule: work for work in self.works}.values():
+            begun(work.rule, VisitStart(work.lr, 0, self.task.layout))  # it may refuse the model
 
     def _check_extras(self) -> None:
         """Refuse vectors that only the rule or only the workers know: they would be lost."""
