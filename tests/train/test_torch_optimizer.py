@@ -27,12 +27,13 @@ from anarchic import (
     VisitStart,
 )
 from anarchic.core.local import begun, take_local_steps
-from anarchic.data import iid, load
+from anarchic.data import iid, load, random_quadratics
 from anarchic.errors import ConfigError
 from anarchic.sim.engine import Engine
 from anarchic.sim.simulate import simulate
 from anarchic.train import torch_optimizer
 from anarchic.train.backends import Batched, Loop
+from anarchic.train.quadratic import QuadraticTask
 from anarchic.train.torch_optimizer import NUMBER_BY_NUMBER
 from tests.train.conftest import WORKERS, make_task
 
@@ -60,6 +61,23 @@ class Halving(torch.optim.Optimizer):
             for param in group["params"]:
                 param.data -= group["lr"] * 0.5 ** group["k"] * param.grad
             group["k"] += 1
+
+
+class Counting(torch.optim.Optimizer):
+    """Somebody's own: its rate falls by a number in its state, which is not a tensor."""
+
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr})
+
+    def step(self, closure=None):
+        for param in self.param_groups[0]["params"]:
+            state = self.state[param]
+            state["rate"] = state.get("rate", self.param_groups[0]["lr"]) / 1.1
+            state["count"] = state.get("count", 0) + 1
+            param.data -= state["rate"] / state["count"] * param.grad
+
+
+KEPT = [ADAMW, MOMENTUM, torch.optim.NAdam, *TENSOR_BY_TENSOR, Counting]
 
 
 def named(optimizer):
@@ -116,7 +134,7 @@ def test_batched_equals_loop(optimizer):
     assert difference(batched, loop) < 1e-10
 
 
-@pytest.mark.parametrize("optimizer", [ADAMW, MOMENTUM, torch.optim.NAdam, *TENSOR_BY_TENSOR])
+@pytest.mark.parametrize("optimizer", KEPT)
 def test_batched_equals_loop_where_the_state_is_kept(optimizer):
     task = make_task("logistic")
     work = LocalWork(optimizer=optimizer, keep_state=True, lr=0.01, batch=3)
@@ -127,7 +145,7 @@ def test_batched_equals_loop_where_the_state_is_kept(optimizer):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("optimizer", [ADAMW, MOMENTUM, torch.optim.NAdam, *TENSOR_BY_TENSOR])
+@pytest.mark.parametrize("optimizer", KEPT)
 def test_two_visits_that_keep_the_state_are_one_long_visit(optimizer, dtype):
     task = make_task("mlp", dtype)
     gradients = np.random.default_rng(0).normal(size=(6, task.layout.dim)).astype(dtype)
@@ -260,8 +278,9 @@ def test_a_model_that_the_optimiser_does_not_take_is_refused_before_training():
 
 
 def test_a_state_that_does_not_fit_is_refused():
-    task, work = make_task("quadratic"), LocalWork(optimizer=torch.optim.NAdam, keep_state=True)
-    with pytest.raises(ConfigError, match=r"NAdam.*23 numbers.*keep_state=False"):
+    task = QuadraticTask(random_quadratics(WORKERS, 2))
+    work = LocalWork(optimizer=torch.optim.ASGD, keep_state=True)
+    with pytest.raises(ConfigError, match=r"ASGD.*6 numbers, and only 4.*keep_state=False"):
         walked(task, work, 1, Loop())
 
 

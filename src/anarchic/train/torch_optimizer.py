@@ -176,9 +176,9 @@ class _Stepper:
         """The state in ``size`` numbers, of which the first says that there is one."""
         numbers = [np.ones(1)]
         for _, _, value in self._state():
-            if isinstance(value, Tensor) and value.ndim:
+            if _as_it_is(value):
                 numbers.append(value.detach().double().cpu().numpy().ravel())
-            else:  # four numbers that float32 holds exactly, as it does not hold any float64
+            else:  # in four numbers that float32 holds
                 numbers.append(np.array([float(value)]).view(np.uint16).astype(np.float64))
         found = np.concatenate(numbers)
         if len(found) > size:
@@ -197,7 +197,7 @@ class _Stepper:
         self._optimizer.step()
         at = 1
         for state, name, value in self._state():
-            if isinstance(value, Tensor) and value.ndim:
+            if _as_it_is(value):
                 part = torch.from_numpy(saved[at : at + value.numel()])
                 value.copy_(part.reshape(value.shape))
                 at += value.numel()
@@ -227,6 +227,11 @@ def _why_not_together(rule: TorchOptimizer, *, one_rate: bool) -> str:
 @cache
 def _say_once(text: str) -> None:
     LOGGER.warning(text)
+
+
+def _as_it_is(value: Any) -> bool:
+    """Whether the numbers of a state can be kept among parameters without loss."""
+    return isinstance(value, Tensor) and (value.ndim > 0 or value.dtype == torch.float32)
 
 
 def _rows(x: Tensor) -> Tensor:
