@@ -45,7 +45,11 @@ KINDS: Mapping[str, Kind] = {
             "fedbuff": "anarchic.core.rules.fedbuff:FedBuff",
         },
     ),
-    "local_rules": Kind("local rule", _in("core.local", "Sgd", "Prox", "Scaffold", "Momentum")),
+    "local_rules": Kind(
+        "local rule",
+        _in("core.local", "Sgd", "Prox", "Scaffold", "Momentum", "Adam")
+        | _in("core.local_wrappers", "ClipNorm", "Decay"),
+    ),
     "server_steps": Kind(
         "server optimiser", _in("core.steps", "SgdStep", "MomentumStep", "AdamStep", "YogiStep")
     ),
@@ -140,6 +144,11 @@ def check_name(kind: str, name: str) -> None:
     """Refuse a name that nobody knows; nothing is imported."""
     if ":" not in name:
         check_choice(KINDS[kind].called, name, names(kind))
+
+
+def chain(name: str) -> list[str]:
+    """The names in ``clipnorm+decay+adam``: wrappers, the outermost first, and what they wrap."""
+    return name.split("+")
 
 
 def names(kind: str) -> tuple[str, ...]:

@@ -212,7 +212,7 @@ class TorchTask:
 
     def pick(self, draws: Draws, batch: int) -> Picks:
         kernels = find("pick_samples_cuda"), find("pick_crops_cuda")
-        if self.device.type == "cuda" and all(kernels):
+        if self.device.type == "cuda" and all(kernels) and not draws.in_epochs:
             return self._pick_by_kernels(*kernels, draws, batch)
         picks = {"sample": self._index[self._held.pick(draws, batch, self.put)]}
         if self._data.crops:
