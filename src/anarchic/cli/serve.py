@@ -32,6 +32,8 @@ Run
     (default: as the run has done so far; a new run does not)
   evaluate MODULE:NAME: Evaluate new versions with this function of a snapshot, in a separate
     process. (default: versions are not evaluated)
+  callback NAMES: Tell these callbacks of new versions and evaluations, in a separate process:
+    {", ".join(registry.names("callbacks"))}, or MODULE:NAME; separated by commas. (default: none)
 Fixed when the run begins
   rule NAME: How updates become steps: {", ".join(served_names())}, or MODULE:NAME.
   m N: Updates per server step (m).

@@ -17,6 +17,7 @@ from anarchic.core import registry
 from anarchic.core.validation import check_kind
 from anarchic.errors import RunError
 from anarchic.server.app import make_app
+from anarchic.server.callbacks import Callbacks
 from anarchic.server.connections import Connections, Listener
 from anarchic.server.database import exists
 from anarchic.server.evaluate import Evaluator
@@ -59,6 +60,7 @@ def run(
     given = given_rules(rules)
     if run.evaluate is not None:
         registry.load(run.evaluate)
+    callbacks = None if run.callback is None else Callbacks(run.callback, log)
     check_tls(address, log)
     is_new = not exists(run.store)
     if is_new:  # a start that is refused leaves no store behind
@@ -79,7 +81,7 @@ def run(
         if stored is None:
             open_run(store, given, run.init)
         evaluator = None if run.evaluate is None else Evaluator(run.evaluate, store, log)
-        service = Service(store, settings, log, evaluator)
+        service = Service(store, settings, log, evaluator, callbacks)
         log("listening", host=address.host, port=address.port, tls=address.tls_cert is not None)
         listen(service, address)
 

@@ -146,6 +146,7 @@ class RunSettings:
     history: int = HISTORY  # versions that can be pulled
     keep_payloads: bool | None = None  # for a replay; None: as the run has done, a new one not
     evaluate: str | None = None  # MODULE:NAME of a function that evaluates new versions
+    callback: str | None = None  # names of callbacks, or MODULE:NAME, separated by commas
 
     def __post_init__(self) -> None:
         check_kinds(self)
