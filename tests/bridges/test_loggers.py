@@ -1,0 +1,70 @@
+"""Loggers write what happened, with the real libraries and without a network."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from anarchic import Settings, simulate
+from anarchic.callbacks import MLflow, TensorBoard, WandB
+
+SMALL = Settings(rounds=6, batch=8, eval_every=3)
+
+
+def expected(run, name="accuracy"):
+    return [(row["round"], pytest.approx(row[name], rel=1e-6)) for row in run.metrics]
+
+
+def test_tensorboard_reads_what_was_logged(tmp_path):
+    pytest.importorskip("tensorboard")
+    pytest.importorskip("torch")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = simulate(SMALL, out=tmp_path / "run", callbacks=[TensorBoard()])
+    found = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    found.Reload()
+    assert [(each.step, each.value) for each in found.Scalars("accuracy")] == expected(run)
+    assert [(each.step, each.value) for each in found.Scalars("loss")] == expected(run, "loss")
+    told = found.Tensors("settings/text_summary")[0].tensor_proto.string_val[0].decode()
+    assert '"batch": 8' in told
+
+
+def test_mlflow_keeps_metrics_and_settings(tmp_path):
+    mlflow = pytest.importorskip("mlflow")
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    logger = MLflow("digits", run_name="first", tracking_uri=uri)
+    run = simulate(SMALL, callbacks=[logger])
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    history = client.get_metric_history(logger.run_id, "accuracy")
+    assert [(each.step, each.value) for each in history] == expected(run)
+    kept = client.get_run(logger.run_id)
+    assert (kept.data.params["batch"], kept.data.params["compute.backend"]) == ("8", "batched")
+    assert (kept.info.run_name, kept.info.status) == ("first", "FINISHED")
+    again = MLflow("digits", tracking_uri=uri)  # the experiment exists by now
+    simulate(SMALL, callbacks=[again])
+    assert client.get_run(again.run_id).info.experiment_id == kept.info.experiment_id
+
+
+@pytest.mark.slow
+def test_wandb_writes_a_run_that_can_be_synchronised_later(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    from wandb.proto import wandb_internal_pb2
+    from wandb.sdk.internal.datastore import DataStore
+
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    run = simulate(SMALL, callbacks=[WandB("digits", mode="offline", dir=str(tmp_path))])
+    (path,) = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
+    store, rows, config = DataStore(), [], {}
+    store.open_for_scan(str(path))
+    while (data := store.scan_data()) is not None:
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(data)
+        if record.history.item:
+            items = {
+                (i.key or i.nested_key[0]): json.loads(i.value_json) for i in record.history.item
+            }
+            rows.append((items["_step"], items["accuracy"]))
+        config |= {item.key: item.value_json for item in record.run.config.update}
+    assert rows == expected(run)
+    assert config["batch"] == "8"
