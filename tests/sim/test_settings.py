@@ -213,7 +213,7 @@ def test_compute_choices_reach_the_task(monkeypatch):
     monkeypatch.setattr("anarchic.train.torch_task.TorchTask", task)
     with pytest.raises(Met):
         build(Settings(rounds=1, **learnt), Compute(**computed))
-    assert met == learnt | computed
+    assert met == learnt | computed | {"metrics": {}, "per_worker": False}
 
 
 def test_only_the_rule_need_change_in_a_comparison():

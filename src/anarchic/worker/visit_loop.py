@@ -296,9 +296,10 @@ def _check_buffers(server: Layout, task: Layout, policy: str | None) -> None:
         averages = f"averages {len(server.buffers)} tensors" if server.buffers else "averages none"
         kept = ", each worker keeps its own" if policy == "local" else ""
         raise ConfigError(
-            f"The server {averages} as buffers{kept}; the task has {len(task.buffers)}. They differ "
-            f"in {printable(', '.join(differ[:3]), most=200)}: make the task with the policy of the "
-            "run, or begin a run with a model of `anarchic init --buffers average` or of --task."
+            f"The server {averages} as buffers{kept}; the task has {len(task.buffers)}. They "
+            f"differ in {printable(', '.join(differ[:3]), most=200)}: make the task with the "
+            "policy of the run, or begin a run with a model of `anarchic init --buffers average` "
+            "or of --task."
         )
 
 
