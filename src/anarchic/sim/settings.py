@@ -35,12 +35,16 @@ from anarchic.participation.work import (
 )
 from anarchic.sim.experiment import Experiment, check_schedule
 from anarchic.train.compute import BACKENDS, Compute
+from anarchic.train.metrics import check_metrics
 from anarchic.train.task import LocalWork, Task, make_task
 
 PARTICIPATIONS = registry.KINDS["participation"].built_in
 WORKERS = 10  # where neither the settings nor the roles of the data say how many
 LONG = 25_000  # local steps; in a shorter run, loading Numba takes longer than it saves
-COUNTS = ("rounds", "workers", "m", "local_steps", "batch", "max_staleness", "eval_every")
+COUNTS = (
+    *("rounds", "workers", "m", "local_steps", "batch", "max_staleness"),
+    *("eval_every", "eval_samples"),
+)
 SAMPLER_ONLY = ("max_staleness", "replace", "arrival_probs")
 CLOCK_ONLY = (
     *("idle_s", "step_s", "time_distribution", "slow_share", "slow_factor"),
@@ -104,6 +108,10 @@ class Settings:
     seed: int = 0
     dtype: Literal["float32", "float64"] = "float32"
     eval_every: int | None = None
+    eval_samples: int | None = None
+    last10: bool = False
+    metrics: Mapping[str, Any] = field(default_factory=dict)  # name -> module:name
+    per_worker: bool = False
     target_accuracy: float | None = None
 
     def __post_init__(self) -> None:
@@ -125,7 +133,14 @@ class Settings:
         registry.check_name("participation", self.participation)
         check_choice("time distribution", self.time_distribution, TIME_DISTRIBUTIONS)
         check_choice("dtype", self.dtype, ("float32", "float64"))
-        check_schedule(self.eval_every, self.target_accuracy)
+        check_schedule(self.eval_every, self.target_accuracy, self.eval_samples)
+        for name, metric in self.metrics.items():
+            if not isinstance(metric, str):
+                raise ConfigError(
+                    f"In Settings the metric {name!r} is named as module:function, got {metric!r}: "
+                    "give functions to Experiment, make_task or TorchTask."
+                )
+        check_metrics(self.metrics)
         check_options(self.data, self.data_options)
         if not 0 <= self.slow_share <= 1:
             raise ConfigError(f"slow_share is a probability, 0 to 1, got {self.slow_share}.")
@@ -149,6 +164,7 @@ class Settings:
             )
         if isinstance(values.get("arrival_probs"), list):
             values["arrival_probs"] = tuple(values["arrival_probs"])  # JSON has no tuples
+        values.setdefault("last10", True)  # as it was before one could choose
         return Settings(**values)
 
     def _refuse_unused(self) -> None:
@@ -197,6 +213,8 @@ def build(
         seed=_seed(settings, "training"),
         backend=BACKENDS[compute.backend](),
         eval_every=settings.eval_every,
+        eval_samples=settings.eval_samples,
+        last10=settings.last10,
         target_accuracy=settings.target_accuracy,
         lookahead=compute.lookahead,
         threads=compute.threads,
@@ -317,6 +335,8 @@ def _task(
         compiled=local_steps >= LONG if compute.compiled is None else compute.compiled,
         precision=compute.precision,
         graphs=compute.graphs,
+        metrics=settings.metrics,
+        per_worker=settings.per_worker,
     )
 
 

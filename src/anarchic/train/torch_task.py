@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy, deepcopy
 from dataclasses import replace
 from functools import partial
+from math import isfinite
 from typing import Any, Literal, final
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from anarchic.core.types import Integers, Layout, Vector
+from anarchic.core.types import Floats, Integers, Layout, Vector
 from anarchic.data.dataset import Dataset
 from anarchic.errors import ConfigError
 from anarchic.kernels import find
@@ -22,6 +23,8 @@ from anarchic.kernels.switches import matmul_precision
 from anarchic.train.compute import Precision
 from anarchic.train.draws import STREAMS, Draws
 from anarchic.train.engines import GradientEngine, Loss, Objective, choose_engine, cross_entropy
+from anarchic.train.metrics import Function, Metric, check_metrics, measure
+from anarchic.train.per_worker import HeldOut, hold_out, worker_values
 from anarchic.train.samples import WorkerSamples
 from anarchic.train.task import Array, Picks
 from anarchic.train.torch_data import PAD, TorchData, pick_crops
@@ -42,6 +45,8 @@ class TorchTask:
     of ``cross_entropy`` over lanes, which then replaces autograd; ``engines`` has the ways to a
     gradient. On a GPU ``precision`` says how matrices are multiplied, and a local step is recorded
     once and replayed unless ``graphs`` is False, for a module whose operators wait for the host.
+    ``metrics`` are computed beside accuracy and loss. With ``per_worker`` every worker sets a fifth
+    of its samples aside, on which the model is evaluated for each of them.
     """
 
     def __init__(
@@ -56,8 +61,14 @@ class TorchTask:
         augment: bool | None = None,
         precision: Precision = "ieee",
         graphs: bool | None = None,
+        metrics: Mapping[str, Metric | Function | str] | None = None,
+        per_worker: bool = False,
     ) -> None:
         _check_module(module)
+        self.metrics = check_metrics(metrics)
+        self._aside: HeldOut | None = None
+        if per_worker:
+            parts, self._aside = hold_out(parts)
         self.device, self.dtype = _device(device), getattr(torch, dtype)
         self.module, self.loss, self.precision = module.to(self.device, self.dtype), loss, precision
         name = {"float32": "F32", "float64": "F64"}[dtype]
@@ -156,19 +167,58 @@ class TorchTask:
         return [self.evaluate(vector) for vector in params]
 
     def evaluate(self, params: Vector) -> dict[str, float]:
+        sums, count = torch.zeros(2, dtype=torch.float64, device=self.device), 0
+        kept = []
+        for outputs, y in self._tested(params):
+            sums[0] += (outputs.argmax(-1) == y).sum()
+            sums[1] += self.loss(outputs, y) * len(y)
+            count += len(y)
+            if self.metrics:
+                kept.append(outputs)
+        accuracy, loss = (sums / count).tolist()
+        found = {"accuracy": accuracy, "loss": loss}
+        if kept and isfinite(loss):  # otherwise the run has diverged, which is said elsewhere
+            found |= measure(self.metrics, torch.cat(kept), self._data.y_test)
+        return found
+
+    def _tested(self, params: Vector) -> Iterator[tuple[Tensor, Tensor]]:
+        """Outputs and targets of the test samples, batch by batch."""
         objective = self._engine.objective
         tensors = objective.split(torch.as_tensor(params, dtype=self.dtype, device=self.device))
         inputs, labels = self._data.x_test, self._data.y_test
         batch = EVALUATION_BATCH[self.device.type]
-        sums = torch.zeros(2, dtype=torch.float64, device=self.device)
         with torch.no_grad(), self._switch():
             for start in range(0, len(labels), batch):
                 x, y = inputs[start : start + batch], labels[start : start + batch]
-                outputs = objective.outputs(tensors, x)
-                sums[0] += (outputs.argmax(-1) == y).sum()
-                sums[1] += self.loss(outputs, y) * len(y)
-        accuracy, loss = (sums / len(labels)).tolist()
-        return {"accuracy": accuracy, "loss": loss}
+                yield objective.outputs(tensors, x), y
+
+    def judged_by(self, metrics: Mapping[str, Metric]) -> TorchTask:
+        """The same task with other metrics."""
+        judged = copy(self)
+        judged.metrics = dict(metrics)
+        return judged
+
+    @property
+    def test_samples(self) -> int:
+        return len(self._data.y_test)
+
+    def tested_on(self, samples: Integers) -> TorchTask:
+        """The same task with only these of the test samples."""
+        some, index = copy(self), self.put(samples)
+        x_test, y_test = self._data.x_test[index], self._data.y_test[index]
+        some._data = replace(self._data, x_test=x_test, y_test=y_test)
+        return some
+
+    def evaluate_workers(self, params: Vector) -> tuple[str, Floats] | None:
+        """Accuracy or loss of every worker on what it set aside; None where nobody did."""
+        if self._aside is None:
+            return None
+        index, data, own = self.put(self._aside.index), self._data, copy(self)
+        x = data.x[index, ..., PAD:-PAD, PAD:-PAD] if data.crops else data.x[index]
+        own._data = replace(data, x_test=x, y_test=data.y[index])
+        pairs = zip(*own._tested(params), strict=True)
+        outputs, targets = (torch.cat(each).cpu() for each in pairs)
+        return worker_values(self._aside, outputs, targets, self.loss)
 
 
 def _step(engine: GradientEngine, data: TorchData, switch: Switch, inputs: Picks) -> Tensor:
