@@ -153,7 +153,7 @@ class Settings:
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> Settings:
         """The settings of a recorded run, as ``RunDirectory.settings`` reads them."""
-        others = ("compute", "fingerprint", "format")
+        others = ("compute", "fingerprint", "format", "earlier")
         values = {name: value for name, value in record.items() if name not in others}
         strange = sorted(values.keys() - {f.name for f in fields(Settings)})
         if strange or not values:
