@@ -225,6 +225,21 @@ def test_resume_with_other_settings_is_refused(refused, finished):
     assert contents(finished) == before
 
 
+def test_resume_with_more_rounds_goes_on_further(refused, anarchic, tmp_path):
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    assert anarchic(*QUICK, "--out", run, "--checkpoint-every", 2).exit_code == 0
+    further = anarchic("simulate", "--resume", "--rounds", 9, "--out", run)
+    assert further.exit_code == 0, further.output
+    assert "had finished before" not in further.output
+    assert anarchic(*QUICK, "--rounds", 9, "--out", whole).exit_code == 0
+    for name in ("model.safetensors", "timetable.safetensors"):
+        assert (run / name).read_bytes() == (whole / name).read_bytes()
+    assert json.loads((run / "settings.json").read_text())["rounds"] == 9
+    assert "had finished before" in anarchic("simulate", "--resume", "--out", run).output
+    line = refused(1, "simulate", "--resume", "--rounds", 8, "--out", run)
+    assert "rounds is 9 there and 8 here" in line
+
+
 def test_a_checkpoint_of_another_run_is_refused(refused, anarchic, tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     assert anarchic(*QUICK, "--out", one, "--checkpoint-every", 2).exit_code == 0
