@@ -204,6 +204,14 @@ def frozen() -> nn.Module:
     return model
 
 
+def regressor() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 32), nn.Tanh(), nn.Linear(32, 2))
+
+
+def labeller() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 4))
+
+
 def next_token(outputs: Tensor, labels: Tensor) -> Tensor:
     return functional.cross_entropy(outputs.flatten(0, -2), labels.flatten())
 
@@ -236,8 +244,7 @@ KINDS = [
          task={"train": lambda name: name.startswith("3.")}),
     Kind("Output is a dictionary (forward=)", Several, images, least=0.8, rounds=60,
          task={"forward": lambda module, x: module(x)["logits"]}),
-    Kind("Regression", lambda: nn.Sequential(nn.Linear(6, 32), nn.Tanh(), nn.Linear(32, 2)), plane,
-         functional.mse_loss, most=0.5, rounds=60),
-    Kind("Multi-label", lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(),
-         nn.Linear(32, 4)), properties, functional.binary_cross_entropy_with_logits, most=0.4, rounds=60),
+    Kind("Regression", regressor, plane, functional.mse_loss, most=0.5, rounds=60),
+    Kind("Multi-label", labeller, properties, functional.binary_cross_entropy_with_logits,
+         most=0.4, rounds=60),
 ]  # fmt: skip

@@ -81,7 +81,9 @@ Participation in continuous time
     (default: never; needed with --lost-share)
   availability FILE: CSV file worker,from_s,until_s: when workers are available. (default: always)
 Run
-  rounds: Number of server steps (T).
+  rounds: Number of server steps (T). With --until-s, the run may end earlier.
+  until_s: Continuous time: end the run at this virtual time, in seconds; then 150 rounds are no
+    bound, another number is. (default: after --rounds)
   seed: Random seed.
   dtype NAME: Type of parameters: float32, float64.
   eval_every: Rounds between evaluations. (default: about 50 in all)

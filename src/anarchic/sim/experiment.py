@@ -131,9 +131,12 @@ class Experiment:
     @property
     def evaluated(self) -> frozenset[int]:
         """The versions that are evaluated."""
-        rounds = self.timetable.rounds
-        every = self.eval_every or max(1, rounds // 50)
-        return frozenset([*range(0, rounds, every), *self.at_end])
+        return frozenset([*range(0, self.timetable.rounds, self.interval), *self.at_end])
+
+    @property
+    def interval(self) -> int:
+        """Rounds from one evaluation to the next."""
+        return self.eval_every or max(1, self.timetable.rounds // 50)
 
     @property
     def at_end(self) -> range:
@@ -153,6 +156,17 @@ class Experiment:
         rng = np.random.default_rng([self.seed, self.eval_samples])
         some = np.sort(rng.permutation(task.test_samples)[: self.eval_samples])
         return task.tested_on(some), task
+
+    @property
+    def open_until(self) -> int:
+        """The last version at which a longer run of the same beginning has the same checkpoint.
+
+        After it, that run could have computed updates together that this one does not have.
+        """
+        table, ahead = self.timetable, max(self.lookahead, self.timetable.m)
+        if table.later is None or table.later.min(initial=table.rounds) == table.rounds:
+            return table.rounds
+        return max(0, table.rounds - -(-(ahead - 1) // table.m))
 
     @property
     def folded(self) -> int:
