@@ -118,7 +118,10 @@ def _experiment(
 
 def _open(experiment: Experiment, path: Path, resume: bool) -> RunDirectory:
     """A new directory for the run, or with ``resume`` its own."""
-    settings = {**experiment.about, "fingerprint": experiment.fingerprint(), "format": FORMAT}
+    task = experiment.task
+    own = {"buffers": getattr(task, "buffers", "average")} if task.layout.buffers else {}
+    known = {"fingerprint": experiment.fingerprint(), "format": FORMAT}
+    settings = {**own, **experiment.about, **known}
     if resume:
         return RunDirectory.reopen(path, settings)
     return RunDirectory.create(path, settings, experiment.timetable)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, Self, runtime_checkable
+from typing import Any, Literal, Protocol, Self, get_args, runtime_checkable
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from anarchic.models import make
 from anarchic.train.draws import Draws
 
 Array = Any  # of the task's own kind: NumPy, or torch on some device
+BufferPolicy = Literal["average", "local", "refuse"]
+BUFFER_POLICIES = get_args(BufferPolicy)
 OWN_BUFFERS = "buffers"  # among what workers keep, (lanes, places): the buffers of each
 Picks = dict[str, Array]  # what was drawn for every lane and step, (lanes, steps, ...)
 
@@ -241,12 +243,13 @@ def make_task(
     dtype: Literal["float32", "float64"] = "float32",
     augment: bool | None = None,
     compiled: bool = True,
+    buffers: BufferPolicy = "refuse",
     **on_gpu: Any,
 ) -> DataTask:
     """A fresh model of that name on data dealt to workers, the same for the same seed.
 
     Softmax regression on a CPU needs no torch, unless images are cropped and flipped. ``on_gpu``
-    are ``precision`` and ``graphs`` of ``TorchTask``.
+    are ``precision`` and ``graphs`` of ``TorchTask``, which says what ``buffers`` is.
     """
     crops = data.augment == "crop-flip" if augment is None else augment
     if model == "logistic" and device == "cpu" and not crops:
@@ -256,4 +259,5 @@ def make_task(
     module = make(model, data, seed=seed)
     from anarchic.train.torch_task import TorchTask
 
-    return TorchTask(module, data, parts, device=device, dtype=dtype, augment=augment, **on_gpu)
+    how = {"device": device, "dtype": dtype, "augment": augment, "buffers": buffers}
+    return TorchTask(module, data, parts, **how, **on_gpu)
