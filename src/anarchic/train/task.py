@@ -259,5 +259,5 @@ def make_task(
     module = make(model, data, seed=seed)
     from anarchic.train.torch_task import TorchTask
 
-    how = {"device": device, "dtype": dtype, "augment": augment, "buffers": buffers}
-    return TorchTask(module, data, parts, **how, **on_gpu)
+    how: dict[str, Any] = {"device": device, "dtype": dtype, "augment": augment}
+    return TorchTask(module, data, parts, buffers=buffers, **how, **on_gpu)
