@@ -133,15 +133,6 @@ class Updates:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Snapshot:
-    """A published model: what a worker pulls. Never written to after publication."""
-
-    version: int
-    params: Vector
-    extras: Mapping[str, Vector] = field(default_factory=lambda: EMPTY)
-
-
 @dataclass(frozen=True)
 class Layout:
     """Names, shapes and dtypes of the tensors of a model inside its flat vector.
@@ -242,3 +233,38 @@ class Layout:
             [np.asarray(tensors[name], dtype=dtype).reshape(-1) for name in self.names]
             or [np.zeros(0, dtype)]
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a server says beside a model about what becomes of an update.
+
+    ``buffers`` is the policy for buffers, "average" or "local", and ``buffer_names`` says which
+    they are. None, or nothing: there are none, or the server did not say.
+    """
+
+    rule: str | None = None
+    server_lr: float | None = None
+    buffers: str | None = None
+    buffer_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """A published model: what a worker pulls. Never written to after publication.
+
+    One that was decoded knows the ``layout`` of its parameters, and so its ``tensors``.
+    """
+
+    version: int
+    params: Vector
+    extras: Mapping[str, Vector] = field(default_factory=lambda: EMPTY)
+    layout: Layout | None = None
+    terms: Terms = field(default_factory=Terms)
+
+    @property
+    def tensors(self) -> dict[str, NDArray[np.floating[Any]]]:
+        """The model by the names of its tensors (views), buffers that are averaged among them."""
+        if self.layout is None:
+            raise ConfigError("This snapshot has no layout: split its params with the model's own.")
+        return self.layout.split(self.params)
