@@ -201,7 +201,7 @@ def test_local_rules_can_be_wrapped():
 
 def test_compute_choices_reach_the_task(monkeypatch):
     """Also where there is none."""
-    learnt = {"dtype": "float32", "augment": False}
+    learnt = {"dtype": "float32", "augment": False, "buffers": "local"}
     computed = {"device": "cuda:1", "precision": "bf16", "graphs": False}
     met = {}
 
