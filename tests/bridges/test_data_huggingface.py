@@ -80,7 +80,7 @@ def test_a_run_on_a_folder_of_csv_files_learns(tmp_path):
     folder = tmp_path / "mine"
     folder.mkdir()
     rows(200).to_csv(folder / "train.csv")
-    rows(50).to_csv(folder / "test.csv")
+    rows(40).to_csv(folder / "test.csv")
     options = {"path": str(folder), "target": "label", "features": "a", "owner": "site"}
     settings = Settings(data="huggingface", data_options=options, rounds=60, m=2)
     run = simulate(build(settings))
