@@ -1,4 +1,4 @@
-"""Your own table: a column says whose a row is, a part is kept for validation; a local rule of yours."""
+"""Your own table with a column of owners, a part for validation, and a local rule of your own."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,6 @@ import numpy as np
 from torch import nn
 
 import anarchic
-from anarchic.data import Dataset, by_role
 
 rng = np.random.default_rng(0)
 site = rng.integers(8, size=2400)  # eight hospitals, each with its own instruments
@@ -17,8 +16,9 @@ table = {  # a pandas or Polars frame is given in the same way
     "hospital": np.array([f"hospital {number}" for number in range(8)])[site],
     "diagnosis": np.where(x[:, 0] * x[:, 1] > 0, "ill", "well"),
 }
-data = Dataset.of(table, target="diagnosis", owner="hospital", test=0.1, val=0.1, seed=0)
-parts = by_role(data)  # the samples of each worker: one worker per hospital
+columns = {"target": "diagnosis", "owner": "hospital"}
+data = anarchic.data.Dataset.of(table, **columns, test=0.1, val=0.1, seed=0)
+parts = anarchic.data.by_role(data)  # the samples of each worker: one worker per hospital
 
 
 @dataclass(frozen=True)
