@@ -37,10 +37,14 @@ from numpy.typing import NDArray
 """,
     "data.md": """
 import numpy as np
+import torch
 from torch import nn
-site = np.arange(16) % 8
-x_train = x_test = np.ones((16, 2), np.float32)
-y_train = y_test = np.arange(16) % 2
+x_train = x_test = x = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
+y_train = y_test = y = np.arange(40) % 2
+site = np.arange(40) % 8
+frame = {"age": x[:, 0], "bmi": x[:, 1], "hospital": site, "ill": y}  # taken as a frame is
+train_set = test_set = torch.utils.data.TensorDataset(torch.tensor(x), torch.tensor(y))
+np.save("inputs.npy", x)
 module = nn.Linear(2, 2)
 """,
 }
