@@ -177,7 +177,7 @@ def test_every_setting_of_participation_makes_another_timetable(
 
 def test_compute_choices_reach_the_task(monkeypatch):
     """Also where there is none."""
-    learnt = {"dtype": "float32", "augment": False}
+    learnt = {"dtype": "float32", "augment": False, "metrics": {}, "per_worker": True}
     computed = {"device": "cuda:1", "precision": "bf16", "graphs": False}
     met = {}
 
