@@ -18,7 +18,7 @@ parts = [np.flatnonzero(site[:2000] == number) for number in range(8)]  # sample
 
 
 @dataclass(frozen=True)
-class Decay(anarchic.Stateless):
+class WeightDecay(anarchic.Stateless):
     """x <- x - eta_L * (g + decay * x); written with + - * /, since x may be arrays or tensors."""
 
     decay: float
@@ -33,8 +33,8 @@ sampler = anarchic.Sampler(workers=8, m=4, steps=anarchic.UniformSteps(1, 10), m
 table = sampler.timetable(0, rounds=150)
 rule = anarchic.AfaCs(m=4, server_lr=5.0, population=8)
 
-for local in (anarchic.Sgd(), Decay(0.002)):
+for local in (anarchic.Sgd(), WeightDecay(0.002)):
     work = anarchic.LocalWork(rule=local, lr=0.1, batch=32)
     run = anarchic.simulate(anarchic.Experiment(task, rule, table, work))
     size = float(np.linalg.norm(run.params))
-    print(f"{type(local).__name__:5} accuracy {run.accuracy:.3f}, norm of the model {size:.1f}")
+    print(f"{type(local).__name__:11} accuracy {run.accuracy:.3f}, norm of the model {size:.1f}")

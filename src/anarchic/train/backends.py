@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 
 from anarchic.core.arrays import copied, zeros
-from anarchic.core.local import Held, LocalRule, begun, take_local_steps
+from anarchic.core.local import Held, LocalRule, take_local_steps
 from anarchic.core.types import Integers
 from anarchic.kernels.switches import lane_threads
 from anarchic.train.draws import Draws
@@ -20,12 +20,12 @@ from anarchic.train.task import (
     Lanes,
     Picks,
     Task,
+    begun_rule,
     blank,
     column,
     fill,
     from_snapshots,
     held_at_start,
-    visit_start,
 )
 
 
@@ -46,7 +46,7 @@ def _visit(task: Task, lane: Lanes, results: Computed, index: int) -> None:
     picks = task.pick(draws, work.batch)
     held = {name: matrix[0] for name, matrix in held_at_start(task, lane, work.rule).items()}
     visit = take_local_steps(
-        begun(work.rule, visit_start(task, lane, alone=True)),
+        begun_rule(task, lane, alone=True),
         task.put(lane.snapshots[int(lane.snapshot[0])].params),
         held,
         lr=work.lr,
@@ -120,7 +120,7 @@ def _pieces(lanes: int, most: int | None) -> list[slice]:
 
 
 def _visits(task: Task, lanes: Lanes, picks: Picks, results: Computed, indices: Integers) -> None:
-    rule = begun(lanes.work[0].rule, visit_start(task, lanes))
+    rule = begun_rule(task, lanes)
     held = held_at_start(task, lanes, rule)
     start = from_snapshots(task, lanes, [snapshot.params for snapshot in lanes.snapshots])
     rates = column(task, lanes, [work.lr for work in lanes.work])
