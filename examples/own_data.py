@@ -22,7 +22,7 @@ parts = anarchic.data.by_role(data)  # the samples of each worker: one worker pe
 
 
 @dataclass(frozen=True)
-class Decay(anarchic.Stateless):
+class WeightDecay(anarchic.Stateless):
     """x <- x - eta_L * (g + decay * x); written with + - * /, since x may be arrays or tensors."""
 
     decay: float
@@ -38,14 +38,14 @@ timetable = sampler.timetable(0, rounds=150)
 rule = anarchic.AfaCs(m=4, server_lr=5.0, population=8)
 
 runs = {}
-for local in (anarchic.Sgd(), Decay(0.002)):
+for local in (anarchic.Sgd(), WeightDecay(0.002)):
     work = anarchic.LocalWork(rule=local, lr=0.1, batch=32)
     run = runs[type(local).__name__] = anarchic.simulate(
         anarchic.Experiment(task, rule, timetable, work)
     )
     size = float(np.linalg.norm(run.params))
     chosen_by = run.metrics[-1]["val_accuracy"]
-    print(f"{type(local).__name__:5} validation {chosen_by:.3f}, norm of the model {size:.1f}")
+    print(f"{type(local).__name__:11} validation {chosen_by:.3f}, norm of the model {size:.1f}")
 
 best = max(runs, key=lambda name: runs[name].metrics[-1]["val_accuracy"])  # never by test samples
 print(f"{best} is chosen: accuracy {runs[best].accuracy:.3f} on the test samples")

@@ -10,8 +10,8 @@ from anarchic.errors import ConfigError, DataError
 
 datasets = pytest.importorskip("datasets")
 pytest.importorskip("flwr_datasets")
-from flwr_datasets import FederatedDataset  # noqa: E402
-from flwr_datasets.partitioner import (  # noqa: E402
+from flwr_datasets import FederatedDataset
+from flwr_datasets.partitioner import (
     DirichletPartitioner,
     IidPartitioner,
     NaturalIdPartitioner,

@@ -202,8 +202,11 @@ def test_local_rules_can_be_wrapped():
 def test_compute_choices_reach_the_task(monkeypatch):
     """Also where there is none."""
     learnt = {
-        **{"dtype": "float32", "augment": False, "buffers": "local"},
-        **{"metrics": {}, "per_worker": True},
+        "dtype": "float32",
+        "augment": False,
+        "buffers": "local",
+        "metrics": {},
+        "per_worker": True,
     }
     computed = {"device": "cuda:1", "precision": "bf16", "graphs": False}
     met = {}

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, Self, get_args, runtime_checkable
 import numpy as np
 
 from anarchic.core.arrays import dtype_of, stack, zeros
-from anarchic.core.local import Buffers, Held, LocalRule, Sgd, VisitStart
+from anarchic.core.local import Buffers, Held, LocalRule, Sgd, VisitStart, begun
 from anarchic.core.types import Floats, Integers, Layout, Matrix, Snapshot, Vector
 from anarchic.data.dataset import Dataset
 from anarchic.errors import ConfigError
@@ -270,14 +270,16 @@ def buffers_of(task: Task) -> Buffers | None:
     return Buffers(task.put(layout.buffer_places)) if layout.buffers else None
 
 
-def visit_start(task: Task, lanes: Lanes, *, alone: bool = False) -> VisitStart:
-    """What local rules know when these visits start; ``alone``: of the only lane, as numbers."""
-    if alone:
-        version = lanes.snapshots[int(lanes.snapshot[0])].version
-        return VisitStart(lanes.work[0].lr, version, task.layout)
+def begun_rule(task: Task, lanes: Lanes, *, alone: bool = False) -> LocalRule:
+    """The local rule of lanes that share it, for these visits; ``alone``: for the only one."""
+    rule = lanes.work[0].rule
+    if not hasattr(rule, "begin"):
+        return rule  # at once: this is on the way of every visit
     versions = np.array([snapshot.version for snapshot in lanes.snapshots])[lanes.snapshot]
     rates = np.array([work.lr for work in lanes.work])
-    return VisitStart(rates[:, None], versions[:, None], task.layout)
+    if alone:
+        return begun(rule, VisitStart(float(rates[0]), int(versions[0]), task.layout))
+    return begun(rule, VisitStart(rates[:, None], versions[:, None], task.layout))
 
 
 def from_snapshots(task: Task, lanes: Lanes, vectors: Sequence[Vector]) -> Array:
