@@ -73,7 +73,7 @@ class Visit:
 
     def __enter__(self) -> Self:
         self.answer = None
-        self._snapshot = self.worker.pull()
+        self._snapshot = self.worker.pull(own=True)
         layout = self.worker.layout
         self._check(layout)  # before the model is changed
         self._write(layout.split(self._snapshot.params))
