@@ -23,7 +23,7 @@ ALLOWED = {
     "models": {"core", "data", "errors", "kernels"},
     "train": {"core", "data", "errors", "kernels", "models", "participation"},
     "sim": {"core", "data", "errors", "models", "participation", "train", "wire"},
-    "server": {"core", "errors", "participation", "wire"},
+    "server": {"core", "errors", "models", "participation", "wire"},
     "worker": {"core", "data", "errors", "models", "participation", "train", "wire"},
     "bridges": {"core", "errors", "wire", "worker"},
     "torch": {"bridges"},

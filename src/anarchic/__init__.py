@@ -43,12 +43,11 @@ __version__ = "0.1.0"
 __all__ = [
     *local.__all__, *rules.__all__, "AdamStep", "AverageBuffers", "Batched", "SharedVectors",
     "Clip", "Compute", "ConstantSteps", "Experiment", "Exponential", "ContinuousTime", "Guard",
-    "Layout", "LocalWork",
-    "Loop", "MomentumStep", "Progress", "Rule", "RuleState", "Run", "Sampler", "Settings",
-    "SgdStep", "Snapshot", "StalenessDiscount", "State", "Step", "SteppingRule", "Task",
-    "Timetable", "TorchTask", "UniformSteps", "Update", "Updates", "Work", "Worker", "WorkerRows",
-    "YogiStep", "build", "check", "data", "make_task", "make_timetable", "simulate",
-    "simulate_many",
+    "Layout", "LocalWork", "Loop", "MomentumStep", "Progress", "Rule", "RuleState", "Run",
+    "Sampler", "Settings", "SgdStep", "Snapshot", "StalenessDiscount", "State", "Step",
+    "SteppingRule", "Task", "Timetable", "TorchTask", "UniformSteps", "Update", "Updates", "Work",
+    "Worker", "WorkerRows", "YogiStep", "build", "check", "data", "make_task", "make_timetable",
+    "simulate", "simulate_many",
 ]  # fmt: skip
 
 

@@ -160,6 +160,8 @@ def write_first_model(path: Path | str, tensors: Tensors, *, buffers: Iterable[s
     path = Path(path)
     if path.exists():
         raise ConfigError(f"{path} exists already: remove it, or write to another file.")
+    if not path.parent.is_dir():
+        raise ConfigError(f"There is no directory {path.parent} to write {path.name} to.")
     arrays = {name: np.asarray(tensor, np.float32) for name, tensor in tensors.items()}
     layout = Layout.of({name: (each.shape, "F32") for name, each in arrays.items()}, buffers)
     wire.save_model(path, layout, layout.join(arrays))

@@ -9,7 +9,7 @@ from typing import Any, Generic, final
 
 import numpy as np
 
-from anarchic.core.arrays import as_like, copied, places_in, zeros
+from anarchic.core.arrays import as_like, copied, norms, places_in, zeros
 from anarchic.core.checking import CheckedUpdate, check
 from anarchic.core.rows import WorkerRows
 from anarchic.core.rule import Rule, S, start, versions_met
@@ -134,3 +134,13 @@ def average_buffers(rule: Rule[Any], layout: Layout) -> Rule[Any]:
     if not layout.buffers or isinstance(rule, AverageBuffers):
         return rule
     return AverageBuffers(rule, layout.buffer_places.tolist())
+
+
+def trained_norm(layout: Layout, update: Update) -> float:
+    """The norm of what is trained of an update's direction: no step is longer for its buffers."""
+    known = getattr(update, "norm", None)  # of a ``CheckedUpdate``, with the buffers
+    direction = update.direction
+    if layout.buffers:
+        direction, known = copied(direction), None
+        direction[layout.buffer_places] = 0
+    return float(norms(direction[None])[0]) if known is None else float(known)

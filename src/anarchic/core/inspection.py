@@ -8,17 +8,15 @@ from shlex import quote
 from typing import Literal, get_args
 
 from anarchic.core.reading import printable
-from anarchic.core.types import Layout
+from anarchic.core.types import Layout, Vector
 from anarchic.errors import ConfigError
 
 Policy = Literal["average", "local", "refuse"]
 """What becomes of buffers: averaged by the server, kept by each worker, or not taken at all."""
 
 # As PyTorch and Keras name them: what a layer measures while it trains, and no gradient changes.
-RUNNING = re.compile(
-    r"(?:.*[._/])?(?:running_(?:mean|var|std)|num_batches_tracked|moving_(?:mean|variance))"
-)
-VARIANCE = re.compile(r"(?:.*[._/])?(?:running_var|moving_variance)")
+RUNNING = re.compile(r".*(?:running_(?:mean|var|std)|num_batches_tracked|moving_(?:mean|variance))")
+VARIANCE = re.compile(r".*(?:running_var|moving_variance)")
 LARGE = 1 << 28  # bytes of a model from which a worker's connection matters
 LARGEST = 1 << 30  # that a worker reads of an answer
 
@@ -36,21 +34,29 @@ def running_statistics(names: Iterable[str]) -> list[str]:
     return [name for name in names if RUNNING.fullmatch(name)]
 
 
+def negative_variance(layout: Layout, vector: Vector) -> tuple[str, float] | None:
+    """The first running variance among a model's buffers that is below 0, and its value."""
+    for name in layout.buffers:
+        if VARIANCE.fullmatch(name):
+            least = float(vector[layout.slices[name]].min(initial=0.0))
+            if least < 0:
+                return name, least
+    return None
+
+
 def some(names: Sequence[str], most: int = 3) -> str:
     """The first of the names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(printable(name, most=80) for name in names[:most]) + more
 
 
-def needs_policy(what: str, found: Sequence[str], command: str | None) -> str:
-    """Why running statistics need a policy; ``command`` is the one to repeat with a policy."""
-    again = "say" if command is None else f"write it again with\n  {command} --buffers average\n"
-    other = "" if command is None else "or, "
+def needs_policy(what: str, found: Sequence[str], out: str = "averaged.safetensors") -> str:
+    """Why running statistics need a policy, and the command that writes a model with one."""
+    command = f"anarchic init --from {quote(what)} --buffers average --out {quote(out)}"
     return (
         f"{what} has running statistics ({some(found)}), which no gradient changes: a server that "
-        f"steps along them makes variances negative. To let the server average them, {again}"
-        f"{'--buffers average; ' if command is None else other}to let each worker keep its own, "
-        "say --buffers local instead."
+        "steps along them makes variances negative. Either the server averages them, with "
+        f"`{command}`, or each worker keeps its own, with --buffers local in its place."
     )
 
 
@@ -59,8 +65,7 @@ def concerns(layout: Layout, file: str) -> list[str]:
     found = []
     plain = [name for name in layout.names if name not in layout.buffers]
     if stray := running_statistics(plain):
-        command = f"anarchic init --from {quote(file)} --out averaged.safetensors"
-        found.append(needs_policy(file, stray, command))
+        found.append(needs_policy(file, stray))
     return found + dtype_concerns(layout) + size_concerns(layout)
 
 

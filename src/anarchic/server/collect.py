@@ -19,10 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anarchic import wire
+from anarchic.core.buffers import trained_norm
 from anarchic.core.checking import CheckedUpdate, check
+from anarchic.core.inspection import negative_variance
 from anarchic.core.rule import Rule
 from anarchic.core.types import Layout, Vector
-from anarchic.errors import NotFinite, StaleUpdate, StoreError
+from anarchic.errors import MalformedUpdate, NotFinite, StaleUpdate, StoreError
 from anarchic.server.access import Access, Pusher
 from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.pending import Pending
@@ -87,6 +89,7 @@ class UpdateCheck:
             extras=newest.extras,
             measured=True,
         )
+        self._check_variances(seen)
         self._check_length(seen)
         new = NewUpdate(
             worker=update.worker,
@@ -96,7 +99,7 @@ class UpdateCheck:
             local_steps=update.local_steps,
             local_lr=update.local_lr,
             samples=update.samples,
-            norm=update.local_lr * (seen.norm or 0.0),
+            norm=update.local_lr * trained_norm(self._layout, seen),
             received_s=self._clock.time(),
             body=body,
         )
@@ -107,12 +110,25 @@ class UpdateCheck:
         extras = self._published.newest.extras
         wire.check_beginning(body, length, self._layout, extras=extras, worker=worker)
 
+    def _check_variances(self, seen: CheckedUpdate) -> None:
+        """Each update counts in a mean, which is none of a variance if one of them is none."""
+        found = negative_variance(self._layout, seen.direction)
+        if found is not None:
+            raise MalformedUpdate(
+                f"The update of worker {seen.worker!r} has a variance below 0 in {found[0]} "
+                f"({found[1]:g}): send buffers as they are at the end of the visit, not what they "
+                "changed by."
+            )
+
     def _check_length(self, seen: CheckedUpdate) -> None:
-        most, longest = self._limits.max_norm, seen.norm or 0.0
+        most = self._limits.max_norm
+        if most is None:
+            return
+        longest = trained_norm(self._layout, seen)
         if seen.extras:  # what a local rule shares is as long as a direction, and stays
             longest = max(longest, seen.longest)
         length = self._rule.scale(seen.local_lr, seen.local_steps) * longest
-        if most is not None and length > most:
+        if length > most:
             raise NotFinite(
                 f"The update of worker {seen.worker!r} has norm {length:g}; this server takes "
                 f"norms up to {most:g}."

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from anarchic.core.buffers import average_buffers
 from anarchic.core.rule import Rule
 from anarchic.core.saving import pack
 from anarchic.errors import ConfigError
@@ -31,7 +32,7 @@ class Experiment:
     the last ten. ``target_accuracy`` ends the run once it is reached. ``lookahead`` is how many
     updates ahead may be computed with those that are due. ``threads`` compute the run (None: as
     many as the process and the task have). ``about`` is for people: it is written to the run
-    directory as it is.
+    directory as it is. Around the rule of a task with buffers ``AverageBuffers`` is put.
     """
 
     task: Task
@@ -77,11 +78,14 @@ class Experiment:
             )
         check_schedule(self.eval_every, self.target_accuracy)
         check_lookahead(self.lookahead)
+        # Frozen, but nobody has seen it yet: a model with buffers needs a rule that averages them.
+        object.__setattr__(self, "rule", average_buffers(self.rule, self.task.layout))
         self._check_extras()
 
     def _check_extras(self) -> None:
         """Refuse vectors that only the rule or only the workers know: they would be lost."""
-        first = self.rule.init(np.zeros(1, np.float32))
+        layout = self.task.layout
+        first = self.rule.init(np.zeros(layout.dim if layout.buffers else 1, np.float32))
         pack(first)  # a state that cannot be saved is refused now, not at the first checkpoint
         carried = set(first.extras)
         shared = {name for rule in {work.rule for work in self.works} for name in rule.shares}

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, Self, runtime_checkable
 import numpy as np
 
 from anarchic.core.arrays import dtype_of, stack, zeros
-from anarchic.core.local import Held, LocalRule, Sgd
+from anarchic.core.local import Buffers, Held, LocalRule, Sgd
 from anarchic.core.types import Integers, Layout, Matrix, Snapshot, Vector
 from anarchic.data.dataset import Dataset
 from anarchic.errors import ConfigError
@@ -17,6 +17,7 @@ from anarchic.models import make
 from anarchic.train.draws import Draws
 
 Array = Any  # of the task's own kind: NumPy, or torch on some device
+OWN_BUFFERS = "buffers"  # among what workers keep, (lanes, places): the buffers of each
 Picks = dict[str, Array]  # what was drawn for every lane and step, (lanes, steps, ...)
 
 
@@ -134,7 +135,7 @@ class Lanes:
     work: list[LocalWork]  # one per lane
     snapshots: list[Snapshot]  # the distinct versions that the lanes start from
     snapshot: Integers  # (lanes,) index into them
-    kept: Mapping[str, Matrix]  # (lanes, dim), in storage: what rules keep of the last visit
+    kept: Mapping[str, Matrix]  # (lanes, dim), in storage: what is kept of the last visit
 
     def __len__(self) -> int:
         return len(self.worker)
@@ -203,6 +204,20 @@ def held_at_start(task: Task, lanes: Lanes, rule: LocalRule) -> Held:
     }
     kept = {name: task.put(lanes.kept[name]) for name in rule.keeps}
     return {**shared, **kept, **{name: task.put(zeros(like, shape)) for name in rule.scratch}}
+
+
+def starts(task: Task, lanes: Lanes) -> Array:
+    """(lanes, dim): what visits start from, with the buffers that workers keep to themselves."""
+    start = from_snapshots(task, lanes, [snapshot.params for snapshot in lanes.snapshots])
+    if OWN_BUFFERS in lanes.kept:
+        start[:, task.put(task.layout.buffer_places)] = task.put(lanes.kept[OWN_BUFFERS])
+    return start
+
+
+def buffers_of(task: Task) -> Buffers | None:
+    """Where the task's vectors hold buffers; None if nowhere."""
+    layout = task.layout
+    return Buffers(task.put(layout.buffer_places)) if layout.buffers else None
 
 
 def from_snapshots(task: Task, lanes: Lanes, vectors: Sequence[Vector]) -> Array:

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load, save
 
 from anarchic.core.files import write_file
-from anarchic.core.inspection import some
+from anarchic.core.inspection import needs_policy, running_statistics, some
 from anarchic.core.reading import check_file, parse_json, read_file, reason, shown
 from anarchic.core.saving import Arrays, Numbers
 from anarchic.core.types import Layout, Vector
@@ -58,6 +58,8 @@ def load_model(path: Path) -> tuple[Layout, Vector, dict[str, str]]:
         raise RunError(f"{path} cannot be used as a model. {error}") from error
     others = {name: e["dtype"] for name, e in entries.items() if e["dtype"] not in strict.WIDTHS}
     if others:
+        if stray := running_statistics(sorted(entries)):
+            raise ConfigError(needs_policy(str(path), stray))
         raise ConfigError(
             f"{path} has tensors that are not floats ({some(sorted(others))}: "
             f"{', '.join(sorted({*others.values()}))}), which no step can change. Write it again "
