@@ -69,7 +69,7 @@ def init(
     from anarchic.worker.initial import InitialModel, write_initial_model
 
     if flower is not None:
-        if not model == task == from_ is None:
+        if not (model is task is from_ is None):
             raise ConfigError(
                 "Give --model, --task, --from or --flower: one of them says what to write."
             )

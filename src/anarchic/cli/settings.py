@@ -50,11 +50,14 @@ Server
   guard F: Updates longer than F times the median length of the workers' updates hardly count.
     (default: no guard)
 Workers
-  local_rule NAME: What a local step does: {_known("local_rules")}.
+  local_rule NAME: What a local step does: {_known("local_rules")}; clipnorm and decay wrap
+    another, as in clipnorm+decay+adam.
   mu: Pull of prox towards the pulled model (mu). (default: 0.1, for prox)
   local_options: Another setting of the local rule, such as beta=0.9 of momentum; may be repeated.
     (default: the rule's own)
   local_steps: Local steps per visit (K).
+  epochs: Passes through a worker's samples per visit, instead of --local-steps.
+    (default: local steps)
   dynamic_steps: Draw K for each visit uniformly from 1 .. 2*local-steps.
   local_lr: Local learning rate (eta_L).
   batch: Samples per local step.

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from anarchic.core.buffers import average_buffers
+from anarchic.core.local import VisitStart, begun
 from anarchic.core.rule import Rule
 from anarchic.core.saving import pack
 from anarchic.errors import ConfigError
@@ -81,6 +82,8 @@ class Experiment:
         # Frozen, but nobody has seen it yet: a model with buffers needs a rule that averages them.
         object.__setattr__(self, "rule", average_buffers(self.rule, self.task.layout))
         self._check_extras()
+        for work in {work.rule: work for work in self.works}.values():
+            begun(work.rule, VisitStart(work.lr, 0, self.task.layout))  # it may refuse the model
 
     def _check_extras(self) -> None:
         """Refuse vectors that only the rule or only the workers know: they would be lost."""

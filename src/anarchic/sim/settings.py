@@ -11,7 +11,6 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from anarchic.core import factory, registry
-from anarchic.core.local import LocalRule
 from anarchic.core.reading import shown
 from anarchic.core.rule import Rule
 from anarchic.core.validation import check_choice, check_kinds
@@ -28,6 +27,7 @@ from anarchic.participation.timetable import Timetable
 from anarchic.participation.work import (
     TIME_DISTRIBUTIONS,
     ConstantSteps,
+    Epochs,
     SpeedClasses,
     StepPolicy,
     UniformSteps,
@@ -40,7 +40,16 @@ from anarchic.train.task import LocalWork, Task, make_task
 PARTICIPATIONS = registry.KINDS["participation"].built_in
 WORKERS = 10  # where neither the settings nor the roles of the data say how many
 LONG = 25_000  # local steps; in a shorter run, loading Numba takes longer than it saves
-COUNTS = ("rounds", "workers", "m", "local_steps", "batch", "max_staleness", "eval_every")
+COUNTS = (
+    "rounds",
+    "workers",
+    "m",
+    "local_steps",
+    "batch",
+    "max_staleness",
+    "eval_every",
+    "epochs",
+)
 SAMPLER_ONLY = ("max_staleness", "replace", "arrival_probs")
 CLOCK_ONLY = (
     *("idle_s", "step_s", "time_distribution", "slow_share", "slow_factor"),
@@ -82,6 +91,7 @@ class Settings:
     mu: float | None = None
     local_options: Mapping[str, Any] = field(default_factory=dict)
     local_steps: int = 5  # K, or its half-range c
+    epochs: int | None = None  # instead of local steps: passes through the worker's samples
     dynamic_steps: bool = False
     local_lr: float = 0.1  # eta_L
     batch: int = 64
@@ -115,7 +125,8 @@ class Settings:
         if self.seed < 0:
             raise ConfigError(f"The seed must not be negative, got {self.seed}.")
         registry.check_name("rules", self.rule)
-        registry.check_name("local_rules", self.local_rule)
+        for part in registry.chain(self.local_rule):
+            registry.check_name("local_rules", part)
         registry.check_name("server_steps", self.server_opt or "sgd")
         registry.check_name("participation", self.participation)
         check_choice("time distribution", self.time_distribution, TIME_DISTRIBUTIONS)
@@ -125,6 +136,13 @@ class Settings:
         if not 0 <= self.slow_share <= 1:
             raise ConfigError(f"slow_share is a probability, 0 to 1, got {self.slow_share}.")
         self._refuse_unused()
+        if self.epochs is not None and (self.local_steps, self.dynamic_steps) != (
+            Settings.local_steps,
+            False,
+        ):
+            raise ConfigError(
+                f"A visit takes epochs={self.epochs} or local steps, not both: leave out one."
+            )
         if self.labels_per_worker is not None and self.dirichlet is not None:
             raise ConfigError(
                 "Partition the data by labels_per_worker or by dirichlet, not by both."
@@ -188,7 +206,7 @@ def build(
         task=_task(settings, compute, data, parts, int(timetable.local_steps.sum())),
         rule=make_rule(settings, len(parts), staleness=int(timetable.staleness.max())),
         timetable=timetable,
-        work=LocalWork(_local_rule(settings), settings.local_lr, settings.batch),
+        work=_local_work(settings),
         seed=_seed(settings, "training"),
         backend=BACKENDS[compute.backend](),
         eval_every=settings.eval_every,
@@ -245,8 +263,7 @@ def make_table(settings: Settings, workers: int) -> Timetable:
     """Who reports when: by the paper's sampler, in continuous time, or in synchronous rounds."""
     m = make_rule(settings, workers).m
     rng = np.random.default_rng(_seed(settings, "timetable"))
-    c = settings.local_steps
-    steps: StepPolicy = UniformSteps(1, 2 * c) if settings.dynamic_steps else ConstantSteps(c)
+    steps = _steps(settings)
     if settings.participation == "sampler":
         late, again, chances = settings.max_staleness, settings.replace, settings.arrival_probs
         return Sampler(workers, m, steps, late, again, chances).timetable(rng, settings.rounds)
@@ -279,9 +296,20 @@ def _by_role(settings: Settings, data: Dataset) -> Parts:
     return by_role(data)
 
 
-def _local_rule(settings: Settings) -> LocalRule:
+def _local_work(settings: Settings) -> LocalWork:
     mu = {} if settings.mu is None else {"mu": settings.mu}
-    return factory.make_local_rule(settings.local_rule, {**mu, **settings.local_options})
+    rule = factory.make_local_rule(settings.local_rule, {**mu, **settings.local_options})
+    shuffle = settings.epochs is not None
+    return LocalWork(rule, settings.local_lr, settings.batch, shuffle=shuffle)
+
+
+def _steps(settings: Settings) -> StepPolicy:
+    """How many local steps visits take."""
+    if settings.epochs is not None:
+        samples = [len(part) for part in partition(settings)[1]]
+        return Epochs(settings.epochs, settings.batch, samples)
+    c = settings.local_steps
+    return UniformSteps(1, 2 * c) if settings.dynamic_steps else ConstantSteps(c)
 
 
 def _task(

@@ -13,6 +13,7 @@ import numpy as np
 
 from anarchic.core.types import Integers, Layout
 from anarchic.data.dataset import Dataset
+from anarchic.errors import ConfigError
 from anarchic.kernels import find
 from anarchic.models import check, softmax
 from anarchic.models.softmax import Floats
@@ -42,7 +43,13 @@ class LogisticTask(InNumpy):
         start: Floats | None = None,
     ) -> None:
         check("logistic", data)
-        inputs, self._classes = prod(data.x_train.shape[1:]), data.classes
+        if data.on_disk:
+            raise ConfigError(
+                f"LogisticTask reads all of {data.name} into memory, but its inputs are on disk: "
+                "use make_task('logistic', ...), which takes PyTorch for such data."
+            )
+        inputs = prod(data.x_train.shape[1:])
+        self._classes = data.need_classes("Softmax regression")
         code = {"float32": "F32", "float64": "F64"}[dtype]
         self.layout: Layout = softmax.softmax_layout(inputs, self._classes, code)
         self._start = np.zeros(self.layout.dim, dtype) if start is None else start.astype(dtype)
@@ -105,7 +112,14 @@ class LogisticTask(InNumpy):
         if not params:
             return []
         data, vectors = self._data, np.stack(params)
-        return softmax.lane_metrics(vectors, data.x_test, data.y_test, self._classes)
+        found = softmax.lane_metrics(vectors, data.x_test, data.y_test, self._classes)
+        if data.x_val is None or data.y_val is None:
+            return found
+        others = softmax.lane_metrics(vectors, data.x_val, data.y_val, self._classes)
+        return [
+            {**test, **{f"val_{name}": value for name, value in val.items()}}
+            for test, val in zip(found, others, strict=True)
+        ]
 
     def evaluate(self, params: Floats) -> dict[str, float]:
         return self.evaluate_all([params])[0]
@@ -119,12 +133,17 @@ class _InDtype:
     y: Integers
     x_test: Floats
     y_test: Integers
+    x_val: Floats | None = None
+    y_val: Integers | None = None
 
     @staticmethod
     def of(data: Dataset, dtype: str) -> _InDtype:
         x, x_test = (np.ascontiguousarray(each, dtype) for each in (data.x_train, data.x_test))
         y, y_test = (np.ascontiguousarray(each, np.int64) for each in (data.y_train, data.y_test))
-        return _InDtype(x, y, x_test, y_test)
+        if data.x_val is None or data.y_val is None:
+            return _InDtype(x, y, x_test, y_test)
+        x_val = np.ascontiguousarray(data.x_val, dtype)
+        return _InDtype(x, y, x_test, y_test, x_val, np.ascontiguousarray(data.y_val, np.int64))
 
     @cached_property
     def sparse(self) -> Any:

@@ -33,6 +33,8 @@ from anarchic.train.engines import (
     drawing,
     has_convolutions,
 )
+from anarchic.train.evaluation import measure
+from anarchic.train.fit import check_fit
 from anarchic.train.noise import step_keys
 from anarchic.train.probe import (
     check_module,
@@ -102,13 +104,17 @@ class TorchTask:
         self._switch: Switch = nullcontext if on_cpu else partial(matmul_precision, precision)
         self._draws, self.layout = False, _layout(trained_parameters(self.module, train), {}, dtype)
         objective, alone = self._objective(forward), False
+        called = None if forward is None else partial(forward, self.module)
+        check_fit(self.module, loss, *self._data.extremes(), called)
         if not _is_ours(module):
             objective, alone = self._probed(objective, dtype)
         self._engine = choose_engine(objective, self.device, precision, alone=alone)
         evaluated = copy_of(self.module).eval()
         self._evaluated = replace(self._engine.objective, module=evaluated)
         step: Callable[[Picks], Tensor] = partial(_step, self._engine, self._data, self._switch)
-        recorded = None if on_cpu or alone or graphs is False else find("recorded_cuda")
+        # A recording reads no file.
+        eager = on_cpu or alone or graphs is False or self._data.on_disk
+        recorded = None if eager else find("recorded_cuda")
         self._step = step if recorded is None else recorded(step)
 
     def _objective(self, forward: Forward | None) -> Objective:
@@ -173,11 +179,11 @@ class TorchTask:
         )  # fmt: skip
 
     def digest(self) -> str:
-        data, index, held = self._data, self._index, self._held
+        data, held = self._data, self._held
         how = f"{data.crops} {self.device.type} {self.precision}"
         if self.layout.buffers:
             how += f" {self.buffers}"
-        return held.digest(how, _numpy(data.y[index]), _numpy(data.x[index[held.some]]))
+        return held.digest(how, *map(_numpy, data.seen(self._index, held.some)))
 
     def init(self) -> Vector:
         named = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
@@ -206,7 +212,7 @@ class TorchTask:
 
     def pick(self, draws: Draws, batch: int) -> Picks:
         kernels = find("pick_samples_cuda"), find("pick_crops_cuda")
-        if self.device.type == "cuda" and all(kernels):
+        if self.device.type == "cuda" and all(kernels) and not draws.in_epochs:
             return self._pick_by_kernels(*kernels, draws, batch)
         picks = {"sample": self._index[self._held.pick(draws, batch, self.put)]}
         if self._data.crops:
@@ -240,18 +246,15 @@ class TorchTask:
     def evaluate(self, params: Vector) -> dict[str, float]:
         objective, key = self._evaluated, self.put(np.array(0)) if self._draws else None
         tensors = objective.split(torch.as_tensor(params, dtype=self.dtype, device=self.device))
-        inputs, labels = self._data.x_test, self._data.y_test
+        outputs = partial(objective.outputs, tensors)
         batch = EVALUATION_BATCH[self.device.type]
-        sums = torch.zeros(2, dtype=torch.float64, device=self.device)
+        found: dict[str, float] = {}
         # A module may draw in eval mode, too: always the same, so that evaluations agree.
         with torch.no_grad(), self._switch(), drawing(key):
-            for start in range(0, len(labels), batch):
-                x, y = inputs[start : start + batch], labels[start : start + batch]
-                outputs = objective.outputs(tensors, x)
-                sums[0] += (outputs.argmax(-1) == y).sum()
-                sums[1] += self.loss(outputs, y) * len(y)
-        accuracy, loss = (sums / len(labels)).tolist()
-        return {"accuracy": accuracy, "loss": loss}
+            for part, samples in self._data.held_out.items():
+                measured = measure(outputs, self.loss, *samples, batch)
+                found |= {part + name: value for name, value in measured.items()}
+        return found
 
 
 def _step(engine: GradientEngine, data: TorchData, switch: Switch, inputs: Picks) -> Tensor:

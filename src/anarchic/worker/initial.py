@@ -109,7 +109,8 @@ def initial_model(model: str, data: str = "digits", seed: int = 0) -> tuple[Layo
     """A model of the package for a data set; ``logistic`` needs no torch."""
     loaded = load(data)
     if model == "logistic" and loaded.x_train.dtype.kind == "f":
-        layout = softmax_layout(prod(loaded.x_train.shape[1:]), loaded.classes)
+        classes = loaded.need_classes("Model 'logistic'")
+        layout = softmax_layout(prod(loaded.x_train.shape[1:]), classes)
         return layout, np.zeros(layout.dim, np.float32)
     module = make(model, loaded, seed=seed)
     from anarchic.train.torch_task import TorchTask

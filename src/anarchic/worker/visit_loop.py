@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from anarchic.core.local import Buffers, Held, LocalResult, LocalRule, Sgd, take_local_steps
+from anarchic.core.local import (
+    Buffers,
+    Held,
+    LocalResult,
+    LocalRule,
+    Sgd,
+    VisitStart,
+    begun,
+    take_local_steps,
+)
 from anarchic.core.reading import printable
 from anarchic.core.types import Layout, Snapshot, Update, Vector
 from anarchic.core.validation import check_kinds
@@ -139,7 +148,9 @@ class VisitLoop:
         self.ended_s = self.worker.clock.now_s()
 
     def _train(self, snapshot: Snapshot) -> TrainedVisit:
-        worker, plan, rule = self.worker, self.plan, self.plan.local_rule
+        worker, plan = self.worker, self.plan
+        visit = VisitStart(plan.local_lr, snapshot.version, self.task.layout)
+        rule = begun(plan.local_rule, visit)
         clock, chance = worker.clock, worker.rng.random()
         losses: list[float] = []
         samples, since = 0, clock.elapsed_s()
