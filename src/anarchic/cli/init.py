@@ -12,6 +12,7 @@ import typer
 from anarchic.cli.options import examples, table, takes
 from anarchic.cli.show import number
 from anarchic.core import registry
+from anarchic.core.types import Layout
 from anarchic.errors import ConfigError
 
 EPILOG = examples(
@@ -75,8 +76,7 @@ def init(
         from anarchic.bridges import flower as bridge
 
         config = bridge.parse_config(flower_configs or ())
-        layout = bridge.write_first(out, flower, config)
-        typer.echo(f"Wrote {out}: {len(layout.names)} tensors, {number(layout.dim)} numbers.")
+        _tell(out, bridge.write_first(out, flower, config))
         return
     first = write_initial_model(
         out,
@@ -94,12 +94,15 @@ def init(
     )
     for note in first.notes:
         typer.echo(f"Note: {note}", err=True)
-    averaged = len(first.layout.buffers)
+    _tell(out, first.layout, kept=len(first.kept))
+
+
+def _tell(out: Path, layout: Layout, kept: int = 0) -> None:
+    averaged = len(layout.buffers)
     told = f", {averaged} of them averaged buffers" if averaged else ""
-    told = f", {len(first.kept)} buffers stay with each worker" if first.kept else told
-    typer.echo(
-        f"Wrote {out}: {len(first.layout.names)} tensors, {number(first.layout.dim)} numbers{told}."
-    )
+    told = f", {kept} buffers stay with each worker" if kept else told
+    numbers = number(layout.dim)
+    typer.echo(f"Wrote {out}: {len(layout.names)} tensors, {numbers} numbers{told}.")
 
 
 def _arguments(pairs: Iterable[str]) -> dict[str, Any]:
