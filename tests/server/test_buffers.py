@@ -210,17 +210,17 @@ def test_running_variances_stay_positive_with_two_live_workers_and_a_kill(tmp_pa
     server = ServerProcess(str(tmp_path / "run.db"), init, tmp_path / "log", *OPTIONS)
 
     def kill():
-        waiting.until(lambda: server.status()["version"] >= 8, timeout_s=30)
+        waiting.until(lambda: server.status()["version"] >= 5, timeout_s=30)
         server.kill()
         server.start()
         server.await_ready()
 
     with server:
-        train(server, "average", tmp_path, updates=30, meanwhile=kill)
-        waiting.until(lambda: server.status()["version"] == 30, timeout_s=30)
+        train(server, "average", tmp_path, updates=20, meanwhile=kill)
+        waiting.until(lambda: server.status()["version"] == 20, timeout_s=30)
         assert server.stop() == 0
     with closing(open_store(tmp_path / "run.db")) as store:
-        models = [store.model(version) for version in range(31)]
+        models = [store.model(version) for version in range(21)]
         found = [wire.decode_snapshot(model)[1] for model in models if model is not None]
     assert len(found) >= 16
     for snapshot in found:
@@ -229,7 +229,7 @@ def test_running_variances_stay_positive_with_two_live_workers_and_a_kill(tmp_pa
     assert counted[-1] > counted[1] > 0
     assert task.evaluate(task.init())["accuracy"] < 0.3
     assert task.evaluate(found[-1].params)["accuracy"] > 0.85
-    assert replayed(tmp_path / "run.db") == (30, True)
+    assert replayed(tmp_path / "run.db") == (20, True)
 
 
 @pytest.mark.slow
