@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from anarchic import Layout, wire
-from anarchic.bridges.visit import Visit, check_fit, layout_of
+from anarchic import Layout
+from anarchic.bridges.visit import Visit, check_fit, write_first_model
 from anarchic.errors import ConfigError, Diverged
 from anarchic.worker import Worker
-from tests.chaos.servers import ServerProcess
-from tests.waiting import until
+from tests.bridges.serving import INIT, await_version, served
 
 START = {"bias": np.zeros(1, np.float32), "weight": np.array([1.0, 2.0], np.float32)}
 
@@ -33,15 +32,10 @@ class Model:
             self.tensors[name][...] = tensor
 
 
-def served(folder: Path, *options: str) -> ServerProcess:
-    layout, init = layout_of(START), folder / "model.safetensors"
-    wire.save_model(init, layout, layout.join(START))
-    return ServerProcess(str(folder / "run.db"), init, folder / "log", "--open-enrolment", *options)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", ["afa-cd", "fedbuff"])
 def test_the_server_moves_by_the_mean_displacement_under_any_rule(rule: str, tmp_path: Path):
+    write_first_model(tmp_path / INIT, START)
     with served(tmp_path, "--m", "2", "--rule", rule) as server:
         for name, by in (("ann", 1.0), ("bob", 3.0)):
             model = Model()
@@ -59,6 +53,7 @@ def test_the_server_moves_by_the_mean_displacement_under_any_rule(rule: str, tmp
 
 @pytest.mark.slow
 def test_an_exception_or_a_model_that_is_not_finite_pushes_nothing(tmp_path: Path):
+    write_first_model(tmp_path / INIT, START)
     with served(tmp_path, "--m", "1") as server:
         url, model = f"http://127.0.0.1:{server.port}", Model()
         with Worker(url, name="ann") as worker:
@@ -75,6 +70,7 @@ def test_an_exception_or_a_model_that_is_not_finite_pushes_nothing(tmp_path: Pat
 
 @pytest.mark.slow
 def test_a_late_update_is_dropped_and_the_next_visit_goes_on(tmp_path: Path, caplog):
+    write_first_model(tmp_path / INIT, START)
     with served(tmp_path, "--m", "1", "--max-staleness", "1") as server:
         url, model, other = f"http://127.0.0.1:{server.port}", Model(), Model()
         with Worker(url, name="ann") as ann, Worker(url, name="bob") as bob:
@@ -88,8 +84,9 @@ def test_a_late_update_is_dropped_and_the_next_visit_goes_on(tmp_path: Path, cap
             with Visit(ann, model.read, model.write) as again:
                 model.tensors["bias"] += 1
             assert again.answer.status == "accepted"
-            with caplog.at_level(logging.WARNING), Visit(ann, model.read, model.write):
+            with caplog.at_level(logging.WARNING), Visit(ann, model.read, model.write) as idle:
                 pass
+    assert idle.answer is None
     assert "nothing_changed" in {json.loads(line)["event"] for line in caplog.messages}
 
 
@@ -102,5 +99,5 @@ def test_a_model_that_does_not_fit_is_refused_by_name() -> None:
 
 
 def _newest(worker: Worker, version: int) -> np.ndarray:
-    until(lambda: worker.pull().version >= version)
+    await_version(worker, version)
     return worker.pull().params

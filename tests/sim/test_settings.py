@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from anarchic import (
+    Adam,
     AfaCd,
     AfaCs,
     Clip,
+    ClipNorm,
     Compute,
     Prox,
     Settings,
@@ -58,7 +60,7 @@ def test_server_options_reach_the_step():
     ("settings", "says"),
     [
         ({"rule": "fedsgd"}, "no rule 'fedsgd'; there are afa-cd, afa-cs"),
-        ({"local_rule": "adam"}, "no local rule 'adam'"),
+        ({"local_rule": "lion"}, "no local rule 'lion'"),
         ({"server_opt": "lion"}, "no server optimiser 'lion'"),
         ({"participation": "often"}, "no participation 'often'"),
         ({"data": "imagenet"}, "no data set 'imagenet'"),
@@ -175,6 +177,26 @@ def test_every_setting_of_participation_makes_another_timetable(
     assert make_table(replace(plain, **change), 10) != make_table(plain, 10)
 
 
+def test_epochs_take_the_place_of_local_steps():
+    experiment = build(Settings(rounds=3, epochs=2, batch=32, dirichlet=0.5))
+    samples, table = experiment.task.samples, experiment.timetable
+    assert len(set(samples.tolist())) > 1
+    assert table.local_steps.tolist() == (2 * -(-samples // 32))[table.worker].tolist()
+    assert experiment.work.shuffle
+    assert not build(Settings(rounds=3)).work.shuffle
+    with pytest.raises(ConfigError, match="epochs=2 or local steps, not both"):
+        Settings(epochs=2, local_steps=3)
+    with pytest.raises(ConfigError, match="epochs=0"):
+        build(Settings(epochs=0))
+
+
+def test_local_rules_can_be_wrapped():
+    settings = Settings(local_rule="clipnorm+adam", local_options={"max_norm": 0.5}, local_lr=0.01)
+    assert build(settings).work.rule == ClipNorm(0.5, Adam())
+    with pytest.raises(ConfigError, match="no local rule 'clap'"):
+        Settings(local_rule="clap+adam")
+
+
 def test_compute_choices_reach_the_task(monkeypatch):
     """Also where there is none."""
     learnt = {"dtype": "float32", "augment": False}
@@ -191,7 +213,7 @@ def test_compute_choices_reach_the_task(monkeypatch):
     monkeypatch.setattr("anarchic.train.torch_task.TorchTask", task)
     with pytest.raises(Met):
         build(Settings(rounds=1, **learnt), Compute(**computed))
-    assert met == learnt | computed
+    assert met == learnt | computed | {"metrics": {}, "per_worker": False}
 
 
 def test_only_the_rule_need_change_in_a_comparison():

@@ -1,1 +1,1 @@
-"""Training code of other libraries as workers: one small module per library."""
+"""Training loops of other libraries as workers, one module per library."""

@@ -7,14 +7,16 @@ as NumPy arrays, and knows nothing of servers.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from anarchic import wire
 from anarchic.core.reading import printable
-from anarchic.core.types import Layout, Snapshot, Vector
+from anarchic.core.types import EMPTY, Layout, Snapshot, Vector
 from anarchic.errors import ConfigError, Diverged, WorkerError
 from anarchic.worker.log import log_event
 
@@ -40,7 +42,7 @@ class Visit:
     values at the end are sent instead, which the server averages.
 
     Set ``samples``, ``loss`` and ``steps`` inside the block. Afterwards ``answer`` is the server's,
-    or None if the update was too old for the server, which drops it.
+    or None if nothing was pushed, since nothing changed, or the update was too old for the server.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class Visit:
         self.answer = None
         self._snapshot = self.worker.pull()
         layout = self.worker.layout
-        check_fit(layout, self._read())  # before the model is changed
+        self._check(layout)  # before the model is changed
         self._write(layout.split(self._snapshot.params))
         self._start = layout.join(self._read())  # as the model holds it: its dtype may be narrower
         return self
@@ -81,6 +83,10 @@ class Visit:
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         if kind is None:
             self._push()
+
+    def _check(self, layout: Layout) -> None:
+        """Refuse a model that is not the server's."""
+        check_fit(layout, self._read())
 
     def _push(self) -> None:
         layout, start, snapshot = self.worker.layout, self._start, self._snapshot
@@ -92,13 +98,14 @@ class Visit:
                 "The model holds NaN or infinity after training, so nothing was sent: lower the "
                 "learning rate, or clip the gradients."
             )
-        steps, lr = (1, 1.0) if self.lr is None else (self._counted(), self.lr)
-        direction = (start - end) / (steps * lr)
-        for name in buffers_of(layout):
-            direction[layout.slices[name]] = end[layout.slices[name]]
         if not (start != end).any():
-            remedy = "Train the model that the visit was given."
+            remedy = "Nothing was pushed. Train the model that the visit was given."
             log_event("nothing_changed", logging.WARNING, worker=self.worker.name, remedy=remedy)
+            return
+        steps, lr = self._steps_and_rate()
+        direction = (start - end) / (steps * lr)
+        for name in layout.buffers:
+            direction[layout.slices[name]] = end[layout.slices[name]]
         self._send(direction.astype(snapshot.params.dtype, copy=False), steps, lr, snapshot.version)
 
     def _send(self, direction: Vector, steps: int, lr: float, version: int) -> None:
@@ -111,6 +118,7 @@ class Visit:
                 local_lr=lr,
                 samples=int(self.samples),
                 loss=loss,
+                local_state=self._local_state(),
             )
         except WorkerError as error:
             if error.code not in OUT_OF_DATE:
@@ -123,8 +131,17 @@ class Visit:
             status=self.answer.status,
             version=self.answer.version,
             base_version=version,
+            local_steps=self.steps,
             loss=loss,
         )
+
+    def _local_state(self) -> Mapping[str, Vector]:
+        """What the worker keeps for its next visit, once the server has accepted the update."""
+        return EMPTY
+
+    def _steps_and_rate(self) -> tuple[int, float]:
+        """K and eta_L of the update."""
+        return (1, 1.0) if self.lr is None else (self._counted(), self.lr)
 
     def _counted(self) -> int:
         if self.steps is None or self.steps < 1:
@@ -135,14 +152,18 @@ class Visit:
         return int(self.steps)
 
 
-def buffers_of(layout: Layout) -> tuple[str, ...]:
-    """The tensors of the server's model that are averaged and not trained."""
-    return tuple(getattr(layout, "buffers", ()))
+def write_first_model(path: Path | str, tensors: Tensors, *, buffers: Iterable[str] = ()) -> Layout:
+    """Write these tensors to a new file, for ``anarchic serve --init``; a server has float32.
 
-
-def layout_of(tensors: Tensors) -> Layout:
-    """The layout of a model of these tensors; a server keeps them as float32."""
-    return Layout.of({name: (np.shape(tensor), "F32") for name, tensor in tensors.items()})
+    Those that ``buffers`` names are averaged and not trained.
+    """
+    path = Path(path)
+    if path.exists():
+        raise ConfigError(f"{path} exists already: remove it, or write to another file.")
+    arrays = {name: np.asarray(tensor, np.float32) for name, tensor in tensors.items()}
+    layout = Layout.of({name: (each.shape, "F32") for name, each in arrays.items()}, buffers)
+    wire.save_model(path, layout, layout.join(arrays))
+    return layout
 
 
 def check_fit(layout: Layout, tensors: Tensors) -> None:

@@ -20,6 +20,7 @@ EPILOG = examples(
     "anarchic init --from state.safetensors --train lora_ --out adapters.safetensors",
     "anarchic init --task my_tasks:task --out model.safetensors",
     "anarchic init --model logistic --out model.safetensors",
+    "anarchic init --flower my_app:client_fn --out model.safetensors",
 )
 
 OPTIONS = table(f"""
@@ -41,6 +42,10 @@ OPTIONS = table(f"""
     (default: refuse)
   buffer_names REGEX: With --from: buffers that training changes, by name.
     (default: those named as running statistics)
+  flower MODULE:NAME: Instead, a Flower client that has get_parameters; or a function without
+    arguments that returns the arrays of the model. (default: that of --model)
+  flower_configs: What the Flower client finds in its configuration; may be repeated.
+    (default: what pyproject.toml sets for the app)
   seed N: Random seed of the model's parameters, at least 0.
 """)
 
@@ -56,11 +61,24 @@ def init(
     train: str | None = None,
     buffers: str | None = None,
     buffer_names: str | None = None,
+    flower: str | None = None,
+    flower_configs: Mapping[str, str] | None = None,
     seed: int = 0,
 ) -> None:
     """Write an initial model, version 0, for `anarchic serve --init`."""
     from anarchic.worker.initial import InitialModel, write_initial_model
 
+    if flower is not None:
+        if not (model is task is from_ is None):
+            raise ConfigError(
+                "Give --model, --task, --from or --flower: one of them says what to write."
+            )
+        from anarchic.bridges import flower as bridge
+
+        config = bridge.parse_config(flower_configs or ())
+        layout = bridge.write_first(out, flower, config)
+        typer.echo(f"Wrote {out}: {len(layout.names)} tensors, {number(layout.dim)} numbers.")
+        return
     first = write_initial_model(
         out,
         InitialModel(

@@ -153,14 +153,13 @@ def _how_to_go_on(out: Path | None) -> str:
 
 
 def _facts(settings: Settings, summary: dict[str, Any], out: Path | None) -> list[tuple[str, str]]:
-    accuracies = [summary[f"{which}_accuracy"] for which in ("final", "last10", "best")]
+    words = {"final": "at the end", "last10": "mean of last ten", "best": "best"}
+    found = {words[which]: summary[f"{which}_accuracy"] for which in words}
+    accuracies = [f"{percent(a)} {which}" for which, a in found.items() if a is not None]
     stopped = ", target reached" if summary["stopped_at"] == "target" else ""
     facts = [
         ("run", f"{settings.rule} on {settings.data}, {settings.model}, seed {settings.seed}"),
-        (
-            "accuracy",
-            "{} at the end, {} mean of last ten, {} best".format(*map(percent, accuracies)),
-        ),
+        ("accuracy", ", ".join(accuracies) or MISSING),
         ("loss", MISSING if (loss := summary["final_loss"]) is None else f"{loss:.4f}"),
         ("rounds", number(summary["rounds"]) + stopped),
         ("updates", number(summary["updates"])),

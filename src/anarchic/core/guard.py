@@ -242,7 +242,7 @@ class Guard(Wrapper[S]):
             extras = {name: times(v, weights[1], v) for name, v in seen.extras.items()}
             seen = replace(seen, local_lr=max(rate * weights[0], LEAST), extras=extras)
         inner = self.rule.receive(state.inner, seen)
-        if self.rule.remembers != 0:
+        if self.remembers != 0:
             for worker in record.outgrown(self.factor, seen.worker, weights[0] * length):
                 self.rule.forget(inner, worker)
         return GuardState(inner, record)
@@ -269,7 +269,7 @@ class Guard(Wrapper[S]):
         inner, start, weights = state.inner, 0, []
         for row, each in enumerate(zip(*columns, strict=True)):
             weights.append(record.weigh(self.factor, *each))
-            if self.rule.remembers == 0:
+            if self.remembers == 0:
                 continue
             worker, length, _ = each
             if found := record.outgrown(self.factor, worker, weights[-1][0] * length):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from anarchic.core.types import Bools, Floats, Ints
 from anarchic.errors import ConfigError
 from anarchic.participation.timetable import Timetable, check_rounds, running_numbers
-from anarchic.participation.work import StepPolicy
+from anarchic.participation.work import StepPolicy, draw_steps
 
 _BLOCK_ROWS = 1 << 20  # rows drawn at a time; another value gives other tables for the same seed
 
@@ -65,7 +65,7 @@ class Sampler:
             shape, versions = worker[part].shape, np.arange(part.start, part.stop, dtype=np.int32)
             worker[part] = self._draw_workers(rng, shape)
             base[part] = self._draw_bases(rng, versions, shape)
-            steps[part] = self.steps.draw(rng, shape)
+            steps[part] = draw_steps(self.steps, rng, worker[part])
         workers, bases, drawn = (column.reshape(-1) for column in (worker, base, steps))
         return Timetable(self.workers, self.m, workers, running_numbers(workers), bases, drawn)
 

@@ -13,7 +13,7 @@ from anarchic.core.types import Floats, Ints
 from anarchic.errors import ConfigError
 from anarchic.participation.sampler import distinct_workers
 from anarchic.participation.timetable import Timetable, check_rounds, running_numbers
-from anarchic.participation.work import Work
+from anarchic.participation.work import Work, draw_steps
 
 
 @final
@@ -57,19 +57,19 @@ class Synchronous:
         rng = np.random.default_rng(rng)
         factor = self.work.speeds.draw(rng, self.workers)
         worker = distinct_workers(rng, self.workers, (rounds, self.m))
-        steps, seconds = self._work(rng, factor[worker])
+        steps, seconds = self._work(rng, worker, factor[worker])
         picked_s = np.zeros(worker.shape)  # since the round began
         failed = rng.random(worker.shape) < self.lost_share
         while failed.any():
             assert self.timeout_s is not None
             picked_s[failed] += self.timeout_s
             _replace(rng, self.workers, worker, failed)
-            steps[failed], seconds[failed] = self._work(rng, factor[worker[failed]])
+            steps[failed], seconds[failed] = self._work(rng, worker[failed], factor[worker[failed]])
             failed[failed] = rng.random(np.count_nonzero(failed)) < self.lost_share
         return timetable_of_rounds(self.workers, worker, steps, picked_s, picked_s + seconds)
 
-    def _work(self, rng: Generator, factor: Floats) -> tuple[Ints, Floats]:
-        steps = self.work.steps.draw(rng, factor.shape)
+    def _work(self, rng: Generator, worker: Ints, factor: Floats) -> tuple[Ints, Floats]:
+        steps = draw_steps(self.work.steps, rng, worker)
         return steps, self.work.draw_seconds(rng, steps, factor)
 
 

@@ -10,7 +10,9 @@ import asyncio
 import hashlib
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -39,13 +41,15 @@ UNKNOWN_S = 60.0  # after a failed write; workers are told to come again after 3
 FAILED_S = 0.1  # pause after an error that nobody expected
 INLINE_BYTES = 1 << 18  # larger bodies are checked outside the event loop
 
+Waiting = Future[Receipt] | asyncio.Future[Receipt]  # for a thread, or for the event loop
+
 
 class _Writing(NamedTuple):
     """An update that waits to be written, and the receipt that its sender waits for."""
 
     new: NewUpdate
     decoded: Decoded
-    receipt: Future[Receipt]
+    receipt: Waiting
 
 
 class UpdateCheck:
@@ -193,7 +197,9 @@ class Collector:
             new, decoded = await asyncio.to_thread(self._check.check, body, pusher.worker)
         self._access.admit(pusher, new.worker)
         await self._check_base(new.base_version, decoded.epoch)
-        receipt = await asyncio.wrap_future(self.queue(new, decoded))
+        waiting = asyncio.get_running_loop().create_future()
+        self.queue(new, decoded, waiting)
+        receipt: Receipt = await waiting
         if receipt.outcome == "conflict":
             told = f"Worker {new.worker!r} has sent another update with the id {new.id!r}."
             raise Refusal(409, "conflict", told, "Give every update an id of its own.")
@@ -226,17 +232,17 @@ class Collector:
             )
             raise Refusal(409, "unknown_version", told, PULL_AGAIN)
 
-    def queue(self, new: NewUpdate, decoded: Decoded) -> Future[Receipt]:
-        """Let an update wait for the next write, and its sender for the receipt."""
-        receipt: Future[Receipt] = Future()
-        receipt.set_running_or_notify_cancel()  # the update counts though its sender may leave
+    def queue(self, new: NewUpdate, decoded: Decoded, receipt: Waiting) -> None:
+        """Let an update wait for the next write, and its sender for the receipt.
+
+        The update counts though its sender may leave.
+        """
         with self._wake:
             if self._stopping:
                 raise Refusal(503, "busy", "The server is stopping.", "Send it again later.", 5.0)
             self._pending.reserve(new.worker)
             self._queue.append(_Writing(new, decoded, receipt))
             self._wake.notify()
-        return receipt
 
     def _run(self) -> None:
         while not (self._stopping and not self._queue):
@@ -265,14 +271,12 @@ class Collector:
         except BaseException as error:
             told = error if isinstance(error, StoreError) else StoreError(repr(error))
             self._failure = (told, self._clock.monotonic())
-            for writing in group:
-                writing.receipt.set_exception(told)
+            _tell(group, [told] * len(group))
             if not isinstance(error, Exception):
                 raise
             return
         self._failure = None
-        for receipt, writing in zip(receipts, group, strict=True):
-            writing.receipt.set_result(receipt)
+        _tell(group, receipts)
 
     def _next_group(self, wait_s: float | None) -> list[_Writing]:
         with self._wake:
@@ -298,3 +302,23 @@ class Collector:
             return None
         error, when = self._failure
         return error if self._clock.monotonic() - when < UNKNOWN_S else None
+
+
+def _tell(group: list[_Writing], outcomes: Sequence[Receipt | StoreError]) -> None:
+    """Wake all who wait for a group, in the event loop: once, for each waking costs it time."""
+
+    def tell() -> None:
+        for writing, outcome in zip(group, outcomes, strict=True):
+            if writing.receipt.done():  # its sender has left
+                continue
+            if isinstance(outcome, StoreError):
+                writing.receipt.set_exception(outcome)
+            else:
+                writing.receipt.set_result(outcome)
+
+    first = group[0].receipt
+    if isinstance(first, Future):
+        tell()
+        return
+    with suppress(RuntimeError):  # the loop is closed: nobody waits
+        first.get_loop().call_soon_threadsafe(tell)

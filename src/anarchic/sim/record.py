@@ -16,9 +16,11 @@ from anarchic import wire
 from anarchic.core.files import write_file
 from anarchic.core.reading import parse_json, printable, read_file, reason, shown
 from anarchic.core.saving import Arrays, Numbers
-from anarchic.core.types import Layout, Vector
+from anarchic.core.types import Floats, Layout, Vector
 from anarchic.errors import RunError
 from anarchic.participation.timetable import Timetable
+from anarchic.sim import worker_table
+from anarchic.sim.worker_table import Measured, PerWorker
 from anarchic.train.compute import Compute
 
 MetricsRow = dict[str, float | int | None]
@@ -38,12 +40,15 @@ class RunDirectory:
     """Where a run is recorded.
 
     ``settings.json`` what was asked for; ``timetable.safetensors`` who reported when;
-    ``metrics.csv`` one row per evaluation; ``checkpoint.safetensors`` to go on from;
-    ``model.safetensors`` and ``summary.json`` at the end.
+    ``metrics.csv`` one row per evaluation, and ``per_worker.csv`` one per evaluation and worker, if
+    that was asked for; ``checkpoint.safetensors`` to go on from; ``model.safetensors`` and
+    ``summary.json`` at the end.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._rows: list[MetricsRow] = []  # of metrics.csv, since it was begun
+        self._columns: list[str] = []
 
     @classmethod
     def create(cls, path: Path, settings: Mapping[str, Any], timetable: Timetable) -> Self:
@@ -142,16 +147,33 @@ class RunDirectory:
 
     def start_metrics(self, rows: Sequence[MetricsRow]) -> None:
         """Begin metrics.csv with the rows so far, dropping what a cut-off run wrote after them."""
-        self._write("metrics.csv", "")
-        for row in rows:
-            self.append_metrics(row)
+        columns = dict.fromkeys(name for row in rows for name in row)
+        text = io.StringIO(newline="")
+        if rows:
+            writer = csv.DictWriter(text, list(columns), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+        self._rows, self._columns = list(rows), list(columns)
+        self._write("metrics.csv", text.getvalue())
 
     def append_metrics(self, row: MetricsRow) -> None:
+        if not row.keys() <= set(self._columns):  # the first row, or a resumed run has new metrics
+            self.start_metrics([*self._rows, row])
+            return
+        self._rows.append(row)
         with open(self.path / "metrics.csv", "a", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, fieldnames=list(row), lineterminator="\n")
-            if file.tell() == 0:
-                writer.writeheader()
-            writer.writerow(row)
+            csv.DictWriter(file, self._columns, lineterminator="\n").writerow(row)
+
+    def start_workers(self, measure: str, rows: Measured) -> None:
+        """Begin per_worker.csv with the rows so far."""
+        worker_table.start(self.path / "per_worker.csv", measure, rows)
+
+    def append_workers(self, number: int, measure: str, values: Floats) -> None:
+        worker_table.append(self.path / "per_worker.csv", measure, number, values)
+
+    def per_worker(self) -> PerWorker | None:
+        """What was measured for each worker, if that was asked for."""
+        return worker_table.read(self.path / "per_worker.csv")
 
     def save_checkpoint(self, arrays: Arrays, numbers: Numbers) -> None:
         wire.write(self.checkpoint, arrays, {**numbers, "run": self.settings()["fingerprint"]})

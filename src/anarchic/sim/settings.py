@@ -11,7 +11,6 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from anarchic.core import factory, registry
-from anarchic.core.local import LocalRule
 from anarchic.core.reading import shown
 from anarchic.core.rule import Rule
 from anarchic.core.validation import check_choice, check_kinds
@@ -28,6 +27,7 @@ from anarchic.participation.timetable import Timetable
 from anarchic.participation.work import (
     TIME_DISTRIBUTIONS,
     ConstantSteps,
+    Epochs,
     SpeedClasses,
     StepPolicy,
     UniformSteps,
@@ -35,12 +35,16 @@ from anarchic.participation.work import (
 )
 from anarchic.sim.experiment import Experiment, check_schedule
 from anarchic.train.compute import BACKENDS, Compute
+from anarchic.train.metrics import check_metrics
 from anarchic.train.task import LocalWork, Task, make_task
 
 PARTICIPATIONS = registry.KINDS["participation"].built_in
 WORKERS = 10  # where neither the settings nor the roles of the data say how many
 LONG = 25_000  # local steps; in a shorter run, loading Numba takes longer than it saves
-COUNTS = ("rounds", "workers", "m", "local_steps", "batch", "max_staleness", "eval_every")
+COUNTS = (
+    *("rounds", "workers", "m", "local_steps", "batch", "max_staleness"),
+    *("eval_every", "eval_samples", "epochs"),
+)
 SAMPLER_ONLY = ("max_staleness", "replace", "arrival_probs")
 CLOCK_ONLY = (
     *("idle_s", "step_s", "time_distribution", "slow_share", "slow_factor"),
@@ -82,6 +86,7 @@ class Settings:
     mu: float | None = None
     local_options: Mapping[str, Any] = field(default_factory=dict)
     local_steps: int = 5  # K, or its half-range c
+    epochs: int | None = None  # instead of local steps: passes through the worker's samples
     dynamic_steps: bool = False
     local_lr: float = 0.1  # eta_L
     batch: int = 64
@@ -103,6 +108,10 @@ class Settings:
     seed: int = 0
     dtype: Literal["float32", "float64"] = "float32"
     eval_every: int | None = None
+    eval_samples: int | None = None
+    last10: bool = False
+    metrics: Mapping[str, Any] = field(default_factory=dict)  # name -> module:name
+    per_worker: bool = False
     target_accuracy: float | None = None
 
     def __post_init__(self) -> None:
@@ -115,16 +124,31 @@ class Settings:
         if self.seed < 0:
             raise ConfigError(f"The seed must not be negative, got {self.seed}.")
         registry.check_name("rules", self.rule)
-        registry.check_name("local_rules", self.local_rule)
+        for part in registry.chain(self.local_rule):
+            registry.check_name("local_rules", part)
         registry.check_name("server_steps", self.server_opt or "sgd")
         registry.check_name("participation", self.participation)
         check_choice("time distribution", self.time_distribution, TIME_DISTRIBUTIONS)
         check_choice("dtype", self.dtype, ("float32", "float64"))
-        check_schedule(self.eval_every, self.target_accuracy)
+        check_schedule(self.eval_every, self.target_accuracy, self.eval_samples)
+        for name, metric in self.metrics.items():
+            if not isinstance(metric, str):
+                raise ConfigError(
+                    f"In Settings the metric {name!r} is named as module:function, got {metric!r}: "
+                    "give functions to Experiment, make_task or TorchTask."
+                )
+        check_metrics(self.metrics)
         check_options(self.data, self.data_options)
         if not 0 <= self.slow_share <= 1:
             raise ConfigError(f"slow_share is a probability, 0 to 1, got {self.slow_share}.")
         self._refuse_unused()
+        if self.epochs is not None and (self.local_steps, self.dynamic_steps) != (
+            Settings.local_steps,
+            False,
+        ):
+            raise ConfigError(
+                f"A visit takes epochs={self.epochs} or local steps, not both: leave out one."
+            )
         if self.labels_per_worker is not None and self.dirichlet is not None:
             raise ConfigError(
                 "Partition the data by labels_per_worker or by dirichlet, not by both."
@@ -144,6 +168,7 @@ class Settings:
             )
         if isinstance(values.get("arrival_probs"), list):
             values["arrival_probs"] = tuple(values["arrival_probs"])  # JSON has no tuples
+        values.setdefault("last10", True)  # as it was before one could choose
         return Settings(**values)
 
     def _refuse_unused(self) -> None:
@@ -188,10 +213,12 @@ def build(
         task=_task(settings, compute, data, parts, int(timetable.local_steps.sum())),
         rule=make_rule(settings, len(parts), staleness=int(timetable.staleness.max())),
         timetable=timetable,
-        work=LocalWork(_local_rule(settings), settings.local_lr, settings.batch),
+        work=_local_work(settings),
         seed=_seed(settings, "training"),
         backend=BACKENDS[compute.backend](),
         eval_every=settings.eval_every,
+        eval_samples=settings.eval_samples,
+        last10=settings.last10,
         target_accuracy=settings.target_accuracy,
         lookahead=compute.lookahead,
         threads=compute.threads,
@@ -245,8 +272,7 @@ def make_table(settings: Settings, workers: int) -> Timetable:
     """Who reports when: by the paper's sampler, in continuous time, or in synchronous rounds."""
     m = make_rule(settings, workers).m
     rng = np.random.default_rng(_seed(settings, "timetable"))
-    c = settings.local_steps
-    steps: StepPolicy = UniformSteps(1, 2 * c) if settings.dynamic_steps else ConstantSteps(c)
+    steps = _steps(settings)
     if settings.participation == "sampler":
         late, again, chances = settings.max_staleness, settings.replace, settings.arrival_probs
         return Sampler(workers, m, steps, late, again, chances).timetable(rng, settings.rounds)
@@ -279,9 +305,20 @@ def _by_role(settings: Settings, data: Dataset) -> Parts:
     return by_role(data)
 
 
-def _local_rule(settings: Settings) -> LocalRule:
+def _local_work(settings: Settings) -> LocalWork:
     mu = {} if settings.mu is None else {"mu": settings.mu}
-    return factory.make_local_rule(settings.local_rule, {**mu, **settings.local_options})
+    rule = factory.make_local_rule(settings.local_rule, {**mu, **settings.local_options})
+    shuffle = settings.epochs is not None
+    return LocalWork(rule, settings.local_lr, settings.batch, shuffle=shuffle)
+
+
+def _steps(settings: Settings) -> StepPolicy:
+    """How many local steps visits take."""
+    if settings.epochs is not None:
+        samples = [len(part) for part in partition(settings)[1]]
+        return Epochs(settings.epochs, settings.batch, samples)
+    c = settings.local_steps
+    return UniformSteps(1, 2 * c) if settings.dynamic_steps else ConstantSteps(c)
 
 
 def _task(
@@ -298,6 +335,8 @@ def _task(
         compiled=local_steps >= LONG if compute.compiled is None else compute.compiled,
         precision=compute.precision,
         graphs=compute.graphs,
+        metrics=settings.metrics,
+        per_worker=settings.per_worker,
     )
 
 

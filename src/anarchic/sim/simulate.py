@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
+from anarchic.callbacks.callback import Callback, check_callbacks
+from anarchic.callbacks.progress import ProgressBar
 from anarchic.errors import ConfigError
 from anarchic.sim.engine import Engine
 from anarchic.sim.experiment import Experiment
@@ -25,6 +27,8 @@ def simulate(
     resume: bool = False,
     checkpoint_every: int | None = None,
     watch: Watcher | None = None,
+    callbacks: Iterable[Callback] = (),
+    progress: bool = False,
 ) -> Run:
     """Train in virtual time, and record it in ``out`` if that is given.
 
@@ -33,7 +37,8 @@ def simulate(
     checkpoint, to the same bytes as if it had not been; ``what`` and ``compute`` are then that
     run's own where they are left out. Checkpoints are written every ``checkpoint_every`` rounds
     (None: every minute). ``watch`` is called after every round; a KeyboardInterrupt that it raises
-    ends the run there, after a checkpoint.
+    ends the run there, after a checkpoint. ``callbacks`` hear what happens (see ``Callback``); they
+    and ``watch`` end the run by raising ``Stop``. ``progress`` shows a bar, in a notebook too.
 
     >>> run = simulate(Settings(rounds=20, max_staleness=4, batch=16))
     >>> run.accuracy > 0.8
@@ -57,7 +62,10 @@ def simulate(
     record = None if directory is None else _open(experiment, directory, resume)
     if record is not None and record.finished:
         return _finished(experiment, record)
-    run = ActiveRun(Engine(experiment), record, checkpoint_every, watch or (lambda progress: None))
+    heard = [*check_callbacks(callbacks), *([ProgressBar()] if progress else [])]
+    name = "run" if directory is None else directory.resolve().name
+    watcher = watch or (lambda progress: None)
+    run = ActiveRun(Engine(experiment), record, checkpoint_every, watcher, heard, name)
     return RunGroup({"": run}).train()[""]
 
 
@@ -70,6 +78,7 @@ def simulate_many(
     checkpoint_every: int | None = None,
     stop_after_s: float | None = None,
     watch: Callable[[str, Progress], None] | None = None,
+    callbacks: Callable[[str], Iterable[Callback]] | None = None,
 ) -> dict[str, Run]:
     """Train all of them and record each in ``out/name``; every run is as it would be alone.
 
@@ -78,6 +87,7 @@ def simulate_many(
     go on, the others start. ``stop_after_s`` writes checkpoints after this many seconds and returns
     only the runs that are finished by then. A KeyboardInterrupt raised by ``watch`` also writes
     them. A run that diverges ends there (``summary["stopped_at"]`` says so) and the others go on.
+    ``callbacks`` makes those of each run from its name.
     """
     _check_interval(checkpoint_every)
     deadline = None if stop_after_s is None else time.monotonic() + stop_after_s
@@ -92,7 +102,8 @@ def simulate_many(
             ended[name] = _finished(experiment, record)
             continue
         watcher = (lambda progress: None) if watch is None else partial(watch, name)
-        active[name] = ActiveRun(Engine(experiment), record, checkpoint_every, watcher)
+        heard = check_callbacks([] if callbacks is None else callbacks(name))
+        active[name] = ActiveRun(Engine(experiment), record, checkpoint_every, watcher, heard, name)
     for group in _groups(active):
         ended |= RunGroup({name: active.pop(name) for name in group}, go_on=True).train(deadline)
     return {name: ended[name] for name in runs if name in ended}
@@ -128,7 +139,8 @@ def _finished(experiment: Experiment, record: RunDirectory) -> Run:
     """A run that was recorded to its end."""
     params = record.model(experiment.task.layout)
     unknown = dict.fromkeys((*SUMMARY, "stopped_at"))  # that another version did not write
-    return Run(params, record.metrics(), {**unknown, **record.summary()})
+    summary, layout = {**unknown, **record.summary()}, experiment.task.layout
+    return Run(params, record.metrics(), summary, layout, record.per_worker())
 
 
 def _groups(runs: Mapping[str, ActiveRun]) -> list[list[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy, deepcopy
 from dataclasses import replace
@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from anarchic.core.types import Integers, Layout, Vector
+from anarchic.core.types import Floats, Integers, Layout, Vector
 from anarchic.core.validation import check_choice
 from anarchic.data.dataset import Dataset
 from anarchic.errors import ConfigError
@@ -33,7 +33,11 @@ from anarchic.train.engines import (
     drawing,
     has_convolutions,
 )
+from anarchic.train.evaluation import evaluated
+from anarchic.train.fit import check_fit
+from anarchic.train.metrics import Function, Metric, check_metrics
 from anarchic.train.noise import step_keys
+from anarchic.train.per_worker import HeldOut, hold_out, worker_values
 from anarchic.train.probe import (
     check_module,
     likeness,
@@ -45,7 +49,7 @@ from anarchic.train.probe import (
 )
 from anarchic.train.samples import WorkerSamples
 from anarchic.train.task import Array, Picks
-from anarchic.train.torch_data import PAD, TorchData, pick_crops
+from anarchic.train.torch_data import PAD, Rows, TorchData, pick_crops
 
 __all__ = ["Loss", "Precision", "TorchTask", "cross_entropy"]
 
@@ -71,7 +75,8 @@ class TorchTask:
     gradient of ``cross_entropy`` over lanes, which then replaces autograd; ``engines`` has the ways
     to a gradient. On a GPU ``precision`` says how matrices are multiplied, and a local step is
     recorded once and replayed unless ``graphs`` is False, for a module whose operators wait for the
-    host.
+    host. ``metrics`` are computed beside accuracy and loss. With ``per_worker`` every worker sets a
+    fifth of its samples aside, on which the model is evaluated for each of them.
     """
 
     def __init__(
@@ -89,8 +94,14 @@ class TorchTask:
         train: Callable[[str], bool] | None = None,
         forward: Forward | None = None,
         buffers: BufferPolicy = "refuse",
+        metrics: Mapping[str, Metric | Function | str] | None = None,
+        per_worker: bool = False,
     ) -> None:
         check_choice("policy for buffers", buffers, BUFFER_POLICIES)
+        self.metrics = check_metrics(metrics)
+        self._aside: HeldOut | None = None
+        if per_worker:
+            parts, self._aside = hold_out(parts)
         self.device, self.dtype = _device(device), getattr(torch, dtype)
         self.module = _training_copy(module).to(self.device, self.dtype)
         self.loss, self.precision, self.buffers = loss, precision, buffers
@@ -102,13 +113,17 @@ class TorchTask:
         self._switch: Switch = nullcontext if on_cpu else partial(matmul_precision, precision)
         self._draws, self.layout = False, _layout(trained_parameters(self.module, train), {}, dtype)
         objective, alone = self._objective(forward), False
+        called = None if forward is None else partial(forward, self.module)
+        check_fit(self.module, loss, *self._data.extremes(), called)
         if not _is_ours(module):
             objective, alone = self._probed(objective, dtype)
         self._engine = choose_engine(objective, self.device, precision, alone=alone)
         evaluated = copy_of(self.module).eval()
         self._evaluated = replace(self._engine.objective, module=evaluated)
         step: Callable[[Picks], Tensor] = partial(_step, self._engine, self._data, self._switch)
-        recorded = None if on_cpu or alone or graphs is False else find("recorded_cuda")
+        # A recording reads no file.
+        eager = on_cpu or alone or graphs is False or self._data.on_disk
+        recorded = None if eager else find("recorded_cuda")
         self._step = step if recorded is None else recorded(step)
 
     def _objective(self, forward: Forward | None) -> Objective:
@@ -173,11 +188,11 @@ class TorchTask:
         )  # fmt: skip
 
     def digest(self) -> str:
-        data, index, held = self._data, self._index, self._held
+        data, held = self._data, self._held
         how = f"{data.crops} {self.device.type} {self.precision}"
         if self.layout.buffers:
             how += f" {self.buffers}"
-        return held.digest(how, _numpy(data.y[index]), _numpy(data.x[index[held.some]]))
+        return held.digest(how, *map(_numpy, data.seen(self._index, held.some)))
 
     def init(self) -> Vector:
         named = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
@@ -206,7 +221,7 @@ class TorchTask:
 
     def pick(self, draws: Draws, batch: int) -> Picks:
         kernels = find("pick_samples_cuda"), find("pick_crops_cuda")
-        if self.device.type == "cuda" and all(kernels):
+        if self.device.type == "cuda" and all(kernels) and not draws.in_epochs:
             return self._pick_by_kernels(*kernels, draws, batch)
         picks = {"sample": self._index[self._held.pick(draws, batch, self.put)]}
         if self._data.crops:
@@ -238,20 +253,49 @@ class TorchTask:
         return [self.evaluate(vector) for vector in params]
 
     def evaluate(self, params: Vector) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for part, samples in self._data.held_out.items():
+            told = evaluated(self._pairs(params, *samples), self.loss, self.metrics)
+            found |= {part + name: value for name, value in told.items()}
+        return found
+
+    def _pairs(
+        self, params: Vector, inputs: Rows, targets: Rows
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Outputs and targets of samples, batch by batch."""
         objective, key = self._evaluated, self.put(np.array(0)) if self._draws else None
         tensors = objective.split(torch.as_tensor(params, dtype=self.dtype, device=self.device))
-        inputs, labels = self._data.x_test, self._data.y_test
         batch = EVALUATION_BATCH[self.device.type]
-        sums = torch.zeros(2, dtype=torch.float64, device=self.device)
         # A module may draw in eval mode, too: always the same, so that evaluations agree.
         with torch.no_grad(), self._switch(), drawing(key):
-            for start in range(0, len(labels), batch):
-                x, y = inputs[start : start + batch], labels[start : start + batch]
-                outputs = objective.outputs(tensors, x)
-                sums[0] += (outputs.argmax(-1) == y).sum()
-                sums[1] += self.loss(outputs, y) * len(y)
-        accuracy, loss = (sums / len(labels)).tolist()
-        return {"accuracy": accuracy, "loss": loss}
+            for start in range(0, len(targets), batch):
+                x, y = inputs[start : start + batch], targets[start : start + batch]
+                yield objective.outputs(tensors, x), y
+
+    def judged_by(self, metrics: Mapping[str, Metric]) -> TorchTask:
+        """The same task with other metrics."""
+        judged = copy(self)
+        judged.metrics = dict(metrics)
+        return judged
+
+    @property
+    def test_samples(self) -> int:
+        return len(self._data.held_out[""][1])
+
+    def tested_on(self, samples: Integers) -> TorchTask:
+        """The same task with only these of the test samples."""
+        some, index = copy(self), self.put(samples)
+        x, y = self._data.held_out[""]
+        some._data = replace(self._data, held_out={**self._data.held_out, "": (x[index], y[index])})
+        return some
+
+    def evaluate_workers(self, params: Vector) -> tuple[str, Floats] | None:
+        """Accuracy or loss of every worker on what it set aside; None where nobody did."""
+        if self._aside is None:
+            return None
+        pairs = self._pairs(params, *self._data.samples(self.put(self._aside.index)))
+        outputs, targets = (torch.cat(each).cpu() for each in zip(*pairs, strict=True))
+        return worker_values(self._aside, outputs, targets, self.loss)
 
 
 def _step(engine: GradientEngine, data: TorchData, switch: Switch, inputs: Picks) -> Tensor:

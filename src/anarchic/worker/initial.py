@@ -113,7 +113,8 @@ def initial_model(model: str, data: str, seed: int, choice: Choice) -> FirstTens
     loaded = load(data)
     plain = choice == Choice()
     if plain and model == "logistic" and loaded.x_train.dtype.kind == "f":  # needs no torch
-        layout = softmax_layout(prod(loaded.x_train.shape[1:]), loaded.classes)
+        classes = loaded.need_classes("Model 'logistic'")
+        layout = softmax_layout(prod(loaded.x_train.shape[1:]), classes)
         return FirstTensors(layout, np.zeros(layout.dim, np.float32))
     module = make(model, loaded, seed=seed)
     from anarchic.train.torch_task import TorchTask

@@ -31,11 +31,12 @@ GradientResult = tuple[Vector, float | None, int]
 class LiveTask(Protocol):
     """A model and one worker's data.
 
-    It may also have ``init() -> Vector``, the parameters that ``anarchic init`` writes. Where its
-    layout names buffers, a gradient has in their places what they are after the step. A task that
-    keeps vectors of its own from visit to visit has ``kept() -> Mapping[str, Vector]``, which the
-    spool stores with an update, and ``restore(kept)``, called when a visit begins with what was
-    kept with the last update that the server accepted.
+    It may also have ``init() -> Vector``, the parameters that ``anarchic init`` writes, and
+    ``begin(layout, snapshot)``, which is called after each pull. Where its layout names buffers, a
+    gradient has in their places what they are after the step. A task that keeps vectors of its own
+    from visit to visit has ``kept() -> Mapping[str, Vector]``, which the spool stores with an
+    update, and ``restore(kept)``, called when a visit begins with what was kept with the last
+    update that the server accepted.
     """
 
     @property
@@ -183,7 +184,8 @@ def digits_task(spec: str) -> SoftmaxTask:
         raise ConfigError(f"{spec}: workers count from 1 to {workers}, got {number}.")
     data = load_digits()
     part = dirichlet(data.y_train, workers, ALPHA, seed=0)[number - 1]
-    return SoftmaxTask(data.x_train[part], data.y_train[part], data.classes, batch=BATCH)
+    classes = data.need_classes("Softmax regression")
+    return SoftmaxTask(data.x_train[part], data.y_train[part], classes, batch=BATCH)
 
 
 def load_task(spec: str) -> LiveTask:

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from anarchic.core.local import Buffers, Held, LocalResult, LocalRule, Sgd, take_local_steps
+from anarchic.core.local import (
+    Buffers,
+    Held,
+    LocalResult,
+    LocalRule,
+    Sgd,
+    VisitStart,
+    begun,
+    take_local_steps,
+)
 from anarchic.core.reading import printable
 from anarchic.core.types import Layout, Snapshot, Update, Vector
 from anarchic.core.validation import check_kinds
@@ -127,6 +136,9 @@ class VisitLoop:
         self.began_s = self.worker.clock.now_s()
         snapshot = self.worker.pull(retry=self.forever)
         self.summary.version = snapshot.version
+        begin = getattr(self.task, "begin", None)
+        if begin is not None:
+            begin(self.worker.layout, snapshot)
         _check_buffers(self.worker.layout, self.task.layout, snapshot.terms.buffers)
         _check_layout(self.worker.layout, self.task.layout)
         visit = self._train(snapshot)
@@ -136,7 +148,9 @@ class VisitLoop:
         self.ended_s = self.worker.clock.now_s()
 
     def _train(self, snapshot: Snapshot) -> TrainedVisit:
-        worker, plan, rule = self.worker, self.plan, self.plan.local_rule
+        worker, plan = self.worker, self.plan
+        visit = VisitStart(plan.local_lr, snapshot.version, self.task.layout)
+        rule = begun(plan.local_rule, visit)
         clock, chance = worker.clock, worker.rng.random()
         losses: list[float] = []
         samples, since = 0, clock.elapsed_s()
