@@ -36,10 +36,11 @@ OPTIONS = table(f"""
     safetensors file. (default: that of --model or --task)
   from_options: An argument of the class or function of --from; may be repeated.
     (default: its own)
-  train REGEX: With --from: only parameters whose names match travel, such as lora_ of adapters.
+  train REGEX: Only parameters whose names match travel, such as lora_ of adapters.
     (default: all that require a gradient)
-  buffers POLICY: With --from: what becomes of running statistics, such as those of BatchNorm.
-    average: the server averages them; local: each worker keeps its own; refuse. (default: refuse)
+  buffers POLICY: What becomes of running statistics, such as those of BatchNorm. average: the
+    server averages them; local: each worker keeps its own; refuse: there must be none.
+    (default: refuse)
   buffer_names REGEX: With --from: buffers that training changes, by name.
     (default: those named as running statistics)
   flower MODULE:NAME: Instead, a Flower client that has get_parameters; or a function without
