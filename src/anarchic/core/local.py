@@ -6,10 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, final
 
-from anarchic.core.arrays import copied
+from anarchic.core.arrays import as_like, copied, sqrt
+from anarchic.core.types import Layout
 from anarchic.errors import ConfigError
 
-__all__ = ["Held", "LocalRule", "Momentum", "Prox", "Scaffold", "Sgd", "Stateless"]
+__all__ = [
+    "Adam", "Held", "LocalRule", "Momentum", "Prox", "Scaffold", "Sgd", "Stateless", "VisitStart"
+]  # fmt: skip
 
 Array = Any  # a NumPy array or a torch tensor, (dim,) or (lanes, dim)
 Held = dict[str, Array]
@@ -21,6 +24,10 @@ class LocalRule(Protocol):
     A rule names the vectors that it wants to hold beside the model, all of the model's size:
     ``keeps`` stay with the worker from visit to visit (zero at first), ``shares`` are pulled with
     the model and returned with the update, ``scratch`` lives for one visit (zero at its start).
+
+    A rule that needs to know the version, the rate or the number of a step also has
+    ``begin(start: VisitStart) -> LocalRule``: the rule for one visit, or for lanes of visits, whose
+    steps are then taken in order, and which may keep what it likes. See ``begun``.
     """
 
     @property
@@ -34,13 +41,34 @@ class LocalRule(Protocol):
         """Whether a step is along the gradient itself, so that a loop may do whole visits."""
 
     def step(self, gradient: Array, x: Array, start: Array, held: Held) -> Array:
-        """The direction of a step at ``x``; may set the ``scratch`` entries of ``held``."""
+        """The direction of a step at ``x``.
+
+        It may put new vectors into ``held`` under the names of ``scratch`` and ``keeps``.
+        """
 
     def finish(self, mean: Array, held: Held) -> tuple[Held, Held]:
         """What the worker keeps and what it sends, ``mean`` being the update's direction.
 
         The worker keeps the new vectors only once the update has been accepted.
         """
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class VisitStart:
+    """What is known when a visit starts. For lanes, ``lr`` and ``version`` are (lanes, 1) arrays.
+
+    Both are NumPy's wherever the parameters lie, so that nobody has to wait for a GPU.
+    """
+
+    lr: Any  # eta_L
+    version: Any  # the version that was pulled
+    layout: Layout
+
+
+def begun(rule: LocalRule, start: VisitStart) -> LocalRule:
+    """The rule for one visit: ``rule`` itself, unless it has ``begin``."""
+    begin: Callable[[VisitStart], LocalRule] | None = getattr(rule, "begin", None)
+    return rule if begin is None else begin(start)
 
 
 class Stateless:
@@ -154,6 +182,65 @@ class Scaffold:
         else:
             change = mean - held["control"]
         return {"own_control": held["own_control"] + change}, {"control": change}
+
+
+@final
+@dataclass(frozen=True)
+class Adam:
+    """Adam: steps of about eta_L in every coordinate, however long the gradients are.
+
+        m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2
+        x <- x - eta_L * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
+
+    m, v and the number of steps t are zero when the worker pulls; with ``keep_state`` they stay
+    with the worker from visit to visit.
+    Reference: Kingma, Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015,
+    arXiv:1412.6980, Algorithm 1. Departs from it in: the state does not outlive a visit, unless
+    that is asked for.
+    """
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    keep_state: bool = False
+
+    shares: ClassVar[tuple[str, ...]] = ()
+    plain: ClassVar[bool] = False
+    _STATE: ClassVar[tuple[str, ...]] = ("adam_first", "adam_second", "adam_steps")
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.beta1 < 1 and 0 <= self.beta2 < 1 and 0 < self.epsilon < float("inf")):
+            raise ConfigError(
+                f"Adam needs 0 <= beta1 < 1, 0 <= beta2 < 1 and epsilon > 0, got "
+                f"beta1={self.beta1}, beta2={self.beta2}, epsilon={self.epsilon}."
+            )
+
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        return self._STATE if self.keep_state else ()
+
+    @property
+    def scratch(self) -> tuple[str, ...]:
+        return () if self.keep_state else self._STATE
+
+    def step(self, gradient: Array, x: Array, start: Array, held: Held) -> Array:
+        m, v, steps = (held[name] for name in self._STATE)
+        m = self.beta1 * m + (1 - self.beta1) * gradient
+        v = self.beta2 * v + (1 - self.beta2) * (gradient * gradient)
+        steps = steps + 1  # the same number everywhere: a vector can be kept as all others are
+        held.update(zip(self._STATE, (m, v, steps), strict=True))
+        # In float64: 1 - 0.999 would lose four of float32's seven digits.
+        t = wide(steps[..., :1])
+        first, second = (as_like(1 - beta**t, m) for beta in (self.beta1, self.beta2))
+        return (m / first) / (sqrt(v / second) + self.epsilon)
+
+    def finish(self, mean: Array, held: Held) -> tuple[Held, Held]:
+        return {name: held[name] for name in self.keeps}, {}
+
+
+def wide(array: Array) -> Array:
+    """In float64."""
+    return array.astype("float64") if hasattr(array, "astype") else array.double()
 
 
 @final

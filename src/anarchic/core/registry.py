@@ -45,7 +45,11 @@ KINDS: Mapping[str, Kind] = {
             "fedbuff": "anarchic.core.rules.fedbuff:FedBuff",
         },
     ),
-    "local_rules": Kind("local rule", _in("core.local", "Sgd", "Prox", "Scaffold", "Momentum")),
+    "local_rules": Kind(
+        "local rule",
+        _in("core.local", "Sgd", "Prox", "Scaffold", "Momentum", "Adam")
+        | _in("core.local_wrappers", "ClipNorm", "Decay"),
+    ),
     "server_steps": Kind(
         "server optimiser", _in("core.steps", "SgdStep", "MomentumStep", "AdamStep", "YogiStep")
     ),
@@ -80,6 +84,16 @@ KINDS: Mapping[str, Kind] = {
         },
     ),
     "tasks": Kind("task", {"digits": "anarchic.worker.task:digits_task"}),
+    "callbacks": Kind(
+        "callback",
+        {
+            "tensorboard": "anarchic.callbacks.loggers:TensorBoard",
+            "mlflow": "anarchic.callbacks.loggers:MLflow",
+            "wandb": "anarchic.callbacks.loggers:WandB",
+            "keep-best": "anarchic.callbacks.best:KeepBest",
+            "early-stop": "anarchic.callbacks.best:EarlyStop",
+        },
+    ),
 }
 
 
@@ -140,6 +154,11 @@ def check_name(kind: str, name: str) -> None:
     """Refuse a name that nobody knows; nothing is imported."""
     if ":" not in name:
         check_choice(KINDS[kind].called, name, names(kind))
+
+
+def chain(name: str) -> list[str]:
+    """The names in ``clipnorm+decay+adam``: wrappers, the outermost first, and what they wrap."""
+    return name.split("+")
 
 
 def names(kind: str) -> tuple[str, ...]:

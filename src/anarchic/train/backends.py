@@ -20,6 +20,7 @@ from anarchic.train.task import (
     Lanes,
     Picks,
     Task,
+    begun_rule,
     blank,
     buffers_of,
     column,
@@ -42,10 +43,11 @@ class Loop:
 
 def _visit(task: Task, lane: Lanes, results: Computed, index: int) -> None:
     work, worker, steps = lane.work[0], int(lane.worker[0]), int(lane.local_steps[0])
-    picks = task.pick(Draws(lane.seed, lane.worker, lane.visit, steps), work.batch)
+    draws = Draws(lane.seed, lane.worker, lane.visit, steps, in_epochs=work.shuffle)
+    picks = task.pick(draws, work.batch)
     held = {name: matrix[0] for name, matrix in held_at_start(task, lane, work.rule).items()}
     visit = take_local_steps(
-        work.rule,
+        begun_rule(task, lane, alone=True),
         starts(task, lane)[0],
         held,
         lr=work.lr,
@@ -94,10 +96,10 @@ class Batched:
 
 def _groups(lanes: Lanes) -> list[Integers]:
     """Lanes that can share a program, each group with the most local steps first."""
-    members: dict[tuple[LocalRule, int], list[int]] = {}
+    members: dict[tuple[LocalRule, int, bool], list[int]] = {}
     for lane in np.argsort(-lanes.local_steps, kind="stable").tolist():
         work = lanes.work[lane]
-        members.setdefault((work.rule, work.batch), []).append(lane)
+        members.setdefault((work.rule, work.batch, work.shuffle), []).append(lane)
     return [np.array(group) for group in members.values()]
 
 
@@ -105,8 +107,8 @@ def _picks(task: Task, lanes: Lanes, group: Integers) -> Picks:
     """For all lanes at once: the arrays are small, so drawing for a piece would take as long."""
     seed = lanes.seed if isinstance(lanes.seed, int) else lanes.seed[group]
     steps = int(lanes.local_steps[group[0]])
-    draws = Draws(seed, lanes.worker[group], lanes.visit[group], steps)
-    return task.pick(draws, lanes.work[group[0]].batch)
+    work, numbers = lanes.work[group[0]], (lanes.worker[group], lanes.visit[group])
+    return task.pick(Draws(seed, *numbers, steps, in_epochs=work.shuffle), work.batch)
 
 
 def _pieces(lanes: int, most: int | None) -> list[slice]:
@@ -120,13 +122,13 @@ def _pieces(lanes: int, most: int | None) -> list[slice]:
 
 
 def _visits(task: Task, lanes: Lanes, picks: Picks, results: Computed, indices: Integers) -> None:
-    rule = lanes.work[0].rule
+    rule = begun_rule(task, lanes)
     held = held_at_start(task, lanes, rule)
     start = starts(task, lanes)
     rates = column(task, lanes, [work.lr for work in lanes.work])
     at_once = _at_once(task, rule)
     if at_once is None:
-        mean, x = _mean_direction(task, lanes, picks, held, start, rates)
+        mean, x = _mean_direction(task, lanes, rule, picks, held, start, rates)
     else:
         mean, x = at_once(start, rates, lanes.local_steps, picks), None
     buffers, finished = buffers_of(task), rule.finish(mean, held)
@@ -138,10 +140,16 @@ def _at_once(task: Task, rule: LocalRule) -> Callable[..., Array] | None:
 
 
 def _mean_direction(
-    task: Task, lanes: Lanes, picks: Picks, held: Held, start: Array, rates: Array
+    task: Task,
+    lanes: Lanes,
+    rule: LocalRule,
+    picks: Picks,
+    held: Held,
+    start: Array,
+    rates: Array,
 ) -> tuple[Array, Array]:
     """G_i of every lane, step by step, and where it ends."""
-    rule, steps = lanes.work[0].rule, lanes.local_steps
+    steps = lanes.local_steps
     x, total, buffers = copied(start), zeros(start), buffers_of(task)
     # How many lanes still have a step k to do.
     active = (steps[:, None] > np.arange(steps[0])).sum(axis=0).tolist()
@@ -150,9 +158,11 @@ def _mean_direction(
         gradient = task.lane_gradients(x[:n], lanes.worker[:n], at_k)
         after = None if buffers is None else buffers.taken_from(gradient)
         holding = {name: matrix[:n] for name, matrix in held.items()}
+        before = dict(holding)
         direction = rule.step(gradient, x[:n], start[:n], holding)
-        for name in rule.scratch:
-            held[name][:n] = holding[name]
+        for name, matrix in holding.items():
+            if matrix is not before[name]:
+                held[name][:n] = matrix
         if buffers is None:
             x[:n] -= rates[:n] * direction
         else:

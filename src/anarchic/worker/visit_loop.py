@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from anarchic.core.local import Buffers, Held, LocalResult, LocalRule, Sgd, take_local_steps
+from anarchic.core.local import (
+    Buffers,
+    Held,
+    LocalResult,
+    LocalRule,
+    Sgd,
+    VisitStart,
+    begun,
+    take_local_steps,
+)
 from anarchic.core.reading import printable
 from anarchic.core.types import Layout, Snapshot, Update, Vector
 from anarchic.core.validation import check_kinds
@@ -139,7 +148,9 @@ class VisitLoop:
         self.ended_s = self.worker.clock.now_s()
 
     def _train(self, snapshot: Snapshot) -> TrainedVisit:
-        worker, plan, rule = self.worker, self.plan, self.plan.local_rule
+        worker, plan = self.worker, self.plan
+        visit = VisitStart(plan.local_lr, snapshot.version, self.task.layout)
+        rule = begun(plan.local_rule, visit)
         clock, chance = worker.clock, worker.rng.random()
         losses: list[float] = []
         samples, since = 0, clock.elapsed_s()
@@ -282,11 +293,11 @@ def _check_buffers(server: Layout, task: Layout, policy: str | None) -> None:
     """Refuse a task that takes for parameters what the server averages, or the other way round."""
     differ = sorted({*server.buffers} ^ {*task.buffers})
     if differ:
-        averages = f"averages {len(server.buffers)} tensors" if server.buffers else "averages none"
-        kept = ", each worker keeps its own" if policy == "local" else ""
+        kept = ", since each worker keeps its own" if policy == "local" else ""
+        names = printable(", ".join(differ[:3]), most=200)
         raise ConfigError(
-            f"The server {averages} as buffers{kept}; the task has {len(task.buffers)}. They differ "
-            f"in {printable(', '.join(differ[:3]), most=200)}: make the task with the policy of the "
+            f"The server averages {len(server.buffers)} buffers{kept}, the task has "
+            f"{len(task.buffers)}. They differ in {names}: make the task with the policy of the "
             "run, or begin a run with a model of `anarchic init --buffers average` or of --task."
         )
 
