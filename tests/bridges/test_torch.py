@@ -26,6 +26,7 @@ from anarchic.worker import Worker
 from tests.bridges.still import StillWorker
 from tests.chaos.servers import ServerProcess
 from tests.waiting import until
+from tests.worker.faulty import Scripted
 
 ROOT = Path(__file__).parents[2]
 visit = anarchic.torch.visit
@@ -308,7 +309,29 @@ def test_buffers_without_a_policy_are_refused_with_the_remedy():
     assert not worker.pushed
     with visit(worker, counting, buffers="local"):
         train(counting)
-    assert worker.state["buffer:seen"] == counting.seen
+    assert worker.state == {"buffer:seen": counting.seen}  # and not the mask
+
+
+class Mean(nn.Module):
+    """The model of the scripted server, and a buffer of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.x = nn.Parameter(torch.zeros(2))
+        self.norm = nn.BatchNorm1d(1)
+        self.norm.requires_grad_(False)
+
+
+def test_local_buffers_wait_in_the_spool(tmp_path: Path):
+    server, model = Scripted(), Mean()
+    with server.worker(spool=tmp_path / "spool") as worker, visit(worker, model, buffers="local"):
+        model.norm(torch.ones(4, 1))
+        model.x.data += 1
+    again = Mean()
+    with server.worker(spool=tmp_path / "spool") as worker, visit(worker, again, buffers="local"):
+        assert again.x.tolist() == [1.0, 1.0]
+        assert again.norm.num_batches_tracked == 1
+        assert again.norm.running_mean == pytest.approx(0.1)
 
 
 PROCESSES = """
