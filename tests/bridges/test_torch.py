@@ -67,7 +67,7 @@ def test_the_whole_displacement_is_pushed_and_steps_are_counted():
         assert all(np.array_equal(values(model)[name], start[name]) for name in start)
         train(model, steps=5)
         train(net(), steps=9)  # of another model: not counted
-        ours.loss = torch.tensor(0.25)
+        ours.loss = torch.tensor(0.25, requires_grad=True)  # as people have it at hand
     assert (ours.steps, ours.lr, ours.version) == (5, pytest.approx(0.1), 3)
     assert ours.answer.status == "accepted"
     for name, end in values(model).items():

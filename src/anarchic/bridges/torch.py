@@ -172,6 +172,8 @@ class TorchVisit(Visit):
                 f"Training changed the buffer {next(iter(changed))}, which the run does not name, "
                 f"so nothing was pushed. Start the run with {START} --buffer-names REGEX{local}."
             )
+        loss: Any = self.loss
+        self.loss = float(loss.detach()) if isinstance(loss, Tensor) else loss
         super()._push()
 
     def _local_state(self) -> Mapping[str, Vector]:
