@@ -381,3 +381,18 @@ def test_processes_of_ddp_are_one_worker(tmp_path: Path):
             moved = watcher.pull().params
     assert ended[0][0] == ended[1][0]  # both processes have the same model
     np.testing.assert_allclose(moved, 1 - 0.15, rtol=1e-5)  # the mean gradient is 1.5, once each
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # of torch.distributed
+def test_a_model_that_is_split_over_processes_is_refused():
+    from torch import distributed
+    from torch.distributed.fsdp import fully_shard
+
+    worker = StillWorker.of(net())
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.raises(ConfigError, match=r"0.weight is split over processes \(FSDP\)"):
+            visit(worker, fully_shard(net())).__enter__()
+    finally:
+        distributed.destroy_process_group()
