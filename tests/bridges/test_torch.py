@@ -101,10 +101,13 @@ def test_per_step_sends_the_papers_mean_direction():
     worker = StillWorker.of(model, rule="afa-cd", server_lr=1.0)
     start = values(model)
     with (
-        pytest.warns(UserWarning, match=r"afa-cd, server_lr=1\) moves .* only 0.1 .*-lr 10\."),
+        pytest.warns(
+            UserWarning, match=r"afa-cd, server_lr=1\) moves .* only 0.1 .*-lr 10\."
+        ) as told,
         visit(worker, model, per_step=True),
     ):
         train(model, 10, torch.optim.SGD(model.parameters(), lr=0.05))
+    assert told[0].filename == __file__  # where the block is
     assert (worker.pushed[0]["local_steps"], worker.pushed[0]["local_lr"]) == (10, 0.05)
     for name, end in values(model).items():
         np.testing.assert_allclose(worker.last[name], (start[name] - end) / (10 * 0.05), rtol=1e-6)

@@ -187,7 +187,7 @@ class TorchVisit(Visit):
             raise ConfigError("per_step divides by the rate, and no step was counted: give lr=.")
         steps, lr = (self._counted(), self.lr or 0.0) if self._per_step else (1, 1.0)
         if told := shrinks(self._terms, steps):
-            warnings.warn(told, stacklevel=5)  # where the with block is
+            warnings.warn(told, stacklevel=6)  # where the with block is
         return steps, lr
 
 
