@@ -5,7 +5,7 @@ import sys
 import numpy as np
 from transformers import Trainer, TrainingArguments, ViTConfig, ViTForImageClassification
 
-EPOCHS = 6
+EPOCHS = 8
 
 
 def make_model():

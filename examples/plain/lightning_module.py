@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-EPOCHS = 6
+EPOCHS = 8
 
 
 class Classifier(lightning.LightningModule):

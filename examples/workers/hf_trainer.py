@@ -8,7 +8,7 @@ from transformers import Trainer, TrainingArguments, ViTConfig, ViTForImageClass
 import anarchic
 from anarchic.bridges.huggingface import VisitCallback
 
-EPOCHS = 6
+EPOCHS = 8
 
 
 def make_model():

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import anarchic
 from anarchic.bridges.lightning import VisitCallback
 
-EPOCHS = 6
+EPOCHS = 8
 
 
 class Classifier(lightning.LightningModule):

@@ -25,11 +25,13 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 ENVIRONMENT = {
     **os.environ, "PYTHONPATH": str(EXAMPLES.parent / "src"), "OMP_NUM_THREADS": "1"
 }  # fmt: skip
-SCRIPTS = {  # what makes the model, what it needs, which buffers, updates of two workers
-    "loop": ("Net", "torch", "average", 12),
-    "hf_trainer": ("make_model", "transformers", None, 12),
-    "lightning_module": ("Classifier", "lightning", None, 12),
+SCRIPTS = {  # what makes the model, what it needs, and which buffers
+    "loop": ("Net", "torch", "average"),
+    "hf_trainer": ("make_model", "transformers", None),
+    "lightning_module": ("Classifier", "lightning", None),
 }
+# The mean of two updates is a step: two displacements, each a full one, would go twice too far.
+SERVER = ("--m", "2", "--per-worker", "2", "--public-model")
 
 
 def run(*words: object, folder: Path, **more: str) -> None:
@@ -71,8 +73,9 @@ def accuracy(model: torch.nn.Module, test: dict[str, np.ndarray]) -> float:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_two_workers_of_a_script_learn(name: str, tmp_path: Path) -> None:
-    make, needs, buffers, updates = SCRIPTS[name]
+    make, needs, buffers = SCRIPTS[name]
     library(needs)
+    plain_script = imported(EXAMPLES / "plain" / f"{name}.py")
     test, init, store = write_samples(tmp_path), tmp_path / "model.safetensors", tmp_path / "run.db"
     source = ["--from", f"{name}:{make}", *(["--buffers", buffers] if buffers else [])]
     plain = {"PYTHONPATH": f"{EXAMPLES / 'plain'}:{ENVIRONMENT['PYTHONPATH']}"}
@@ -80,7 +83,7 @@ def test_two_workers_of_a_script_learn(name: str, tmp_path: Path) -> None:
     for worker in ("ann", "bob"):
         token = ["token", "add", worker, "--store", store, "--out", f"{worker}/w.token"]
         run("-m", "anarchic", *token, folder=tmp_path)
-    with ServerProcess(str(store), init, tmp_path / "log", "--m", "1", "--public-model") as server:
+    with ServerProcess(str(store), init, tmp_path / "log", *SERVER) as server:
         url = f"http://127.0.0.1:{server.port}"
         script = EXAMPLES / "workers" / f"{name}.py"
         both = [
@@ -94,9 +97,10 @@ def test_two_workers_of_a_script_learn(name: str, tmp_path: Path) -> None:
         ended = [each.communicate(timeout=300) for each in both]
         assert all(each.returncode == 0 for each in both), ended
         with Worker(url) as watcher:
-            until(lambda: watcher.pull().version == updates)  # one per epoch and worker
+            # One update per epoch and worker.
+            until(lambda: watcher.pull().version == plain_script.EPOCHS)
             tensors = watcher.layout.split(watcher.pull().params)
-    model = getattr(imported(EXAMPLES / "plain" / f"{name}.py"), make)()
+    model = getattr(plain_script, make)()
     assert accuracy(model, test) < 0.4
     missing = model.load_state_dict(
         {n: torch.tensor(tensor) for n, tensor in tensors.items()}, strict=False
