@@ -160,7 +160,7 @@ KINDS = {
     "cnn average": Kind(lambda: cnn(nn.BatchNorm2d), options=averaged()),
     "cnn local": Kind(lambda: cnn(nn.BatchNorm2d), options={"buffers": "local"}),
     "momentum none": Kind(averaging, options=averaged(), alone=True),
-    "resnet group": Kind(lambda: ResNet18(group_norm), rounds=5, bound=0.3),
+    "resnet group": Kind(lambda: ResNet18(group_norm), rounds=6, bound=0.3),
     "resnet batch": Kind(lambda: ResNet18(nn.BatchNorm2d), options=averaged(), rounds=3),
     "dropout": Kind(dropped, draws=True, rounds=10),
     "lstm": Kind(lambda: Rows(nn.LSTM), alone=True, draws=True, rounds=16, lr=0.5, bound=0.5),
