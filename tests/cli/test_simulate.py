@@ -66,6 +66,7 @@ def test_flags_become_settings(anarchic, tmp_path):
         "--slow-share": "0.5",
         "--slow-factor": "3",
         "--lost-share": "0.1",
+        "--until-s": "7",
         "--backend": "loop",
         "--dtype": "float64",
         "--threads": "1",
@@ -101,6 +102,7 @@ def test_flags_become_settings(anarchic, tmp_path):
         slow_share=0.5,
         slow_factor=3.0,
         lost_share=0.1,
+        until_s=7.0,
         seed=4,
         dtype="float64",
         eval_every=2,
@@ -223,6 +225,21 @@ def test_resume_with_other_settings_is_refused(refused, finished):
     assert contents(finished) == before
 
 
+def test_resume_with_more_rounds_goes_on_further(refused, anarchic, tmp_path):
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    assert anarchic(*QUICK, "--out", run, "--checkpoint-every", 2).exit_code == 0
+    further = anarchic("simulate", "--resume", "--rounds", 9, "--out", run)
+    assert further.exit_code == 0, further.output
+    assert "had finished before" not in further.output
+    assert anarchic(*QUICK, "--rounds", 9, "--out", whole).exit_code == 0
+    for name in ("model.safetensors", "timetable.safetensors"):
+        assert (run / name).read_bytes() == (whole / name).read_bytes()
+    assert json.loads((run / "settings.json").read_text())["rounds"] == 9
+    assert "had finished before" in anarchic("simulate", "--resume", "--out", run).output
+    line = refused(1, "simulate", "--resume", "--rounds", 8, "--out", run)
+    assert "rounds is 9 there and 8 here" in line
+
+
 def test_a_checkpoint_of_another_run_is_refused(refused, anarchic, tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     assert anarchic(*QUICK, "--out", one, "--checkpoint-every", 2).exit_code == 0
@@ -342,3 +359,23 @@ def test_a_second_interrupt_does_not_wait_for_the_round():
     finally:
         signal.signal(signal.SIGINT, former)
     assert heard == ["round 1", "round 2"]
+
+
+def test_metrics_and_callbacks_are_named_on_the_command_line(
+    anarchic, refused, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "judging.py").write_text(
+        "def share_wrong(predicted, targets):\n    return (predicted != targets).mean()\n"
+    )
+    words = ("simulate", "--rounds", 40, "--eval-every", 1, "--batch", 16, "--out", "run")
+    metric = ("--metric", "share_wrong=judging:share_wrong")
+    shown = anarchic(*words, *metric, "--callback", "keep-best,early-stop")
+    assert shown.exit_code == 0, shown.output
+    assert "stopped: none of the last 10 evaluations was better" in " ".join(shown.output.split())
+    last = RunDirectory(tmp_path / "run").metrics()[-1]
+    assert last["share_wrong"] == pytest.approx(1 - last["accuracy"])
+    assert (tmp_path / "run" / "best.safetensors").exists()
+    told = refused(2, *words, "--metric", "judging:share_wrong")
+    assert "--metric takes NAME=MODULE:FUNCTION" in told
+    assert "no callback 'nobody'" in refused(2, *words, "--callback", "nobody")

@@ -1,1 +1,1 @@
-"""Kinds of models and training loops, tried in every world; ``python -m tests.kinds`` tells of them."""
+"""Kinds of models and training loops, tried in every world."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 from anarchic.data import Dataset, load
 
@@ -27,7 +27,7 @@ class Kind:
     name: str
     module: Callable[[], nn.Module]
     data: Callable[[], Dataset]
-    loss: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy
+    loss: Callable[[Tensor, Tensor], Tensor] = functional.cross_entropy
     least: float | None = None  # accuracy
     most: float | None = None  # loss
     lr: float = 0.1
@@ -48,11 +48,8 @@ def images() -> Dataset:
 def rows() -> Dataset:
     """The same, each image as a sequence of eight rows."""
     data = images()
-    parts = (data.x_train, data.y_train, data.x_test, data.y_test)
-    x, y, x_test, y_test = (
-        each.reshape(len(each), 8, 8) if each.ndim > 1 else each for each in parts
-    )
-    return Dataset.of(x, y, test=(x_test, y_test), name="rows of digits")
+    x, x_test = (each.reshape(-1, 8, 8) for each in (data.x_train, data.x_test))
+    return Dataset.of(x, data.y_train, test=(x_test, data.y_test), name="rows of digits")
 
 
 @cache
@@ -119,8 +116,8 @@ class Block(nn.Module):
         self.short = nn.Identity() if same else nn.Conv2d(before, after, 1, stride, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = F.relu(self.norms[0](self.first(x)))
-        return F.relu(self.norms[1](self.second(y)) + self.short(x))
+        y = functional.relu(self.norms[0](self.first(x)))
+        return functional.relu(self.norms[1](self.second(y)) + self.short(x))
 
 
 def resnet18(norm: Callable[[int], nn.Module]) -> nn.Module:
@@ -207,8 +204,16 @@ def frozen() -> nn.Module:
     return model
 
 
+def regressor() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 32), nn.Tanh(), nn.Linear(32, 2))
+
+
+def labeller() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 4))
+
+
 def next_token(outputs: Tensor, labels: Tensor) -> Tensor:
-    return F.cross_entropy(outputs.flatten(0, -2), labels.flatten())
+    return functional.cross_entropy(outputs.flatten(0, -2), labels.flatten())
 
 
 def batch_norm(policy: str) -> Kind:
@@ -239,8 +244,7 @@ KINDS = [
          task={"train": lambda name: name.startswith("3.")}),
     Kind("Output is a dictionary (forward=)", Several, images, least=0.8, rounds=60,
          task={"forward": lambda module, x: module(x)["logits"]}),
-    Kind("Regression", lambda: nn.Sequential(nn.Linear(6, 32), nn.Tanh(), nn.Linear(32, 2)), plane,
-         F.mse_loss, most=0.5, rounds=60),
-    Kind("Multi-label", lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(),
-         nn.Linear(32, 4)), properties, F.binary_cross_entropy_with_logits, most=0.4, rounds=60),
+    Kind("Regression", regressor, plane, functional.mse_loss, most=0.5, rounds=60),
+    Kind("Multi-label", labeller, properties, functional.binary_cross_entropy_with_logits,
+         most=0.4, rounds=60),
 ]  # fmt: skip

@@ -35,6 +35,8 @@ Run
     (default: versions are not evaluated)
   model MODULE:NAME: The module, its class or a function that makes it, for --evaluate.
     (default: that of `anarchic init --from`)
+  callback NAMES: Tell these callbacks of new versions and evaluations, in a separate process:
+    {", ".join(registry.names("callbacks"))}, or MODULE:NAME; separated by commas. (default: none)
 Fixed when the run begins
   rule NAME: How updates become steps: {", ".join(served_names())}, or MODULE:NAME.
   m N: Updates per server step (m).

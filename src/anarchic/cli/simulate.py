@@ -15,6 +15,7 @@ from anarchic import wire
 from anarchic.cli.options import Given, examples
 from anarchic.cli.settings import OPTIONS, compute_from, settings_from, takes
 from anarchic.cli.show import MISSING, number, percent, print_facts, watching
+from anarchic.core import registry
 from anarchic.errors import ConfigError, RunError
 from anarchic.participation.timetable import Timetable
 from anarchic.sim.experiment import Experiment
@@ -30,6 +31,7 @@ EPILOG = examples(
     "anarchic simulate --rule afa-cs --server-lr 5 --participation exponential --slow-share 0.3 "
     "--out runs/cs",
     "anarchic simulate --resume --out runs/cd",
+    "anarchic simulate --resume --rounds 300 --out runs/cd",
 )
 _OWN = """
 Participation
@@ -38,9 +40,12 @@ Participation
 Record
   out DIR: Directory for the run's files; it must be new or empty. (default: the run is not
     recorded)
-  resume: Go on with the run in --out from its last checkpoint, with its own settings.
+  resume: Go on with the run in --out from its last checkpoint, with its own settings; with a
+    larger --rounds or --until-s further than it was first asked for.
   checkpoint_every: Rounds between checkpoints. (default: one every minute)
-"""
+  callback NAMES: Tell these callbacks of versions and evaluations:
+    CALLBACKS, or MODULE:NAME; separated by commas. (default: none)
+""".replace("CALLBACKS", ", ".join(registry.names("callbacks")))
 
 
 @takes(" ".join(OPTIONS), _OWN)
@@ -50,6 +55,7 @@ def simulate(
     out: Path | None = None,
     resume: bool = False,
     checkpoint_every: int | None = None,
+    callback: str | None = None,
 ) -> None:
     """Train in virtual time with workers that come and go as they like.
 
@@ -64,9 +70,13 @@ def simulate(
     record = RunDirectory(out) if resume and out is not None else None
     found = record.settings() if record is not None else {}
     trace = found.pop("trace", trace)
-    settings = settings_from(given, Settings.from_record(found) if found else None)
+    own = Settings.from_record(found) if found else None
+    settings = settings_from(given, own)
     compute = compute_from(given, Compute.from_record(found))
-    was_finished = record is not None and record.finished
+    named = [] if callback is None else [name.strip() for name in callback.split(",")]
+    callbacks = [registry.find("callbacks", name)() for name in named]
+    as_far = own is not None and (settings.rounds, settings.until_s) == (own.rounds, own.until_s)
+    was_finished = record is not None and record.finished and as_far
     try:
         with watching() as bar, _ending_between_rounds(bar) as watch:
             result = run(
@@ -76,6 +86,7 @@ def simulate(
                 resume=resume,
                 checkpoint_every=checkpoint_every,
                 watch=bar if out is None else watch,
+                callbacks=callbacks,
             )
     except KeyboardInterrupt as error:
         typer.echo(_how_to_go_on(out), err=True)
@@ -153,14 +164,15 @@ def _how_to_go_on(out: Path | None) -> str:
 
 
 def _facts(settings: Settings, summary: dict[str, Any], out: Path | None) -> list[tuple[str, str]]:
-    accuracies = [summary[f"{which}_accuracy"] for which in ("final", "last10", "best")]
+    words = {"final": "at the end", "last10": "mean of last ten", "best": "best"}
+    found = {words[which]: summary[f"{which}_accuracy"] for which in words}
+    accuracies = [f"{percent(a)} {which}" for which, a in found.items() if a is not None]
     stopped = ", target reached" if summary["stopped_at"] == "target" else ""
+    if summary["stopped_at"] == "stopped":
+        stopped = f", stopped: {summary.get('stop_reason') or 'by a callback'}"
     facts = [
         ("run", f"{settings.rule} on {settings.data}, {settings.model}, seed {settings.seed}"),
-        (
-            "accuracy",
-            "{} at the end, {} mean of last ten, {} best".format(*map(percent, accuracies)),
-        ),
+        ("accuracy", ", ".join(accuracies) or MISSING),
         ("loss", MISSING if (loss := summary["final_loss"]) is None else f"{loss:.4f}"),
         ("rounds", number(summary["rounds"]) + stopped),
         ("updates", number(summary["updates"])),

@@ -54,7 +54,7 @@ When, and how much
     (default: --local-steps counts)
   local_lr: Local learning rate (eta_L).
   local_rule NAME: What a local step does: {", ".join(registry.names("local_rules"))}, or
-    MODULE:NAME.
+    MODULE:NAME; clipnorm and decay wrap another, as in clipnorm+adam.
   local_options: A setting of the local rule, such as mu=0.1 of prox; may be repeated.
     (default: the rule's own)
   updates N: Stop once N updates were accepted. (default: go on)

@@ -84,6 +84,16 @@ KINDS: Mapping[str, Kind] = {
         },
     ),
     "tasks": Kind("task", {"digits": "anarchic.worker.task:digits_task"}),
+    "callbacks": Kind(
+        "callback",
+        {
+            "tensorboard": "anarchic.callbacks.loggers:TensorBoard",
+            "mlflow": "anarchic.callbacks.loggers:MLflow",
+            "wandb": "anarchic.callbacks.loggers:WandB",
+            "keep-best": "anarchic.callbacks.best:KeepBest",
+            "early-stop": "anarchic.callbacks.best:EarlyStop",
+        },
+    ),
 }
 
 

@@ -105,6 +105,7 @@ class Evaluator:
         self._next: PublishedModel | None = None
         self._wake = threading.Condition()
         self._stopping = False
+        self.told: Callable[[int, Mapping[str, float]], object] = lambda version, found: None
         before = [shown(*evaluation) for evaluation in store.evaluations(limit=1)]
         self.latest: dict[str, Any] | None = before[0] if before else None
         self._thread = threading.Thread(target=self._run, name="evaluate", daemon=True)
@@ -156,6 +157,7 @@ class Evaluator:
                 continue
             found = answer["found"]
             self.latest = shown(model.version, found)
+            self.told(model.version, found)
             try:
                 self._store.add_evaluation(model.version, found)
             except StoreError as error:

@@ -18,6 +18,7 @@ from anarchic.core.inspection import concerns
 from anarchic.core.validation import check_kind
 from anarchic.errors import RunError
 from anarchic.server.app import make_app
+from anarchic.server.callbacks import Callbacks
 from anarchic.server.connections import Connections, Listener
 from anarchic.server.database import exists
 from anarchic.server.evaluate import Evaluator, judging
@@ -67,6 +68,7 @@ def run(
     given = given_rules(rules)
     if run.evaluate is not None:
         registry.load(run.evaluate)
+    callbacks = None if run.callback is None else Callbacks(run.callback, log)
     check_tls(address, log)
     first, is_new = None, not exists(run.store)
     if is_new:  # a start that is refused leaves no store behind
@@ -91,8 +93,11 @@ def run(
             for concern in [] if first is None else concerns(first.layout, str(run.init)):
                 log("model_warning", level="warning", message=concern)
         judge = judging(run, stored.settings, stored_layout(stored))
+        if judge is not None and judge.module and stored.settings.get("local_buffers"):
+            told = "The judge's module has the buffers that it was made with: workers keep theirs."
+            log("model_warning", level="warning", message=told)
         evaluator = None if judge is None else Evaluator(judge, store, log)
-        service = Service(store, settings, log, evaluator)
+        service = Service(store, settings, log, evaluator, callbacks)
         log("listening", host=address.host, port=address.port, tls=address.tls_cert is not None)
         listen(service, address)
 

@@ -152,6 +152,7 @@ class RunSettings:
     keep_payloads: bool | None = None  # for a replay; None: as the run has done, a new one not
     evaluate: str | None = None  # MODULE:NAME of a function that evaluates new versions
     model: str | None = None  # MODULE:NAME of the torch module that it is given if it asks for one
+    callback: str | None = None  # names of callbacks, or MODULE:NAME, separated by commas
 
     def __post_init__(self) -> None:
         check_kinds(self)

@@ -17,7 +17,7 @@ import numpy as np
 from anarchic.core.arrays import copied, like_that, on_host, places_in, readable, stack, zeros
 from anarchic.core.reading import shown
 from anarchic.core.saving import Arrays, Numbers, pack, unpack
-from anarchic.core.types import Integers, Matrix, Snapshot, Updates, Vector
+from anarchic.core.types import Bools, Integers, Matrix, Snapshot, Updates, Vector
 from anarchic.errors import Diverged, NotFinite, RunError
 from anarchic.participation.timetable import Timetable
 from anarchic.sim.experiment import Experiment
@@ -45,7 +45,7 @@ class Engine:
         self._stateful = np.array([bool(work.rule.keeps) or self._own_buffers for work in works])
         self._rates = np.array([work.lr for work in works])
         self._previous = _previous_rows(table) if self._stateful.any() else None
-        self._needed = np.bincount(table.base_version, minlength=table.rounds + 2)
+        self._needed = self._count_needed(np.ones(len(table), bool))
         self._computed = np.zeros(len(table), bool)
         self._results: dict[int, tuple[Computed, int]] = {}  # row -> where its result is
         self._asked: Integers = np.zeros(0, np.int64)  # rows that are being computed
@@ -183,6 +183,14 @@ class Engine:
             kept[OWN_BUFFERS] = stack([self._kept.get((OWN_BUFFERS, w), first) for w in those])
         return kept
 
+    def _count_needed(self, rows: Bools) -> Integers:
+        """How many of these rows start from each version; one more where later rows may."""
+        table = self.experiment.timetable
+        needed = np.bincount(table.base_version[rows], minlength=table.rounds + 2)
+        if table.later is not None:
+            needed[table.later] += 1
+        return needed
+
     def _publish(self) -> None:
         state, version = self.state, self.version
         if self._needed[version]:
@@ -226,7 +234,8 @@ class Engine:
         self._results = {row: (waiting, lane) for lane, row in enumerate(numbers["waiting"])}
         self._computed[: self.row] = True
         self._computed[numbers["waiting"]] = True
-        self._needed = np.bincount(table.base_version[~self._computed], minlength=len(self._needed))
+        self._needed = self._count_needed(~self._computed)
+        self._snapshots = {v: s for v, s in self._snapshots.items() if self._needed[v]}
 
 
 @np.errstate(over="ignore", invalid="ignore")  # an error says so, and more than a warning

@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 
 from anarchic.core.arrays import copied, zeros
-from anarchic.core.local import Held, LocalRule, begun, take_local_steps
+from anarchic.core.local import Held, LocalRule, take_local_steps
 from anarchic.core.types import Integers
 from anarchic.kernels.switches import lane_threads
 from anarchic.train.draws import Draws
@@ -20,13 +20,13 @@ from anarchic.train.task import (
     Lanes,
     Picks,
     Task,
+    begun_rule,
     blank,
     buffers_of,
     column,
     fill,
     held_at_start,
     starts,
-    visit_start,
 )
 
 
@@ -47,7 +47,7 @@ def _visit(task: Task, lane: Lanes, results: Computed, index: int) -> None:
     picks = task.pick(draws, work.batch)
     held = {name: matrix[0] for name, matrix in held_at_start(task, lane, work.rule).items()}
     visit = take_local_steps(
-        begun(work.rule, visit_start(task, lane, alone=True)),
+        begun_rule(task, lane, alone=True),
         starts(task, lane)[0],
         held,
         lr=work.lr,
@@ -122,7 +122,7 @@ def _pieces(lanes: int, most: int | None) -> list[slice]:
 
 
 def _visits(task: Task, lanes: Lanes, picks: Picks, results: Computed, indices: Integers) -> None:
-    rule = begun(lanes.work[0].rule, visit_start(task, lanes))
+    rule = begun_rule(task, lanes)
     held = held_at_start(task, lanes, rule)
     start = starts(task, lanes)
     rates = column(task, lanes, [work.lr for work in lanes.work])

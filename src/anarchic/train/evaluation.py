@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping
+from math import isfinite
 from typing import Any
 
 import torch
@@ -10,21 +11,21 @@ from torch import Tensor
 
 from anarchic.data.checks import IGNORED
 from anarchic.train.engines import Loss
-from anarchic.train.torch_data import Rows
+from anarchic.train.metrics import Metric, measure
 
 
-def measure(
-    outputs: Callable[[Tensor], Tensor], loss: Loss, x: Rows, y: Rows, batch: int
+def evaluated(
+    pairs: Iterable[tuple[Tensor, Tensor]], loss: Loss, metrics: Mapping[str, Metric]
 ) -> dict[str, float]:
-    """The mean loss, and the accuracy where the targets are labels that outputs have scores for.
+    """The mean loss, the accuracy where targets are labels that outputs have scores for, metrics.
 
-    Of sequences every label counts, except those to be ignored (-100).
+    ``pairs`` are outputs and targets, batch by batch. Of sequences every label counts, except those
+    to be ignored (-100).
     """
     sums: Any = None
+    kept: list[tuple[Tensor, Tensor]] = []
     labelled = True
-    for start in range(0, len(y), batch):
-        some, wanted = x[start : start + batch], y[start : start + batch]
-        found = outputs(some)
+    for found, wanted in pairs:
         right, counted = _right(found, wanted)
         labelled = right is not None
         if sums is None:
@@ -32,8 +33,13 @@ def measure(
         sums[0] += 0 if right is None else right
         sums[1] += loss(found, wanted) * counted
         sums[2] += counted
+        if metrics:
+            kept.append((found, wanted))
     accuracy, mean = (sums[:2] / sums[2]).tolist()
-    return {"accuracy": accuracy, "loss": mean} if labelled else {"loss": mean}
+    told = {"accuracy": accuracy, "loss": mean} if labelled else {"loss": mean}
+    if kept and isfinite(mean):  # otherwise the run has diverged, which is said elsewhere
+        told |= measure(metrics, *map(torch.cat, zip(*kept, strict=True)))
+    return told
 
 
 def _right(outputs: Tensor, y: Tensor) -> tuple[Tensor | None, int | Tensor]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
+from math import isfinite, prod
 from typing import Any, Literal, final
 
 import numpy as np
 
+from anarchic.core.types import Floats as Doubles
 from anarchic.core.types import Integers, Layout
 from anarchic.data.dataset import Dataset
 from anarchic.errors import ConfigError
@@ -18,6 +19,8 @@ from anarchic.kernels import find
 from anarchic.models import check, softmax
 from anarchic.models.softmax import Floats
 from anarchic.train.draws import Draws
+from anarchic.train.metrics import Function, Metric, check_metrics, measure
+from anarchic.train.per_worker import HeldOut, hold_out, worker_values
 from anarchic.train.samples import WorkerSamples, resident
 from anarchic.train.task import InNumpy, Picks
 
@@ -41,6 +44,8 @@ class LogisticTask(InNumpy):
         dtype: Literal["float32", "float64"] = "float32",
         compiled: bool = True,
         start: Floats | None = None,
+        metrics: Mapping[str, Metric | Function | str] | None = None,
+        per_worker: bool = False,
     ) -> None:
         check("logistic", data)
         if data.on_disk:
@@ -48,6 +53,10 @@ class LogisticTask(InNumpy):
                 f"LogisticTask reads all of {data.name} into memory, but its inputs are on disk: "
                 "use make_task('logistic', ...), which takes PyTorch for such data."
             )
+        self.metrics = check_metrics(metrics)
+        self._aside: HeldOut | None = None
+        if per_worker:
+            parts, self._aside = hold_out(parts)
         inputs = prod(data.x_train.shape[1:])
         self._classes = data.need_classes("Softmax regression")
         code = {"float32": "F32", "float64": "F64"}[dtype]
@@ -113,6 +122,9 @@ class LogisticTask(InNumpy):
             return []
         data, vectors = self._data, np.stack(params)
         found = softmax.lane_metrics(vectors, data.x_test, data.y_test, self._classes)
+        for each, vector in zip(found, params, strict=True):
+            if self.metrics and isfinite(each["loss"]):  # otherwise the run has diverged
+                each |= measure(self.metrics, self._outputs(vector, data.x_test), data.y_test)
         if data.x_val is None or data.y_val is None:
             return found
         others = softmax.lane_metrics(vectors, data.x_val, data.y_val, self._classes)
@@ -123,6 +135,38 @@ class LogisticTask(InNumpy):
 
     def evaluate(self, params: Floats) -> dict[str, float]:
         return self.evaluate_all([params])[0]
+
+    def judged_by(self, metrics: Mapping[str, Metric]) -> LogisticTask:
+        """The same task with other metrics."""
+        judged = copy(self)
+        judged.metrics = dict(metrics)
+        return judged
+
+    @property
+    def test_samples(self) -> int:
+        return len(self._data.y_test)
+
+    def tested_on(self, samples: Integers) -> LogisticTask:
+        """The same task with only these of the test samples."""
+        some, data = copy(self), self._data
+        some._data = replace(data, x_test=data.x_test[samples], y_test=data.y_test[samples])
+        return some
+
+    def evaluate_workers(self, params: Floats) -> tuple[str, Doubles] | None:
+        """The accuracy of every worker on what it set aside; None where nobody did."""
+        if self._aside is None:
+            return None
+        x, y = self._batch(self._aside.index)
+        return worker_values(self._aside, self._outputs(params, x), y, _no_loss)
+
+    def _outputs(self, params: Floats, x: Floats) -> Floats:
+        model = self.layout.split(params)
+        found: Floats = x.reshape(len(x), -1) @ model["weight"].T + model["bias"]
+        return found
+
+
+def _no_loss(outputs: Floats, targets: Integers) -> float:
+    raise AssertionError("softmax regression has classes")
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,12 +9,13 @@ from typing import Any, Literal, Protocol, Self, get_args, runtime_checkable
 import numpy as np
 
 from anarchic.core.arrays import dtype_of, stack, zeros
-from anarchic.core.local import Buffers, Held, LocalRule, Sgd, VisitStart
-from anarchic.core.types import Integers, Layout, Matrix, Snapshot, Vector
+from anarchic.core.local import Buffers, Held, LocalRule, Sgd, VisitStart, begun
+from anarchic.core.types import Floats, Integers, Layout, Matrix, Snapshot, Vector
 from anarchic.data.dataset import Dataset
 from anarchic.errors import ConfigError
 from anarchic.models import make
 from anarchic.train.draws import Draws
+from anarchic.train.metrics import Function, Metric
 
 Array = Any  # of the task's own kind: NumPy, or torch on some device
 BufferPolicy = Literal["average", "local", "refuse"]
@@ -87,6 +88,25 @@ class Task(Protocol):
 
     def evaluate_all(self, params: Sequence[Vector]) -> list[dict[str, float]]:
         """The same for several models, perhaps faster than one by one."""
+
+
+@runtime_checkable
+class JudgedTask(Task, Protocol):
+    """A task with metrics, evaluated on all or some of its test samples, and for each worker."""
+
+    metrics: dict[str, Metric]
+
+    def judged_by(self, metrics: Mapping[str, Metric]) -> Self:
+        """The same task with other metrics."""
+
+    @property
+    def test_samples(self) -> int: ...
+
+    def tested_on(self, samples: Integers) -> Self:
+        """The same task with only these of the test samples."""
+
+    def evaluate_workers(self, params: Vector) -> tuple[str, Floats] | None:
+        """What was measured, and its value for every worker; None where none set data aside."""
 
 
 @runtime_checkable
@@ -250,14 +270,16 @@ def buffers_of(task: Task) -> Buffers | None:
     return Buffers(task.put(layout.buffer_places)) if layout.buffers else None
 
 
-def visit_start(task: Task, lanes: Lanes, *, alone: bool = False) -> VisitStart:
-    """What local rules know when these visits start; ``alone``: of the only lane, as numbers."""
-    if alone:
-        version = lanes.snapshots[int(lanes.snapshot[0])].version
-        return VisitStart(lanes.work[0].lr, version, task.layout)
+def begun_rule(task: Task, lanes: Lanes, *, alone: bool = False) -> LocalRule:
+    """The local rule of lanes that share it, for these visits; ``alone``: for the only one."""
+    rule = lanes.work[0].rule
+    if not hasattr(rule, "begin"):
+        return rule  # at once: this is on the way of every visit
     versions = np.array([snapshot.version for snapshot in lanes.snapshots])[lanes.snapshot]
     rates = np.array([work.lr for work in lanes.work])
-    return VisitStart(rates[:, None], versions[:, None], task.layout)
+    if alone:
+        return begun(rule, VisitStart(float(rates[0]), int(versions[0]), task.layout))
+    return begun(rule, VisitStart(rates[:, None], versions[:, None], task.layout))
 
 
 def from_snapshots(task: Task, lanes: Lanes, vectors: Sequence[Vector]) -> Array:
@@ -282,21 +304,23 @@ def make_task(
     augment: bool | None = None,
     compiled: bool = True,
     buffers: BufferPolicy = "refuse",
+    metrics: Mapping[str, Metric | Function | str] | None = None,
+    per_worker: bool = False,
     **on_gpu: Any,
 ) -> DataTask:
     """A fresh model of that name on data dealt to workers, the same for the same seed.
 
     Softmax regression on a CPU needs no torch, unless images are cropped and flipped or inputs are
-    on disk. ``on_gpu`` are ``precision`` and ``graphs`` of ``TorchTask``, which says what
-    ``buffers`` is.
+    on disk. ``on_gpu`` are ``precision`` and ``graphs`` of ``TorchTask``; it explains the others.
     """
+    judged: dict[str, Any] = {"metrics": metrics, "per_worker": per_worker}
     crops = data.augment == "crop-flip" if augment is None else augment
     if model == "logistic" and device == "cpu" and not (crops or data.on_disk):
         from anarchic.train.logistic_task import LogisticTask
 
-        return LogisticTask(data, parts, dtype=dtype, compiled=compiled)
+        return LogisticTask(data, parts, dtype=dtype, compiled=compiled, **judged)
     module = make(model, data, seed=seed)
     from anarchic.train.torch_task import TorchTask
 
     how: dict[str, Any] = {"device": device, "dtype": dtype, "augment": augment}
-    return TorchTask(module, data, parts, buffers=buffers, **how, **on_gpu)
+    return TorchTask(module, data, parts, buffers=buffers, **how, **judged, **on_gpu)

@@ -131,9 +131,13 @@ class TorchData:
         """Two samples as a module gets them: with the least and the greatest label, if any."""
         rows = torch.arange(min(2, len(self.y)))
         if isinstance(self.y, Tensor) and not self.y.is_floating_point():
-            labels = self.y.reshape(len(self.y), -1)
-            rows = torch.stack([labels.amin(1).argmin(), labels.amax(1).argmax()])
-        x, y = self.x[rows], self.y[rows]
+            per_sample = self.y.numel() // len(self.y)  # more than one in a sequence
+            rows = torch.stack([self.y.argmin(), self.y.argmax()]) // per_sample
+        return self.samples(rows)
+
+    def samples(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of some training samples, as they are."""
+        x, y = self.x[index], self.y[index]
         if self.crops and isinstance(self.x, Tensor):
             x = x[..., PAD:-PAD, PAD:-PAD]
         return x, y

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy, deepcopy
 from dataclasses import replace
@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from anarchic.core.types import Integers, Layout, Vector
+from anarchic.core.types import Floats, Integers, Layout, Vector
 from anarchic.core.validation import check_choice
 from anarchic.data.dataset import Dataset
 from anarchic.errors import ConfigError
@@ -33,9 +33,11 @@ from anarchic.train.engines import (
     drawing,
     has_convolutions,
 )
-from anarchic.train.evaluation import measure
+from anarchic.train.evaluation import evaluated
 from anarchic.train.fit import check_fit
+from anarchic.train.metrics import Function, Metric, check_metrics
 from anarchic.train.noise import step_keys
+from anarchic.train.per_worker import HeldOut, hold_out, worker_values
 from anarchic.train.probe import (
     check_module,
     likeness,
@@ -47,7 +49,7 @@ from anarchic.train.probe import (
 )
 from anarchic.train.samples import WorkerSamples
 from anarchic.train.task import BUFFER_POLICIES, Array, BufferPolicy, Picks
-from anarchic.train.torch_data import PAD, TorchData, pick_crops
+from anarchic.train.torch_data import PAD, Rows, TorchData, pick_crops
 
 __all__ = ["Loss", "Precision", "TorchTask", "cross_entropy"]
 
@@ -71,7 +73,8 @@ class TorchTask:
     gradient of ``cross_entropy`` over lanes, which then replaces autograd; ``engines`` has the ways
     to a gradient. On a GPU ``precision`` says how matrices are multiplied, and a local step is
     recorded once and replayed unless ``graphs`` is False, for a module whose operators wait for the
-    host.
+    host. ``metrics`` are computed beside accuracy and loss. With ``per_worker`` every worker sets a
+    fifth of its samples aside, on which the model is evaluated for each of them.
     """
 
     def __init__(
@@ -89,8 +92,14 @@ class TorchTask:
         train: Callable[[str], bool] | None = None,
         forward: Forward | None = None,
         buffers: BufferPolicy = "refuse",
+        metrics: Mapping[str, Metric | Function | str] | None = None,
+        per_worker: bool = False,
     ) -> None:
         check_choice("policy for buffers", buffers, BUFFER_POLICIES)
+        self.metrics = check_metrics(metrics)
+        self._aside: HeldOut | None = None
+        if per_worker:
+            parts, self._aside = hold_out(parts)
         self.device, self.dtype = _device(device), getattr(torch, dtype)
         self.module = _training_copy(module).to(self.device, self.dtype)
         self.loss, self.precision, self.buffers = loss, precision, buffers
@@ -242,17 +251,49 @@ class TorchTask:
         return [self.evaluate(vector) for vector in params]
 
     def evaluate(self, params: Vector) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for part, samples in self._data.held_out.items():
+            told = evaluated(self._pairs(params, *samples), self.loss, self.metrics)
+            found |= {part + name: value for name, value in told.items()}
+        return found
+
+    def _pairs(
+        self, params: Vector, inputs: Rows, targets: Rows
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Outputs and targets of samples, batch by batch."""
         objective, key = self._evaluated, self.put(np.array(0)) if self._draws else None
         tensors = objective.split(torch.as_tensor(params, dtype=self.dtype, device=self.device))
-        outputs = partial(objective.outputs, tensors)
         batch = EVALUATION_BATCH[self.device.type]
-        found: dict[str, float] = {}
         # A module may draw in eval mode, too: always the same, so that evaluations agree.
         with torch.no_grad(), self._switch(), drawing(key):
-            for part, samples in self._data.held_out.items():
-                measured = measure(outputs, self.loss, *samples, batch)
-                found |= {part + name: value for name, value in measured.items()}
-        return found
+            for start in range(0, len(targets), batch):
+                x, y = inputs[start : start + batch], targets[start : start + batch]
+                yield objective.outputs(tensors, x), y
+
+    def judged_by(self, metrics: Mapping[str, Metric]) -> TorchTask:
+        """The same task with other metrics."""
+        judged = copy(self)
+        judged.metrics = dict(metrics)
+        return judged
+
+    @property
+    def test_samples(self) -> int:
+        return len(self._data.held_out[""][1])
+
+    def tested_on(self, samples: Integers) -> TorchTask:
+        """The same task with only these of the test samples."""
+        some, index = copy(self), self.put(samples)
+        x, y = self._data.held_out[""]
+        some._data = replace(self._data, held_out={**self._data.held_out, "": (x[index], y[index])})
+        return some
+
+    def evaluate_workers(self, params: Vector) -> tuple[str, Floats] | None:
+        """Accuracy or loss of every worker on what it set aside; None where nobody did."""
+        if self._aside is None:
+            return None
+        pairs = self._pairs(params, *self._data.samples(self.put(self._aside.index)))
+        outputs, targets = (torch.cat(each).cpu() for each in zip(*pairs, strict=True))
+        return worker_values(self._aside, outputs, targets, self.loss)
 
 
 def _step(engine: GradientEngine, data: TorchData, switch: Switch, inputs: Picks) -> Tensor:
