@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from difflib import SequenceMatcher
 from importlib import import_module
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from tests.chaos.servers import ServerProcess
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+PLAIN = sorted((ROOT / "examples" / "plain").glob("*.py"))
+WORKERS = sorted((ROOT / "examples" / "workers").glob("*.py"))
 NUMPY_WORKER = ROOT / "examples" / "numpy_worker.py"
 SHOWING = sorted(path for path in SOURCE.rglob("*.py") if ">>> " in path.read_text("utf-8"))
 MNIST = os.path.isdir(os.path.join(os.environ.get("ANARCHIC_DATA", ""), "mnist"))
@@ -67,11 +70,13 @@ def test_the_numpy_worker_trains_at_a_server(tmp_path: Path) -> None:
     train([sys.executable, "-W", "error"], ROOT / "src", tmp_path)
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*EXAMPLES, *WORKERS], ids=lambda path: path.name)
 def test_an_example_uses_public_names_only(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert set(re.findall(r"^(?:from|import) (anarchic[\w.]*)", text, re.M)) <= {
         "anarchic",
+        "anarchic.bridges.huggingface",
+        "anarchic.bridges.lightning",
         "anarchic.worker",
     }
 
@@ -79,6 +84,27 @@ def test_an_example_uses_public_names_only(path: Path) -> None:
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_an_example_is_short(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 60
+
+
+@pytest.mark.parametrize("path", PLAIN, ids=lambda path: path.name)
+def test_a_training_script_becomes_a_worker_by_five_changed_lines(path: Path) -> None:
+    before, after = path.read_text(encoding="utf-8"), worker_of(path).read_text(encoding="utf-8")
+    assert "anarchic" not in before
+    assert "anarchic.Worker(" in after
+    blocks = SequenceMatcher(None, before.splitlines(), after.splitlines(), autojunk=False)
+    changes = [(i, j, k, n) for kind, i, j, k, n in blocks.get_opcodes() if kind != "equal"]
+    assert 0 < sum(max(j - i, n - k) for i, j, k, n in changes) <= 5  # with blank lines
+    assert len(after.splitlines()) <= 60
+
+
+def worker_of(path: Path) -> Path:
+    """The same script as a worker."""
+    return path.parents[1] / "workers" / path.name
+
+
+def test_every_training_script_has_its_worker() -> None:
+    assert len(PLAIN) == 3
+    assert {path.name for path in PLAIN} == {path.name for path in WORKERS}
 
 
 def train(python: Sequence[str], path: Path, folder: Path) -> None:
@@ -132,7 +158,8 @@ def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
     names: dict[str, object] = {}
     for shown in (NEEDS.get(page.name, ""), *blocks(page)):
         if page.name in LIVE:
-            shown = "\n".join(re.findall(r"^(?:from|import) .*$", shown, re.M))
+            # Bridges need their libraries: tests/bridges.
+            shown = "\n".join(re.findall(r"^(?:from|import) (?!anarchic\.bridges).*$", shown, re.M))
         exec(compile(shown, page.name, "exec"), names)
 
 

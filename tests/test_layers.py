@@ -22,11 +22,14 @@ ALLOWED = {
     "data": {"core", "errors"},
     "models": {"core", "data", "errors", "kernels"},
     "train": {"core", "data", "errors", "kernels", "models", "participation"},
-    "sim": {"core", "data", "errors", "models", "participation", "train", "wire"},
-    "server": {"core", "errors", "participation", "wire"},
+    "callbacks": {"core", "errors", "wire"},
+    "sim": {"callbacks", "core", "data", "errors", "models", "participation", "train", "wire"},
+    "server": {"callbacks", "core", "errors", "models", "participation", "wire"},
     "worker": {"core", "data", "errors", "models", "participation", "train", "wire"},
+    "bridges": {"core", "errors", "wire", "worker"},
+    "torch": {"bridges"},
     "theory": {"core", "data", "errors", "participation", "sim", "train"},
-    "report": {"core", "data", "errors", "participation", "sim", "wire"},
+    "report": {"core", "data", "errors", "participation", "sim", "train", "wire"},
     "demo": {"core", "data", "errors", "report", "server", "sim", "wire", "worker"},
     "study": {
         "core",
@@ -43,6 +46,7 @@ ALLOWED = {
 # What a GPU host without our other dependencies has.
 FOREIGN = {"numpy", "torch", "safetensors"}
 PORTABLE = {
+    "callbacks",
     "errors",
     "core",
     "kernels",
@@ -54,7 +58,18 @@ PORTABLE = {
     "sim",
     "study",
 }
-HEAVY = ("torch", "matplotlib", "starlette", "uvicorn", "httpx", "sqlalchemy", "psycopg", "ray")
+HEAVY = (
+    "torch",
+    "matplotlib",
+    "starlette",
+    "uvicorn",
+    "httpx",
+    "sqlalchemy",
+    "psycopg",
+    "ray",
+    "wandb",
+    "mlflow",
+)
 
 
 def modules(rooms: set[str]) -> list[Path]:

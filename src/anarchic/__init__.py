@@ -3,8 +3,9 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from anarchic import data
+from anarchic import callbacks, data
 from anarchic.core import local, rules
+from anarchic.core.buffers import AverageBuffers
 from anarchic.core.checking import check
 from anarchic.core.guard import Guard
 from anarchic.core.local import *  # noqa: F403
@@ -15,6 +16,7 @@ from anarchic.core.rules import *  # noqa: F403
 from anarchic.core.steps import AdamStep, MomentumStep, SgdStep, Step, YogiStep
 from anarchic.core.types import Layout, Snapshot, Update, Updates
 from anarchic.core.wrappers import Clip, SharedVectors, StalenessDiscount
+from anarchic.errors import Stop
 from anarchic.participation import (
     ConstantSteps,
     ContinuousTime,
@@ -32,9 +34,11 @@ from anarchic.sim.settings import Settings, build
 from anarchic.sim.simulate import simulate, simulate_many
 from anarchic.train.backends import Batched, Loop
 from anarchic.train.compute import Compute
+from anarchic.train.metrics import Metric
 from anarchic.train.task import LocalWork, Task, make_task
 
 if TYPE_CHECKING:
+    from anarchic import torch as torch
     from anarchic.train.torch_optimizer import TorchOptimizer
     from anarchic.train.torch_task import TorchTask
     from anarchic.worker import Worker
@@ -42,24 +46,30 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    *local.__all__, *rules.__all__, "AdamStep", "Batched", "SharedVectors", "Clip", "Compute",
-    "ConstantSteps", "Experiment", "Exponential", "ContinuousTime", "Guard", "Layout", "LocalWork",
-    "Loop", "MomentumStep", "Progress", "Rule", "RuleState", "Run", "Sampler", "Settings",
-    "SgdStep", "Snapshot", "StalenessDiscount", "State", "Step", "SteppingRule", "Task",
-    "Timetable", "TorchTask", "UniformSteps", "Update", "Updates", "Work", "Worker", "WorkerRows",
-    "YogiStep", "build", "check", "data", "make_task", "make_timetable", "simulate",
-    "simulate_many",
-    "ClipNorm", "Decay", "Epochs", "TorchOptimizer",
+    *local.__all__, *rules.__all__, "AdamStep", "AverageBuffers", "Batched", "SharedVectors",
+    "Clip", "ClipNorm", "Compute", "ConstantSteps", "Decay", "Epochs", "Experiment", "Exponential",
+    "ContinuousTime", "Guard", "Layout", "LocalWork", "Loop", "Metric", "MomentumStep", "Progress",
+    "Rule", "RuleState", "Run", "Sampler", "Settings", "SgdStep", "Snapshot", "StalenessDiscount",
+    "State", "Step", "SteppingRule", "Stop", "Task", "Timetable", "TorchOptimizer", "TorchTask",
+    "UniformSteps", "Update", "Updates", "Work", "Worker", "WorkerRows", "YogiStep", "build",
+    "callbacks", "check", "data", "make_task", "make_timetable", "simulate", "simulate_many",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    """Some names are loaded on first use: they bring an HTTP client or PyTorch."""
+    """Some names are loaded on first use: they bring an HTTP client, or PyTorch."""
     lazy = {
         "TorchOptimizer": "anarchic.train.torch_optimizer",
         "TorchTask": "anarchic.train.torch_task",
         "Worker": "anarchic.worker",
     }
+    if name == "torch":
+        return import_module("anarchic.torch")
     if name not in lazy:
         raise AttributeError(f"module 'anarchic' has no attribute {name!r}")
     return getattr(import_module(lazy[name]), name)
+
+
+def __dir__() -> list[str]:
+    """What there is, also what is loaded on first use."""
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

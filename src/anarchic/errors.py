@@ -26,6 +26,10 @@ class RunError(AnarchicError):
     """A run cannot continue: its directory, its checkpoint or a machine that computes it fails."""
 
 
+class Stop(AnarchicError):
+    """Raised by a callback or a watcher: the simulated run ends here, and is complete."""
+
+
 class UpdateRefused(AnarchicError):
     """A rule refuses this update; the state of the rule is unchanged.
 

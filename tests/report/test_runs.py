@@ -54,9 +54,9 @@ def test_there_is_one_row_per_run(tmp_path):
     runs = [read_run(make_run(tmp_path / "one", clock=True))]
     # 10 local steps in 1 s of training; the mean of (0.1, 0.6, 0.8)
     [row] = compare_runs(runs)
-    assert row.last10_accuracy == pytest.approx(0.5)
+    assert row.last10 == pytest.approx(0.5)
     assert row == TableRow(
-        "one", "afa-cd", True, 2, 0.8, row.last10_accuracy, 20.0, 2, local_steps_per_second=10
+        "one", "afa-cd", True, 2, 0.8, row.last10, 20.0, 2, local_steps_per_second=10
     )
 
 

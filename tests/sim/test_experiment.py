@@ -52,6 +52,7 @@ def test_shared_vectors_need_a_rule_that_carries_them_and_workers_that_share_the
     ("option", "says"),
     [
         ({"eval_every": 0}, "eval_every must be at least 1"),
+        ({"eval_samples": 0}, "eval_samples must be at least 1 test sample, got 0"),
         ({"target_accuracy": 1.5}, "at most 1, got 1.5"),
         ({"lookahead": 0}, "lookahead must be at least 1"),
     ],
@@ -90,13 +91,23 @@ def test_a_fingerprint_changes_with_whatever_changes_the_bytes(change):
 
 
 @pytest.mark.parametrize(
-    ("rounds", "every", "versions"),
+    ("rounds", "every", "last10", "versions"),
     [
-        (30, 7, {0, 7, 14, *range(21, 31)}),
-        (4, 3, {0, 1, 2, 3, 4}),
-        (200, None, {*range(0, 200, 4), *range(191, 201)}),  # fifty, and the last ten
+        (30, 7, False, {0, 7, 14, 21, 28, 30}),
+        (30, 7, True, {0, 7, 14, *range(21, 31)}),
+        (4, 3, False, {0, 3, 4}),
+        (4, 3, True, {0, 1, 2, 3, 4}),
+        (200, None, False, {*range(0, 201, 4)}),  # fifty, and the last
+        (200, None, True, {*range(0, 200, 4), *range(191, 201)}),  # fifty, and the last ten
     ],
 )
-def test_every_nth_version_and_the_last_ten_are_evaluated(rounds, every, versions):
+def test_every_nth_version_and_the_last_are_evaluated(rounds, every, last10, versions):
     made = Sampler(WORKERS, 3, ConstantSteps(1)).timetable(0, rounds)
-    assert Experiment(task(), AfaCd(3), made, eval_every=every).evaluated == versions
+    asked = Experiment(task(), AfaCd(3), made, eval_every=every, last10=last10)
+    assert asked.evaluated == versions
+
+
+@pytest.mark.parametrize("asked", [{"eval_samples": 3}, {"metrics": {"f1": max}}])
+def test_a_task_without_predictions_has_no_metrics_of_test_samples(asked):
+    with pytest.raises(ConfigError, match="QuadraticTask shows no predictions for test samples"):
+        Experiment(task(), AfaCd(3), table(), **asked)

@@ -28,7 +28,7 @@ def test_lr_on_mnist_reaches_the_paper_s_accuracy(p, max_staleness, tmp_path):
         out = tmp_path / str(seed)
         command = (
             "simulate --data mnist --model logistic --workers 10 --m 5 --local-steps 5 --batch 64 "
-            f"--local-lr 0.1 --server-lr 1.0 --rounds 150 --labels-per-worker {p} "
+            f"--local-lr 0.1 --server-lr 1.0 --rounds 150 --labels-per-worker {p} --last10 "
             f"--max-staleness {max_staleness} --seed {seed} --out {out}"
         )
         result = CliRunner().invoke(app, command.split())

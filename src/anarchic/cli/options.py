@@ -123,7 +123,7 @@ def _default(field: Any) -> Any:
 
 
 def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+    return "--" + name.rstrip("_").replace("_", "-")  # from_ is a field where from cannot be one
 
 
 def _parameter(name: str, known: Option, default: Any, hint: Any) -> Parameter:

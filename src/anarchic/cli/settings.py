@@ -5,7 +5,7 @@ Where an option was not given, the defaults hold, or the settings of a run that 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from anarchic.cli import options
@@ -81,11 +81,19 @@ Participation in continuous time
     (default: never; needed with --lost-share)
   availability FILE: CSV file worker,from_s,until_s: when workers are available. (default: always)
 Run
-  rounds: Number of server steps (T).
+  rounds: Number of server steps (T). With --until-s, the run may end earlier.
+  until_s: Continuous time: end the run at this virtual time, in seconds; then 150 rounds are no
+    bound, another number is. (default: after --rounds)
   seed: Random seed.
   dtype NAME: Type of parameters: float32, float64.
-  eval_every: Rounds between evaluations; the last ten rounds are evaluated.
-    (default: about 50 in all)
+  eval_every: Rounds between evaluations. (default: about 50 in all)
+  eval_samples N: Evaluate on N test samples drawn by the seed; at the end on all of them.
+    (default: always on all)
+  last10: Evaluate each of the last ten rounds; the mean of their accuracies is the paper's measure.
+  metrics: A function of predictions and targets, as f1=my_module:f1; may be repeated.
+    (default: accuracy and loss only)
+  per_worker: Every worker sets a fifth of its samples aside, and the model is evaluated on them for
+    each worker.
   target_accuracy: End the run when this share of test samples is classified correctly.
     (default: run all rounds)
 Compute
@@ -113,12 +121,25 @@ def settings_from(given: Given, base: Settings | None = None) -> Settings:
     values = chosen(Settings, given, base)
     if "arrival_probs" in given:
         values["arrival_probs"] = parse_probabilities(given["arrival_probs"])
+    if "metrics" in given:
+        values["metrics"] = parse_metrics(given["metrics"])
     return replace(base or Settings(), **values)
 
 
 def compute_from(given: Given, base: Compute | None = None) -> Compute:
     """How to compute, as it was given; ``base``, or else the defaults, for the rest."""
     return replace(base or Compute(), **chosen(Compute, given))
+
+
+def parse_metrics(pairs: Sequence[str]) -> dict[str, str]:
+    """``["f1=my_module:f1"]`` as a mapping."""
+    found = dict(pair.partition("=")[::2] for pair in pairs)
+    for name, spec in found.items():
+        if not name or not spec:
+            raise ConfigError(
+                f"--metric takes NAME=MODULE:FUNCTION, such as f1=my_module:f1; got {name!r}."
+            )
+    return found
 
 
 def parse_probabilities(text: str) -> tuple[float, ...]:

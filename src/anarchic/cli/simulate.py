@@ -30,6 +30,7 @@ EPILOG = examples(
     "anarchic simulate --rule afa-cs --server-lr 5 --participation exponential --slow-share 0.3 "
     "--out runs/cs",
     "anarchic simulate --resume --out runs/cd",
+    "anarchic simulate --resume --rounds 300 --out runs/cd",
 )
 _OWN = """
 Participation
@@ -38,7 +39,8 @@ Participation
 Record
   out DIR: Directory for the run's files; it must be new or empty. (default: the run is not
     recorded)
-  resume: Go on with the run in --out from its last checkpoint, with its own settings.
+  resume: Go on with the run in --out from its last checkpoint, with its own settings; with a
+    larger --rounds or --until-s further than it was first asked for.
   checkpoint_every: Rounds between checkpoints. (default: one every minute)
 """
 
@@ -64,9 +66,11 @@ def simulate(
     record = RunDirectory(out) if resume and out is not None else None
     found = record.settings() if record is not None else {}
     trace = found.pop("trace", trace)
-    settings = settings_from(given, Settings.from_record(found) if found else None)
+    own = Settings.from_record(found) if found else None
+    settings = settings_from(given, own)
     compute = compute_from(given, Compute.from_record(found))
-    was_finished = record is not None and record.finished
+    as_far = own is not None and (settings.rounds, settings.until_s) == (own.rounds, own.until_s)
+    was_finished = record is not None and record.finished and as_far
     try:
         with watching() as bar, _ending_between_rounds(bar) as watch:
             result = run(
@@ -153,14 +157,13 @@ def _how_to_go_on(out: Path | None) -> str:
 
 
 def _facts(settings: Settings, summary: dict[str, Any], out: Path | None) -> list[tuple[str, str]]:
-    accuracies = [summary[f"{which}_accuracy"] for which in ("final", "last10", "best")]
+    words = {"final": "at the end", "last10": "mean of last ten", "best": "best"}
+    found = {words[which]: summary[f"{which}_accuracy"] for which in words}
+    accuracies = [f"{percent(a)} {which}" for which, a in found.items() if a is not None]
     stopped = ", target reached" if summary["stopped_at"] == "target" else ""
     facts = [
         ("run", f"{settings.rule} on {settings.data}, {settings.model}, seed {settings.seed}"),
-        (
-            "accuracy",
-            "{} at the end, {} mean of last ten, {} best".format(*map(percent, accuracies)),
-        ),
+        ("accuracy", ", ".join(accuracies) or MISSING),
         ("loss", MISSING if (loss := summary["final_loss"]) is None else f"{loss:.4f}"),
         ("rounds", number(summary["rounds"]) + stopped),
         ("updates", number(summary["updates"])),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, final
 
-from anarchic.core.arrays import as_like, sqrt
+from anarchic.core.arrays import as_like, copied, sqrt
 from anarchic.core.types import Layout
 from anarchic.errors import ConfigError
 
@@ -243,6 +243,37 @@ def wide(array: Array) -> Array:
     return array.astype("float64") if hasattr(array, "astype") else array.double()
 
 
+@final
+class Buffers:
+    """Where a vector holds buffers, such as running statistics, and how they get through a visit.
+
+    The gradient of a step has in their places what they are after it. A local rule sees zeros
+    there, whatever it does with parameters, and an update brings what they are at the end.
+    """
+
+    def __init__(self, places: Array) -> None:
+        self._places = places  # that index the last axis
+
+    def taken_from(self, gradient: Array) -> Array:
+        """The buffers after a step; the gradient has zeros there from now on."""
+        after = copied(gradient[..., self._places])
+        gradient[..., self._places] = 0
+        return after
+
+    def stepped(self, x: Array, lr: Array, direction: Array, after: Array) -> Array:
+        """x_{k+1}; the direction has zeros from now on where a rule, as Prox, has moved buffers."""
+        direction[..., self._places] = 0
+        x = x - lr * direction
+        x[..., self._places] = after
+        return x
+
+    def sent(self, mean: Array, x: Array) -> Array:
+        """What an update brings: the mean direction, and the buffers at the end."""
+        brought = copied(mean)
+        brought[..., self._places] = x[..., self._places]
+        return brought
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class LocalResult:
     """What a worker has at the end of a visit; ``kept`` and ``sent`` are the local rule's."""
@@ -261,19 +292,24 @@ def take_local_steps(
     lr: float,
     gradient: Callable[[Array, int], Array],
     more: Callable[[int], bool],
+    buffers: Buffers | None = None,
 ) -> LocalResult:
     """Take local steps from ``start``, at least one, for as long as ``more(steps taken)`` is true.
 
         x_{k+1} = x_k - eta_L * d_k,        G_i = (d_0 + ... + d_{K-1}) / K
 
     ``gradient(x, k)`` is the stochastic gradient of step k, from which ``rule`` makes the direction
-    d_k with the vectors that it holds. ``lr`` is eta_L.
+    d_k with the vectors that it holds. ``lr`` is eta_L. ``buffers`` is where the vector holds
+    buffers, which the rule does not see.
     """
     x, total, done = start, 0.0 * start, 0
     while done == 0 or more(done):
-        direction = rule.step(gradient(x, done), x, start, held)
-        x = x - lr * direction
+        found = gradient(x, done)
+        after = None if buffers is None else buffers.taken_from(found)
+        direction = rule.step(found, x, start, held)
+        x = x - lr * direction if buffers is None else buffers.stepped(x, lr, direction, after)
         total = total + direction
         done += 1
     mean = total / done
-    return LocalResult(mean, done, *rule.finish(mean, held))
+    kept, sent = rule.finish(mean, held)
+    return LocalResult(mean if buffers is None else buffers.sent(mean, x), done, kept, sent)

@@ -65,8 +65,13 @@ KINDS: Mapping[str, Kind] = {
             "mnist": "anarchic.data.mnist:load_mnist",
             "fashion-mnist": "anarchic.data.mnist:load_fashion_mnist",
             "cifar10": "anarchic.data.cifar10:load_cifar10",
+            "cifar100": "anarchic.data.cifar100:load_cifar100",
             "shakespeare": "anarchic.data.shakespeare:load_shakespeare",
             "synthetic": "anarchic.data.synthetic:load_synthetic",
+            "femnist": "anarchic.data.leaf:load_femnist",
+            "leaf-shakespeare": "anarchic.data.leaf:load_leaf_shakespeare",
+            "csv": "anarchic.data.csv_file:load_csv",
+            "huggingface": "anarchic.data.huggingface:load_huggingface",
         },
     ),
     "models": Kind(
@@ -79,6 +84,16 @@ KINDS: Mapping[str, Kind] = {
         },
     ),
     "tasks": Kind("task", {"digits": "anarchic.worker.task:digits_task"}),
+    "callbacks": Kind(
+        "callback",
+        {
+            "tensorboard": "anarchic.callbacks.loggers:TensorBoard",
+            "mlflow": "anarchic.callbacks.loggers:MLflow",
+            "wandb": "anarchic.callbacks.loggers:WandB",
+            "keep-best": "anarchic.callbacks.best:KeepBest",
+            "early-stop": "anarchic.callbacks.best:EarlyStop",
+        },
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""Plots of accuracy against rounds and against virtual time."""
+"""Plots of accuracy, or another metric, against rounds and against virtual time."""
 
 from __future__ import annotations
 
@@ -26,20 +26,25 @@ class Curve:
     metrics: Sequence[MetricsRow]
 
 
-def plot_runs(runs: Sequence[RecordedRun], path: str | os.PathLike[str]) -> Path:
-    """Accuracy against rounds, and beside it against virtual time where runs have a clock."""
+def plot_runs(
+    runs: Sequence[RecordedRun], path: str | os.PathLike[str], metric: str = "accuracy"
+) -> Path:
+    """A metric against rounds, and beside it against virtual time where runs have a clock."""
     check_format(path)
     panels = 2 if any(run.has_clock for run in runs) else 1
     figure = new_figure(5.4 * panels + 0.6, 4.2)
     left = figure.add_subplot(1, panels, 1)
-    curves = [Curve(_label(run), run.metrics) for run in runs]
-    draw(left, curves)
-    style(left, title="Accuracy by round", x="round", y="test accuracy")
+    curves = [Curve(label(run), run.metrics) for run in runs]
+    said = "test accuracy" if metric == "accuracy" else metric
+    name = metric[:1].upper() + metric[1:]
+    draw(left, curves, metric=metric)
+    style(left, title=f"{name} by round", x="round", y=said)
     if panels == 2:
         right = figure.add_subplot(1, panels, 2, sharey=left)
-        draw(right, curves, against="virtual_s")  # without a clock: no line, but its colour is kept
-        style(right, title="Accuracy by virtual time", x=_TIME, y="")
-    _legend(left, len(runs))
+        # A run without a clock has no line, but its colour is kept.
+        draw(right, curves, against="virtual_s", metric=metric)
+        style(right, title=f"{name} by virtual time", x=_TIME, y="")
+    legend(left, len(runs))
     return save(figure, path)
 
 
@@ -72,11 +77,16 @@ def plot_race(
 
 
 def draw(
-    axes: Axes, curves: Sequence[Curve], against: str = "round", *, stairs: bool = False
+    axes: Axes,
+    curves: Sequence[Curve],
+    against: str = "round",
+    *,
+    stairs: bool = False,
+    metric: str = "accuracy",
 ) -> None:
     """One line per curve; with ``stairs`` a value holds until the next evaluation."""
     for index, curve in enumerate(curves):
-        found = ((row.get(against), row.get("accuracy")) for row in curve.metrics)
+        found = ((row.get(against), row.get(metric)) for row in curve.metrics)
         points = [(float(x), float(y)) for x, y in found if x is not None and y is not None]
         axes.plot(
             [x for x, _ in points],
@@ -102,13 +112,13 @@ def _common_end(curves: Sequence[Curve]) -> float | None:
     return min((end for end in ends if end is not None), default=None)
 
 
-def _label(run: RecordedRun) -> str:
+def label(run: RecordedRun) -> str:
     rule = str(run.settings.get("rule", "?"))
     label = run.name if rule in run.name else f"{run.name} ({rule})"
     return label if run.summary is not None else f"{label}, not finished"
 
 
-def _legend(axes: Axes, lines: int) -> None:
+def legend(axes: Axes, lines: int) -> None:
     """Inside for a few runs, below the plots for many."""
     if lines <= 6:
         axes.legend(loc="lower right", frameon=False, fontsize=9)

@@ -9,8 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from anarchic.core.validation import check_choice
 from anarchic.errors import ConfigError
 from anarchic.sim.record import MetricsRow, RunDirectory
+from anarchic.sim.run import in_a_row
+from anarchic.sim.worker_table import PerWorker
+from anarchic.train.metrics import COLUMNS
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,7 @@ class RecordedRun:
     settings: dict[str, Any]
     metrics: list[MetricsRow]
     summary: dict[str, Any] | None
+    per_worker: PerWorker | None = None
 
     @property
     def has_clock(self) -> bool:
@@ -36,7 +41,8 @@ def read_run(path: str | os.PathLike[str], name: str | None = None) -> RecordedR
     # A run that has just started has no evaluation yet.
     metrics = record.metrics() if (path / "metrics.csv").exists() else []
     summary = record.summary() if record.finished else None
-    return RecordedRun(name or path.resolve().name, settings, metrics, summary)
+    name = name or path.resolve().name
+    return RecordedRun(name, settings, metrics, summary, record.per_worker())
 
 
 def read_runs(paths: Iterable[str | os.PathLike[str]]) -> list[RecordedRun]:
@@ -56,35 +62,45 @@ def first_at(metrics: Iterable[MetricsRow], accuracy: float) -> MetricsRow | Non
 
 @dataclass(frozen=True)
 class TableRow:
-    """One run of a comparison, as far as it got; None where there is no number yet."""
+    """One run of a comparison, as far as it got; None where there is no number yet.
+
+    ``final`` is of the metric that is compared; ``last10`` is its mean over the last
+    ten rounds, where they were all evaluated.
+    """
 
     name: str
     rule: str
     finished: bool
     rounds: int
-    final_accuracy: float | None
-    last10_accuracy: float | None
+    final: float | None
+    last10: float | None
     virtual_s: float | None
     updates: int
     local_steps_per_second: float | None
 
 
-def compare_runs(runs: Sequence[RecordedRun]) -> list[TableRow]:
+def compare_runs(runs: Sequence[RecordedRun], metric: str = "accuracy") -> list[TableRow]:
     """One row per run, from its metrics: an unfinished run has no summary."""
-    return [_row(run) for run in runs]
+    return [_row(run, metric) for run in runs]
 
 
-def _row(run: RecordedRun) -> TableRow:
-    accuracies = [a for row in run.metrics if (a := row.get("accuracy")) is not None]
+def check_metric(runs: Sequence[RecordedRun], metric: str) -> None:
+    """Refuse a metric that none of the runs has."""
+    known = list(dict.fromkeys(name for run in runs for row in run.metrics for name in row))
+    check_choice("metric", metric, [name for name in known if name not in COLUMNS])
+
+
+def _row(run: RecordedRun, metric: str) -> TableRow:
+    values = [a for row in run.metrics if (a := row.get(metric)) is not None]
     last = run.metrics[-1] if run.metrics else {}
     steps, seconds = last.get("local_steps") or 0, last.get("train_seconds") or 0
-    newest = accuracies[-10:]
+    newest = values[-10:] if in_a_row(run.metrics[-10:]) else []
     return TableRow(
         run.name,
         str(run.settings.get("rule", "?")),
         run.summary is not None,
         int(last.get("round") or 0),
-        accuracies[-1] if accuracies else None,
+        values[-1] if values else None,
         sum(newest) / len(newest) if newest else None,
         last.get("virtual_s"),
         int(last.get("updates") or 0),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import asdict
 from typing import Any
 
+from anarchic.callbacks.callback import RunInfo
 from anarchic.errors import ConfigError, StoreError
 from anarchic.server.access import Access
 from anarchic.server.aggregate import Aggregator
 from anarchic.server.bodies import Bodies
+from anarchic.server.callbacks import Callbacks
 from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.collect import Collector, UpdateCheck
 from anarchic.server.evaluate import Evaluator, shown
@@ -18,8 +21,8 @@ from anarchic.server.limits import Shares
 from anarchic.server.log import JsonLog, Log, never_raising
 from anarchic.server.monitoring import ServerMetrics
 from anarchic.server.pending import Pending
-from anarchic.server.published import PublishedModels
-from anarchic.server.runs import stored_layout, stored_rules
+from anarchic.server.published import PublishedModel, PublishedModels
+from anarchic.server.runs import stored_layout, stored_rules, stored_terms
 from anarchic.server.sending import Sending
 from anarchic.server.settings import ServerSettings, check_memory, served_rule
 from anarchic.server.slots import Pool
@@ -28,6 +31,7 @@ from anarchic.server.store import Store
 START_S = 30.0  # how long the first version may take to be served
 HANG_S = 5.0  # a transaction that takes longer hangs, beyond the time to write a few models
 SLOW_DISK = 20e6  # bytes per second
+EVALUATIONS = 1_000  # of which callbacks hear when the server starts again
 
 
 class Service:
@@ -35,7 +39,8 @@ class Service:
 
     def __init__(
         self, store: Store, settings: ServerSettings | None = None, log: Log | None = None,
-        evaluator: Evaluator | None = None, *, clock: Clock = SYSTEM,
+        evaluator: Evaluator | None = None, callbacks: Callbacks | None = None, *,
+        clock: Clock = SYSTEM,
     ) -> None:  # fmt: skip
         run = store.run()
         if run is None:
@@ -43,10 +48,10 @@ class Service:
         self.settings = settings or ServerSettings()
         self.log: Log = never_raising(log or JsonLog())
         self.run: str = run.settings["run"]
-        self._store, self._evaluator = store, evaluator
+        self._store, self._evaluator, self._callbacks = store, evaluator, callbacks
         self.rules, self.layout = stored_rules(run), stored_layout(run)
         check_memory(self.rules, self.settings)
-        limits, rule = self.settings.limits, served_rule(self.rules)
+        limits, rule = self.settings.limits, served_rule(self.rules, self.layout)
         self._m = rule.m
         self._patience_s = HANG_S + 4 * 4 * self.layout.dim / SLOW_DISK
         self.bodies = Bodies(limits)
@@ -55,8 +60,9 @@ class Service:
         self.streams = Pool(limits.streams, "Too many are listening to events.")
         self.most_body_bytes = 0
         self.access = Access(store, self.settings, self.log, clock)
-        watch = None if evaluator is None else evaluator.offer
-        self.published = PublishedModels(self.run, store, watch)
+        if evaluator is not None and callbacks is not None:
+            evaluator.told = callbacks.evaluated
+        self.published = PublishedModels(self.run, store, self._offer)
         self.metrics = ServerMetrics(self.published)
         share = limits.share(rule.m)
         shares = Shares(share, share if limits.per_worker else rule.m, clock.monotonic)
@@ -65,13 +71,21 @@ class Service:
         self.collector = Collector(
             store, self.check, self.access, self.pending, self.published, clock
         )
-        folding = Folding(rule, self.layout, self.run, self.access, self.log, clock)
+        self.terms = stored_terms(run, rule)
+        folding = Folding(
+            rule, self.layout, self.run, self.access, self.log, clock, terms=self.terms
+        )
         self.aggregator = Aggregator(
             store, self.pending, folding, self.published,
             metrics=self.metrics, log=self.log, step_after_s=self.settings.step_after_s,
             clock=clock,
         )  # fmt: skip
         self._accounts_task: asyncio.Task[None] | None = None
+
+    def _offer(self, model: PublishedModel) -> None:
+        for part in (self._evaluator, self._callbacks):
+            if part is not None:
+                part.offer(model)
 
     async def start(self) -> None:
         """Return when the newest version can be served."""
@@ -87,6 +101,8 @@ class Service:
         self.collector.start()
         self.most_body_bytes = self.check.most_bytes
         self._accounts_task = asyncio.create_task(self.access.watch())
+        if self._callbacks is not None:
+            self._callbacks.start(await asyncio.to_thread(self._about), self._store.model)
         self.log("serving", run=self.run, version=self.published.newest.version)
 
     async def stop(self) -> None:
@@ -98,7 +114,15 @@ class Service:
         await asyncio.to_thread(self.aggregator.stop)
         if self._evaluator is not None:
             await asyncio.to_thread(self._evaluator.stop)
+        if self._callbacks is not None:
+            await asyncio.to_thread(self._callbacks.stop)
         self.log("stopped", version=self.published.newest.version)
+
+    def _about(self) -> RunInfo:
+        """The run, as callbacks hear of it."""
+        found = self._store.evaluations(EVALUATIONS)
+        rows = [{"round": version, **metrics} for version, metrics in found]
+        return RunInfo(self.run, asdict(self.rules), self.layout, metrics=rows, live=True)
 
     def status(self) -> dict[str, Any]:
         """What anybody may know."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from anarchic.core.buffers import average_buffers
 from anarchic.core.local import VisitStart, begun
 from anarchic.core.rule import Rule
 from anarchic.core.saving import pack
@@ -18,7 +19,8 @@ from anarchic.errors import ConfigError
 from anarchic.participation.timetable import Timetable
 from anarchic.train.backends import Batched
 from anarchic.train.compute import check_lookahead, computing
-from anarchic.train.task import Backend, LocalWork, Task
+from anarchic.train.metrics import Function, Metric, check_metrics
+from anarchic.train.task import Backend, JudgedTask, LocalWork, Task
 
 MAX_DRAWS = 1 << 26  # random numbers of one visit, which are drawn together: 512 MiB
 
@@ -29,10 +31,13 @@ class Experiment:
 
     ``work`` is one setting for all workers or a sequence with one each. ``eval_every`` says after
     how many rounds the model is evaluated (None: about fifty times in all), besides the first and
-    the last ten. ``target_accuracy`` ends the run once it is reached. ``lookahead`` is how many
+    the last. ``last10`` has each of the last ten evaluated: the mean of their accuracies is the
+    paper's measure. ``eval_samples`` evaluates on that many test samples, drawn once by the seed,
+    and on all of them at the end. ``metrics`` are computed beside those of the task (see
+    ``Metric``). ``target_accuracy`` ends the run once it is reached. ``lookahead`` is how many
     updates ahead may be computed with those that are due. ``threads`` compute the run (None: as
     many as the process and the task have). ``about`` is for people: it is written to the run
-    directory as it is.
+    directory as it is. Around the rule of a task with buffers ``AverageBuffers`` is put.
     """
 
     task: Task
@@ -42,6 +47,9 @@ class Experiment:
     seed: int = 0
     backend: Backend = field(default_factory=Batched)
     eval_every: int | None = None
+    eval_samples: int | None = None
+    last10: bool = False
+    metrics: Mapping[str, Metric | Function | str] = field(default_factory=dict)
     target_accuracy: float | None = None
     lookahead: int = 16
     threads: int | None = None
@@ -76,15 +84,29 @@ class Experiment:
                 f"A visit of {table.local_steps.max()} local steps draws {most} samples at once, "
                 f"at most {MAX_DRAWS} fit into memory: take fewer local steps or smaller batches."
             )
-        check_schedule(self.eval_every, self.target_accuracy)
+        check_schedule(self.eval_every, self.target_accuracy, self.eval_samples)
+        self._check_judged()
         check_lookahead(self.lookahead)
+        # Frozen, but nobody has seen it yet: a model with buffers needs a rule that averages them.
+        object.__setattr__(self, "rule", average_buffers(self.rule, self.task.layout))
         self._check_extras()
         for work in {work.rule: work for work in self.works}.values():
             begun(work.rule, VisitStart(work.lr, 0, self.task.layout))  # it may refuse the model
 
+    def _check_judged(self) -> None:
+        asked = {"eval_samples": self.eval_samples, "metrics": self.metrics}
+        for name, value in asked.items():
+            if value and not isinstance(self.task, JudgedTask):
+                raise ConfigError(
+                    f"A {type(self.task).__name__} shows no predictions for test samples, got "
+                    f"{name}={value!r}: leave it out, or let its evaluate() return more numbers."
+                )
+        check_metrics(self.metrics)
+
     def _check_extras(self) -> None:
         """Refuse vectors that only the rule or only the workers know: they would be lost."""
-        first = self.rule.init(np.zeros(1, np.float32))
+        layout = self.task.layout
+        first = self.rule.init(np.zeros(layout.dim if layout.buffers else 1, np.float32))
         pack(first)  # a state that cannot be saved is refused now, not at the first checkpoint
         carried = set(first.extras)
         shared = {name for rule in {work.rule for work in self.works} for name in rule.shares}
@@ -109,9 +131,42 @@ class Experiment:
     @property
     def evaluated(self) -> frozenset[int]:
         """The versions that are evaluated."""
+        return frozenset([*range(0, self.timetable.rounds, self.interval), *self.at_end])
+
+    @property
+    def interval(self) -> int:
+        """Rounds from one evaluation to the next."""
+        return self.eval_every or max(1, self.timetable.rounds // 50)
+
+    @property
+    def at_end(self) -> range:
+        """The versions that are evaluated because they are the last, on all test samples."""
         rounds = self.timetable.rounds
-        every = self.eval_every or max(1, rounds // 50)
-        return frozenset([*range(0, rounds, every), *range(max(0, rounds - 9), rounds + 1)])
+        return range(max(0, rounds - 9) if self.last10 else rounds, rounds + 1)
+
+    def judges(self) -> tuple[Task, Task]:
+        """The task as it evaluates versions before the end, and at the end."""
+        task = self.task
+        if not isinstance(task, JudgedTask):
+            return task, task
+        if self.metrics:
+            task = task.judged_by({**task.metrics, **check_metrics(self.metrics)})
+        if self.eval_samples is None or self.eval_samples >= task.test_samples:
+            return task, task
+        rng = np.random.default_rng([self.seed, self.eval_samples])
+        some = np.sort(rng.permutation(task.test_samples)[: self.eval_samples])
+        return task.tested_on(some), task
+
+    @property
+    def open_until(self) -> int:
+        """The last version at which a longer run of the same beginning has the same checkpoint.
+
+        After it, that run could have computed updates together that this one does not have.
+        """
+        table, ahead = self.timetable, max(self.lookahead, self.timetable.m)
+        if table.later is None or table.later.min(initial=table.rounds) == table.rounds:
+            return table.rounds
+        return max(0, table.rounds - -(-(ahead - 1) // table.m))
 
     @property
     def folded(self) -> int:
@@ -137,8 +192,12 @@ def _first_names(described: object) -> str:
     return re.sub(r"(\bAfaCs\([^()]*(\([^()]*\)[^()]*)*)\)", r"\1, rows='memory')", text)
 
 
-def check_schedule(eval_every: int | None, target_accuracy: float | None) -> None:
+def check_schedule(
+    eval_every: int | None, target_accuracy: float | None, eval_samples: int | None = None
+) -> None:
     """Refuse numbers with which a run could not be evaluated or stopped."""
+    if eval_samples is not None and eval_samples < 1:
+        raise ConfigError(f"eval_samples must be at least 1 test sample, got {eval_samples}.")
     if eval_every is not None and eval_every < 1:
         raise ConfigError(f"eval_every must be at least 1 round, got {eval_every}.")
     if target_accuracy is not None and not 0 < target_accuracy <= 1:

@@ -60,6 +60,9 @@ class RunGroup:
         seconds = (time.perf_counter() - start) / len(going)  # shared alike
         for run in going.values():
             run.train_seconds += seconds
+        for name, run in going.items():
+            if name not in lost:
+                run.stepped()
         lost |= self._evaluate({n: run for n, run in going.items() if n not in lost and run.due})
         for name, error in lost.items():
             if not self._go_on:
@@ -93,10 +96,12 @@ class RunGroup:
         lost: dict[str, Diverged] = {}
         if not due:
             return lost
-        found = self._task.evaluate_all([run.engine.state.params for run in due.values()])
-        for (name, run), metrics in zip(due.items(), found, strict=True):
+        alike = [name for name, run in due.items() if run.judged_alike]
+        vectors = [due[name].engine.state.params for name in alike]
+        found = dict(zip(alike, self._task.evaluate_all(vectors), strict=True))
+        for name, run in due.items():
             try:
-                run.note(metrics)
+                run.note(found.get(name) or run.judge.evaluate(run.engine.state.params))
             except Diverged as error:
                 lost[name] = error
         return lost
@@ -126,9 +131,9 @@ def join(parts: Sequence[Lanes], firsts: Sequence[int]) -> Lanes:
 
 def _kept(parts: Sequence[Lanes]) -> dict[str, Matrix]:
     """The vectors that the lanes' workers keep, zero where a run's local rule keeps none."""
-    names = {name for lanes in parts for name in lanes.kept}
     like, count = parts[0].snapshots[0].params, sum(map(len, parts))
-    joint = {name: zeros(like, (count, len(like))) for name in names}
+    widths = {name: matrix.shape[1] for lanes in parts for name, matrix in lanes.kept.items()}
+    joint = {name: zeros(like, (count, width)) for name, width in widths.items()}
     first = 0
     for lanes in parts:
         for name, matrix in lanes.kept.items():

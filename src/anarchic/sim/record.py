@@ -16,9 +16,11 @@ from anarchic import wire
 from anarchic.core.files import write_file
 from anarchic.core.reading import parse_json, printable, read_file, reason, shown
 from anarchic.core.saving import Arrays, Numbers
-from anarchic.core.types import Layout, Vector
+from anarchic.core.types import Floats, Layout, Vector
 from anarchic.errors import RunError
 from anarchic.participation.timetable import Timetable
+from anarchic.sim import worker_table
+from anarchic.sim.worker_table import Measured, PerWorker
 from anarchic.train.compute import Compute
 
 MetricsRow = dict[str, float | int | None]
@@ -38,12 +40,15 @@ class RunDirectory:
     """Where a run is recorded.
 
     ``settings.json`` what was asked for; ``timetable.safetensors`` who reported when;
-    ``metrics.csv`` one row per evaluation; ``checkpoint.safetensors`` to go on from;
-    ``model.safetensors`` and ``summary.json`` at the end.
+    ``metrics.csv`` one row per evaluation, and ``per_worker.csv`` one per evaluation and worker, if
+    that was asked for; ``checkpoint.safetensors`` to go on from; ``model.safetensors`` and
+    ``summary.json`` at the end.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._rows: list[MetricsRow] = []  # of metrics.csv, since it was begun
+        self._columns: list[str] = []
 
     @classmethod
     def create(cls, path: Path, settings: Mapping[str, Any], timetable: Timetable) -> Self:
@@ -54,10 +59,9 @@ class RunDirectory:
                 "in it."
             )
         record = cls(path)
-        arrays, numbers = timetable.to_arrays()
         try:
             path.mkdir(parents=True, exist_ok=True)
-            wire.write(path / "timetable.safetensors", arrays, dict(numbers))
+            record.write_timetable(timetable)
             record._write("settings.json", json.dumps(settings, indent=2) + "\n")
         except OSError as error:
             raise RunError(
@@ -84,6 +88,20 @@ class RunDirectory:
             )
         return record
 
+    def extend(self, settings: Mapping[str, Any], timetable: Timetable) -> None:
+        """Make it the directory of a longer run, whose beginning it holds.
+
+        Checkpoints of the runs that ``earlier`` names by their fingerprints are those of this one.
+        Cut off in between, it is the directory of the one or the other.
+        """
+        (self.path / "summary.json").unlink(missing_ok=True)
+        self._write("settings.json", json.dumps(settings, indent=2) + "\n")
+        self.write_timetable(timetable)
+
+    def write_timetable(self, timetable: Timetable) -> None:
+        arrays, numbers = timetable.to_arrays()
+        wire.write(self.path / "timetable.safetensors", arrays, dict(numbers))
+
     def settings(self) -> dict[str, Any]:
         """What the run was started with, and the fingerprint that tells it from any other."""
         found = self._json("settings.json")
@@ -91,7 +109,12 @@ class RunDirectory:
             raise RunError(
                 f"{self.path / 'settings.json'} is not that of a run: it has no fingerprint."
             )
-        for name, kind in (("format", int), ("versions_back", int), ("compute", dict)):
+        for name, kind in (
+            ("format", int),
+            ("versions_back", int),
+            ("compute", dict),
+            ("earlier", list),
+        ):
             if not isinstance(found.get(name, kind()), kind):
                 raise RunError(
                     f"{self.path / 'settings.json'} is damaged: {name} is {shown(found[name])}."
@@ -142,16 +165,33 @@ class RunDirectory:
 
     def start_metrics(self, rows: Sequence[MetricsRow]) -> None:
         """Begin metrics.csv with the rows so far, dropping what a cut-off run wrote after them."""
-        self._write("metrics.csv", "")
-        for row in rows:
-            self.append_metrics(row)
+        columns = dict.fromkeys(name for row in rows for name in row)
+        text = io.StringIO(newline="")
+        if rows:
+            writer = csv.DictWriter(text, list(columns), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+        self._rows, self._columns = list(rows), list(columns)
+        self._write("metrics.csv", text.getvalue())
 
     def append_metrics(self, row: MetricsRow) -> None:
+        if not row.keys() <= set(self._columns):  # the first row, or a resumed run has new metrics
+            self.start_metrics([*self._rows, row])
+            return
+        self._rows.append(row)
         with open(self.path / "metrics.csv", "a", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, fieldnames=list(row), lineterminator="\n")
-            if file.tell() == 0:
-                writer.writeheader()
-            writer.writerow(row)
+            csv.DictWriter(file, self._columns, lineterminator="\n").writerow(row)
+
+    def start_workers(self, measure: str, rows: Measured) -> None:
+        """Begin per_worker.csv with the rows so far."""
+        worker_table.start(self.path / "per_worker.csv", measure, rows)
+
+    def append_workers(self, number: int, measure: str, values: Floats) -> None:
+        worker_table.append(self.path / "per_worker.csv", measure, number, values)
+
+    def per_worker(self) -> PerWorker | None:
+        """What was measured for each worker, if that was asked for."""
+        return worker_table.read(self.path / "per_worker.csv")
 
     def save_checkpoint(self, arrays: Arrays, numbers: Numbers) -> None:
         wire.write(self.checkpoint, arrays, {**numbers, "run": self.settings()["fingerprint"]})
@@ -164,7 +204,8 @@ class RunDirectory:
             arrays, numbers = wire.read(self.checkpoint)
         except RunError as error:
             raise RunError(f"{error} Put a whole one back, or remove it to begin again.") from error
-        if numbers.pop("run", None) != self.settings()["fingerprint"]:
+        settings = self.settings()
+        if numbers.get("run") not in (settings["fingerprint"], *settings.get("earlier", [])):
             raise RunError(
                 f"{self.checkpoint} is the checkpoint of another run: put the right one back, or "
                 "remove it to begin again."

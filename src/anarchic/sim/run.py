@@ -5,23 +5,29 @@ from __future__ import annotations
 import platform
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import isfinite
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
+from anarchic.callbacks.callback import RunInfo, VersionInfo, tell
 from anarchic.core.arrays import on_host
 from anarchic.core.guard import guard_of
 from anarchic.core.reading import reason
 from anarchic.core.saving import Numbers
-from anarchic.core.types import Vector
-from anarchic.errors import Diverged, RunError
+from anarchic.core.types import Floats
+from anarchic.errors import Diverged, RunError, Stop
 from anarchic.participation.timetable import Timetable
 from anarchic.sim.engine import Engine
 from anarchic.sim.record import MetricsRow, RunDirectory
+from anarchic.sim.result import Run as Run
+from anarchic.sim.worker_table import PerWorker
+from anarchic.train.per_worker import spread
+from anarchic.train.task import JudgedTask, Task
 
 CHECKPOINT_S = 60.0  # without a number of rounds, a checkpoint is written this often
 
@@ -39,21 +45,6 @@ class Progress:
 Watcher = Callable[[Progress], None]
 
 
-@dataclass(frozen=True)
-class Run:
-    """A finished run: the last model, a row of metrics for each evaluation, and the summary."""
-
-    params: Vector
-    metrics: list[MetricsRow]
-    summary: dict[str, Any]
-
-    @property
-    def accuracy(self) -> float | None:
-        """At the end."""
-        value: float | None = self.summary["final_accuracy"]
-        return value
-
-
 @dataclass
 class ActiveRun:
     """A run that is under way: keeps its metrics, its checkpoints and its record."""
@@ -62,18 +53,48 @@ class ActiveRun:
     record: RunDirectory | None
     checkpoint_every: int | None  # rounds; None: by the clock
     watch: Watcher
+    callbacks: Sequence[Any] = ()
+    name: str = "run"
     metrics: list[MetricsRow] = field(default_factory=list)
+    workers: list[tuple[int, Floats]] = field(default_factory=list)  # at each evaluation
     train_seconds: float = 0.0
     saved_at: float = field(default_factory=time.monotonic)
     diverged: bool = False
+    stopped: Stop | None = None  # by a callback or the watcher
+    measure: str = ""  # of the workers
     _evaluated: frozenset[int] = frozenset()
+    _told_whole: bool = False
+
+    def __post_init__(self) -> None:
+        self._judges = self.engine.experiment.judges()
 
     def begin(self) -> None:
         """Start from the first version, or from the last checkpoint."""
-        self._evaluated = self.engine.experiment.evaluated
+        experiment = self.engine.experiment
+        self._evaluated = experiment.evaluated
         self._restore()
+        if self.callbacks:
+            directory = None if self.record is None else self.record.path
+            facts = dict(experiment.about), experiment.task.layout, directory
+            rounds, rows = experiment.timetable.rounds, tuple(self.metrics)
+            self._about = RunInfo(self.name, *facts, rounds=rounds, metrics=rows)
+            self._tell("begin", self._about)
         if not self.metrics:
             self.evaluate()
+
+    def _tell(self, event: str, about: object) -> None:
+        self.stopped = tell(self.callbacks, event, about) or self.stopped
+
+    def _version(self, metrics: MetricsRow) -> VersionInfo:
+        params = self.engine.state.params  # of this version: no step changes them
+        return VersionInfo(
+            self._about, self.engine.version, metrics, lambda: on_host(params).copy()
+        )
+
+    def stepped(self) -> None:
+        """Tell the callbacks that there is a new version."""
+        if self.callbacks:
+            self._tell("version", self._version({}))
 
     @property
     def more(self) -> bool:
@@ -92,32 +113,67 @@ class ActiveRun:
             due = engine.version % self.checkpoint_every == 0
         else:
             due = time.monotonic() - self.saved_at >= CHECKPOINT_S
-        if due:
+        if self._due_here(due):
             self.save()
-        self.watch(Progress(engine.version, rounds, engine.row, self.metrics[-1]))
+        try:
+            self.watch(Progress(engine.version, rounds, engine.row, self.metrics[-1]))
+        except Stop as stop:
+            self.stopped = stop
+
+    def _due_here(self, due: bool) -> bool:
+        """The last checkpoint is one that a longer run can go on from."""
+        last = self.engine.experiment.open_until
+        if self.engine.version != last or self.record is None:
+            return due and self.engine.version < last
+        return due or self.checkpoint_every is not None or self.record.checkpoint.exists()
 
     def finish(self) -> Run:
-        """Evaluate the last version, and record model and summary."""
+        """Evaluate the last version on all test samples, and record model and summary."""
         stopped_at = self._stopped_at
-        if not self.diverged and self.metrics[-1]["round"] != self.engine.version:
-            self.evaluate()
+        if not self.diverged:
+            self._evaluate_last()
         summary = _summary(self, stopped_at)
         params, layout = on_host(self.engine.state.params), self.engine.experiment.task.layout
         if self.record is not None:
             self.record.finish(layout, params, summary, self.engine.version)
-        return Run(params, self.metrics, summary)
+        self._tell("end", summary)
+        return Run(params, self.metrics, summary, layout, PerWorker.of(self.measure, self.workers))
+
+    def _evaluate_last(self) -> None:
+        whole = self._judges[1]
+        if self.metrics[-1]["round"] == self.engine.version:
+            if self.judge is whole or self._told_whole:
+                return
+            self.metrics.pop()  # it was evaluated on some of the test samples
+            self.workers = [each for each in self.workers if each[0] != self.engine.version]
+            self._rewrite()
+        self._told_whole = True
+        self.evaluate()
+
+    @property
+    def judge(self) -> Task:
+        """The task as it evaluates this version."""
+        at_end = self._told_whole or self.engine.version in self.engine.experiment.at_end
+        return self._judges[at_end]
+
+    @property
+    def judged_alike(self) -> bool:
+        """Whether other runs of the same group evaluate just as this one does."""
+        return self.judge is self.engine.experiment.task and not getattr(self.judge, "metrics", {})
 
     def evaluate(self) -> None:
         """Evaluate this version now, whether it is due or not."""
         try:
-            self.note(self.engine.experiment.task.evaluate(self.engine.state.params))
+            self.note(self.judge.evaluate(self.engine.state.params))
         except Diverged as error:
             raise Diverged(f"{error} {self.last_checkpoint}") from error
 
     def note(self, found: dict[str, float]) -> None:
         """Record what an evaluation of this version found."""
         engine, table = self.engine, self.engine.experiment.timetable
-        if not all(isfinite(value) for value in found.values()):
+        own = getattr(self.judge, "metrics", {})  # that may be undefined: of a class not seen
+        found |= self._of_workers()
+        if not all(isfinite(value) for name, value in found.items() if name not in own):
             raise Diverged(
                 f"{engine.described} has {found}, which is not finite: lower the local or the "
                 "server learning rate."
@@ -129,17 +185,44 @@ class ActiveRun:
                 "updates": engine.row,
                 "local_steps": engine.local_steps,
                 "train_seconds": round(self.train_seconds, 6),
-                **found,
+                **self._test_samples(),
+                **{name: value if isfinite(value) else None for name, value in found.items()},
             }
         )
         if self.record is not None:
             self.record.append_metrics(self.metrics[-1])
+        if self.callbacks:
+            self._tell("evaluation", self._version(self.metrics[-1]))
+
+    def _test_samples(self) -> MetricsRow:
+        """On how many the model was evaluated, where that changes."""
+        if self._judges[0] is self._judges[1] or not isinstance(self.judge, JudgedTask):
+            return {}
+        return {"test_samples": self.judge.test_samples}
+
+    def _of_workers(self) -> dict[str, float]:
+        """Evaluate the model for each worker, if workers set samples aside."""
+        task = self.engine.experiment.task
+        found = (
+            task.evaluate_workers(self.engine.state.params)
+            if isinstance(task, JudgedTask)
+            else None
+        )
+        if found is None:
+            return {}
+        self.measure, values = found
+        self.workers.append((self.engine.version, values))
+        if self.record is not None:
+            self.record.append_workers(self.engine.version, *found)
+        return spread(*found)
 
     @property
     def _stopped_at(self) -> str | None:
         """Why there are no more rounds; None while there are."""
         if self.diverged:
             return "diverged"
+        if self.stopped is not None:
+            return "stopped"
         experiment, reached = self.engine.experiment, self.metrics[-1].get("accuracy")
         if self.engine.version >= experiment.timetable.rounds:
             return "rounds"
@@ -162,12 +245,26 @@ class ActiveRun:
             try:
                 self.engine.unpack(*saved)
                 self.metrics, self.train_seconds = _told(saved[1])
+                if saved[1]["run"] != self.record.settings()["fingerprint"]:
+                    # Of a run that was to end earlier, and was evaluated before its end.
+                    self.metrics = [row for row in self.metrics if row["round"] in self._evaluated]
             except (KeyError, TypeError, ValueError, IndexError, AttributeError, RunError) as error:
                 raise RunError(
                     f"{self.record.checkpoint} does not fit this run ({reason(error)}): put a "
                     "whole one back, or remove it to begin again."
                 ) from error
-        self.record.start_metrics(self.metrics)
+        table = self.record.per_worker()
+        if table is not None:
+            self.measure, rounds = table.measure, {row["round"] for row in self.metrics}
+            pairs = zip(table.rounds.tolist(), table.values, strict=True)
+            self.workers = [pair for pair in pairs if pair[0] in rounds]
+        self._rewrite()
+
+    def _rewrite(self) -> None:
+        """Write what was evaluated so far, and nothing else."""
+        if self.record is not None:
+            self.record.start_metrics(self.metrics)
+            self.record.start_workers(self.measure, self.workers)
 
     @property
     def last_checkpoint(self) -> str:
@@ -199,7 +296,7 @@ def _summary(run: ActiveRun, stopped_at: str | None) -> dict[str, Any]:
     experiment = run.engine.experiment
     return {
         "final_accuracy": last.get("accuracy"),
-        "last10_accuracy": float(np.mean(accuracies[-10:])) if accuracies else None,
+        "last10_accuracy": _last10(run, accuracies),
         "best_accuracy": max(accuracies) if accuracies else None,
         "final_loss": last.get("loss"),
         "rounds": run.engine.version,
@@ -207,6 +304,7 @@ def _summary(run: ActiveRun, stopped_at: str | None) -> dict[str, Any]:
         "local_steps": steps,
         "virtual_s": last["virtual_s"],
         "stopped_at": stopped_at,
+        **({"stop_reason": str(run.stopped)} if stopped_at == "stopped" else {}),
         "train_seconds": round(seconds, 4),
         "local_steps_per_second": round(steps / seconds, 1) if seconds else None,
         "updates_per_second": round(run.engine.row / seconds, 1) if seconds else None,
@@ -215,6 +313,19 @@ def _summary(run: ActiveRun, stopped_at: str | None) -> dict[str, Any]:
         "seed": experiment.about.get("seed", experiment.seed),  # as it was asked for
         "software": software(),
     }
+
+
+def _last10(run: ActiveRun, accuracies: list[float]) -> float | None:
+    """The paper's measure; None unless the last ten rounds were evaluated."""
+    known = run.engine.experiment.last10 or in_a_row(run.metrics[-10:])
+    return float(np.mean(accuracies[-10:])) if accuracies and known else None
+
+
+def in_a_row(rows: Sequence[MetricsRow]) -> bool:
+    """Whether they are ten evaluations without a round between them, or all that there can be."""
+    rounds = [row["round"] or 0 for row in rows]
+    whole = len(rows) == 10 or rounds[:1] == [0]
+    return whole and all(later - row == 1 for row, later in pairwise(rounds))
 
 
 def _clipping(state: Any) -> dict[str, float]:

@@ -20,7 +20,7 @@ from anarchic.errors import ConfigError, RunError
 from anarchic.participation.availability import read_availability
 from anarchic.participation.continuous_time import ContinuousTime, Dropout
 from anarchic.participation.idle import IDLE_TIMES
-from anarchic.participation.make import make_process, make_timetable, timetable_of
+from anarchic.participation.make import make_process, timetable_of
 from anarchic.participation.sampler import Sampler
 from anarchic.participation.synchronous import Synchronous
 from anarchic.participation.timetable import Timetable
@@ -35,20 +35,15 @@ from anarchic.participation.work import (
 )
 from anarchic.sim.experiment import Experiment, check_schedule
 from anarchic.train.compute import BACKENDS, Compute
+from anarchic.train.metrics import check_metrics
 from anarchic.train.task import LocalWork, Task, make_task
 
 PARTICIPATIONS = registry.KINDS["participation"].built_in
 WORKERS = 10  # where neither the settings nor the roles of the data say how many
 LONG = 25_000  # local steps; in a shorter run, loading Numba takes longer than it saves
 COUNTS = (
-    "rounds",
-    "workers",
-    "m",
-    "local_steps",
-    "batch",
-    "max_staleness",
-    "eval_every",
-    "epochs",
+    *("rounds", "workers", "m", "local_steps", "batch", "max_staleness"),
+    *("eval_every", "eval_samples", "epochs"),
 )
 SAMPLER_ONLY = ("max_staleness", "replace", "arrival_probs")
 CLOCK_ONLY = (
@@ -109,10 +104,15 @@ class Settings:
     timeout_s: float | None = None
     availability: str | None = None
     # run
-    rounds: int = 150
+    rounds: int = 150  # T; with until_s no bound, unless it is another number
+    until_s: float | None = None  # virtual time at which the run ends
     seed: int = 0
     dtype: Literal["float32", "float64"] = "float32"
     eval_every: int | None = None
+    eval_samples: int | None = None
+    last10: bool = False
+    metrics: Mapping[str, Any] = field(default_factory=dict)  # name -> module:name
+    per_worker: bool = False
     target_accuracy: float | None = None
 
     def __post_init__(self) -> None:
@@ -122,6 +122,10 @@ class Settings:
                 raise ConfigError(f"{name} must be below 2^31, got {shown(count)}.")
         if self.rounds < 1:
             raise ConfigError(f"A run needs at least one round, got rounds={self.rounds}.")
+        if self.until_s is not None and not 0 < self.until_s < np.inf:
+            raise ConfigError(
+                f"A run ends at a time above 0 and finite, got until_s={self.until_s}."
+            )
         if self.seed < 0:
             raise ConfigError(f"The seed must not be negative, got {self.seed}.")
         registry.check_name("rules", self.rule)
@@ -131,7 +135,14 @@ class Settings:
         registry.check_name("participation", self.participation)
         check_choice("time distribution", self.time_distribution, TIME_DISTRIBUTIONS)
         check_choice("dtype", self.dtype, ("float32", "float64"))
-        check_schedule(self.eval_every, self.target_accuracy)
+        check_schedule(self.eval_every, self.target_accuracy, self.eval_samples)
+        for name, metric in self.metrics.items():
+            if not isinstance(metric, str):
+                raise ConfigError(
+                    f"In Settings the metric {name!r} is named as module:function, got {metric!r}: "
+                    "give functions to Experiment, make_task or TorchTask."
+                )
+        check_metrics(self.metrics)
         check_options(self.data, self.data_options)
         if not 0 <= self.slow_share <= 1:
             raise ConfigError(f"slow_share is a probability, 0 to 1, got {self.slow_share}.")
@@ -151,7 +162,7 @@ class Settings:
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> Settings:
         """The settings of a recorded run, as ``RunDirectory.settings`` reads them."""
-        others = ("compute", "fingerprint", "format")
+        others = ("compute", "fingerprint", "format", "earlier")
         values = {name: value for name, value in record.items() if name not in others}
         strange = sorted(values.keys() - {f.name for f in fields(Settings)})
         if strange or not values:
@@ -162,12 +173,13 @@ class Settings:
             )
         if isinstance(values.get("arrival_probs"), list):
             values["arrival_probs"] = tuple(values["arrival_probs"])  # JSON has no tuples
+        values.setdefault("last10", True)  # as it was before one could choose
         return Settings(**values)
 
     def _refuse_unused(self) -> None:
         sampled = self.participation == "sampler"
         others = " or ".join(name for name in PARTICIPATIONS if (name == "sampler") != sampled)
-        foreign = CLOCK_ONLY if sampled else SAMPLER_ONLY
+        foreign = (*CLOCK_ONLY, "until_s") if sampled else SAMPLER_ONLY
         why = f"Participation {self.participation!r}", f"participation {others}"
         unused = dict.fromkeys(foreign, why) if self.participation in PARTICIPATIONS else {}
         if not sampled and self.slow_share == 0:
@@ -210,6 +222,8 @@ def build(
         seed=_seed(settings, "training"),
         backend=BACKENDS[compute.backend](),
         eval_every=settings.eval_every,
+        eval_samples=settings.eval_samples,
+        last10=settings.last10,
         target_accuracy=settings.target_accuracy,
         lookahead=compute.lookahead,
         threads=compute.threads,
@@ -260,13 +274,28 @@ def make_rule(settings: Settings, workers: int, *, staleness: int = 0) -> Rule[A
 
 
 def make_table(settings: Settings, workers: int) -> Timetable:
-    """Who reports when: by the paper's sampler, in continuous time, or in synchronous rounds."""
+    """Who reports when: by the paper's sampler, in continuous time, or in synchronous rounds.
+
+    With the same seed, that of more rounds or of a later ``until_s`` begins with it.
+    """
+    table = _drawn(settings, workers)
+    if not table.rounds:
+        raise ConfigError(
+            f"No round ends before until_s={settings.until_s}: end later, or make rounds shorter "
+            "with a smaller m, idle_s or step_s."
+        )
+    return table
+
+
+def _drawn(settings: Settings, workers: int) -> Timetable:
     m = make_rule(settings, workers).m
-    rng = np.random.default_rng(_seed(settings, "timetable"))
+    seed, until_s = _seed(settings, "timetable"), settings.until_s
+    # A time without a number of rounds: all that end by then.
+    rounds = settings.rounds if until_s is None or settings.rounds != Settings.rounds else None
     steps = _steps(settings)
     if settings.participation == "sampler":
         late, again, chances = settings.max_staleness, settings.replace, settings.arrival_probs
-        return Sampler(workers, m, steps, late, again, chances).timetable(rng, settings.rounds)
+        return Sampler(workers, m, steps, late, again, chances).timetable(seed, settings.rounds)
     slow = settings.slow_share
     classes = {"fast": (1 - slow, 1.0), "slow": (slow, settings.slow_factor)}
     distribution = TIME_DISTRIBUTIONS[settings.time_distribution]()
@@ -277,14 +306,13 @@ def make_table(settings: Settings, workers: int) -> Timetable:
         given = {**vars(settings), "workers": workers, "m": m, "steps": steps, "work": work}
         chosen = [n for n in (*CLOCK_ONLY, *SAMPLER_ONLY) if given[n] != getattr(Settings, n)]
         process = make_process(settings.participation, given, chosen)
-        if not hasattr(process, "pulls"):  # more than an idle time
-            return timetable_of(process, workers=workers, m=m, rounds=settings.rounds, rng=rng)
-    if _is_synchronous(settings.rule):
-        rounds = Synchronous(workers, m, work, settings.lost_share, settings.timeout_s)
-        return rounds.timetable(rng, settings.rounds)
-    windows = read_availability(settings.availability) if settings.availability else None
-    continuous = ContinuousTime(process, work, Dropout(settings.lost_share), windows)
-    return make_timetable(continuous, workers=workers, m=m, rounds=settings.rounds, rng=rng)
+    if hasattr(process, "pulls"):  # only an idle time
+        if _is_synchronous(settings.rule):
+            waits = Synchronous(workers, m, work, settings.lost_share, settings.timeout_s)
+            return waits.timetable(seed, rounds, until_s=until_s)
+        windows = read_availability(settings.availability) if settings.availability else None
+        process = ContinuousTime(process, work, Dropout(settings.lost_share), windows)
+    return timetable_of(process, workers=workers, m=m, rounds=rounds, until_s=until_s, seed=seed)
 
 
 def _by_role(settings: Settings, data: Dataset) -> Parts:
@@ -326,6 +354,8 @@ def _task(
         compiled=local_steps >= LONG if compute.compiled is None else compute.compiled,
         precision=compute.precision,
         graphs=compute.graphs,
+        metrics=settings.metrics,
+        per_worker=settings.per_worker,
     )
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
+from anarchic.callbacks.callback import Callback, check_callbacks
+from anarchic.callbacks.progress import ProgressBar
 from anarchic.errors import ConfigError
 from anarchic.sim.engine import Engine
 from anarchic.sim.experiment import Experiment
 from anarchic.sim.group import RunGroup
-from anarchic.sim.record import FORMAT, SUMMARY, RunDirectory
+from anarchic.sim.record import SUMMARY, RunDirectory
+from anarchic.sim.resume import recorded, reopen
 from anarchic.sim.run import ActiveRun, Progress, Run, Watcher
 from anarchic.sim.settings import Settings, build
 from anarchic.train.compute import Compute
@@ -25,15 +28,20 @@ def simulate(
     resume: bool = False,
     checkpoint_every: int | None = None,
     watch: Watcher | None = None,
+    callbacks: Iterable[Callback] = (),
+    progress: bool = False,
 ) -> Run:
     """Train in virtual time, and record it in ``out`` if that is given.
 
     ``compute`` says how ``Settings`` are computed; an ``Experiment`` says so itself. The process is
     set up for it while the run lasts. With ``resume`` a run that was cut off goes on from its last
     checkpoint, to the same bytes as if it had not been; ``what`` and ``compute`` are then that
-    run's own where they are left out. Checkpoints are written every ``checkpoint_every`` rounds
-    (None: every minute). ``watch`` is called after every round; a KeyboardInterrupt that it raises
-    ends the run there, after a checkpoint.
+    run's own where they are left out. With more ``rounds`` or a later ``until_s`` it goes on
+    further, finished or not, to the model of a run that was asked for so much at once.
+    Checkpoints are written every ``checkpoint_every`` rounds (None: every minute). ``watch`` is
+    called after every round; a KeyboardInterrupt that it raises ends the run there, after a
+    checkpoint. ``callbacks`` hear what happens (see ``Callback``); they and ``watch`` end the run
+    by raising ``Stop``. ``progress`` shows a bar, in a notebook too.
 
     >>> run = simulate(Settings(rounds=20, max_staleness=4, batch=16))
     >>> run.accuracy > 0.8
@@ -48,16 +56,17 @@ def simulate(
             "lookahead: leave it out."
         )
     directory = None if out is None else Path(out)
-    recorded = directory if resume else None
     if what is None:
         what = Settings()
-        if recorded is not None:
-            what = Settings.from_record(RunDirectory(recorded).settings())
-    experiment = _experiment(what, compute, recorded)
-    record = None if directory is None else _open(experiment, directory, resume)
+        if resume and directory is not None:
+            what = Settings.from_record(RunDirectory(directory).settings())
+    experiment, record = _opened(what, compute, directory, resume)
     if record is not None and record.finished:
         return _finished(experiment, record)
-    run = ActiveRun(Engine(experiment), record, checkpoint_every, watch or (lambda progress: None))
+    heard = [*check_callbacks(callbacks), *([ProgressBar()] if progress else [])]
+    name = "run" if directory is None else directory.resolve().name
+    watcher = watch or (lambda progress: None)
+    run = ActiveRun(Engine(experiment), record, checkpoint_every, watcher, heard, name)
     return RunGroup({"": run}).train()[""]
 
 
@@ -70,6 +79,7 @@ def simulate_many(
     checkpoint_every: int | None = None,
     stop_after_s: float | None = None,
     watch: Callable[[str, Progress], None] | None = None,
+    callbacks: Callable[[str], Iterable[Callback]] | None = None,
 ) -> dict[str, Run]:
     """Train all of them and record each in ``out/name``; every run is as it would be alone.
 
@@ -78,6 +88,7 @@ def simulate_many(
     go on, the others start. ``stop_after_s`` writes checkpoints after this many seconds and returns
     only the runs that are finished by then. A KeyboardInterrupt raised by ``watch`` also writes
     them. A run that diverges ends there (``summary["stopped_at"]`` says so) and the others go on.
+    ``callbacks`` makes those of each run from its name.
     """
     _check_interval(checkpoint_every)
     deadline = None if stop_after_s is None else time.monotonic() + stop_after_s
@@ -86,13 +97,13 @@ def simulate_many(
     for name, what in runs.items():
         directory = None if out is None else out / name
         known = resume and directory is not None and (directory / "settings.json").exists()
-        experiment = _experiment(what, compute, directory if known else None)
-        record = None if directory is None else _open(experiment, directory, known)
+        experiment, record = _opened(what, compute, directory, known)
         if record is not None and record.finished:
             ended[name] = _finished(experiment, record)
             continue
         watcher = (lambda progress: None) if watch is None else partial(watch, name)
-        active[name] = ActiveRun(Engine(experiment), record, checkpoint_every, watcher)
+        heard = check_callbacks([] if callbacks is None else callbacks(name))
+        active[name] = ActiveRun(Engine(experiment), record, checkpoint_every, watcher, heard, name)
     for group in _groups(active):
         ended |= RunGroup({name: active.pop(name) for name in group}, go_on=True).train(deadline)
     return {name: ended[name] for name in runs if name in ended}
@@ -103,32 +114,26 @@ def _check_interval(checkpoint_every: int | None) -> None:
         raise ConfigError(f"checkpoint_every must be at least 1 round, got {checkpoint_every}.")
 
 
-def _experiment(
-    what: Settings | Experiment, compute: Compute | None, recorded: Path | None
-) -> Experiment:
-    """What is to be run; ``recorded`` is the directory of the run that goes on, if one does."""
-    if isinstance(what, Settings):
-        if compute is None and recorded is not None:
-            compute = Compute.from_record(RunDirectory(recorded).settings())
-        return build(what, compute)
-    if not isinstance(what, Experiment):
+def _opened(
+    what: Settings | Experiment, compute: Compute | None, directory: Path | None, resume: bool
+) -> tuple[Experiment, RunDirectory | None]:
+    """What is to be run, and its directory: a new one, or with ``resume`` its own."""
+    if not isinstance(what, Settings | Experiment):
         raise ConfigError(f"simulate takes Settings or an Experiment, got {what!r}.")
-    return what
-
-
-def _open(experiment: Experiment, path: Path, resume: bool) -> RunDirectory:
-    """A new directory for the run, or with ``resume`` its own."""
-    settings = {**experiment.about, "fingerprint": experiment.fingerprint(), "format": FORMAT}
-    if resume:
-        return RunDirectory.reopen(path, settings)
-    return RunDirectory.create(path, settings, experiment.timetable)
+    if resume and directory is not None:
+        return reopen(what, compute, directory)
+    experiment = what if isinstance(what, Experiment) else build(what, compute)
+    if directory is None:
+        return experiment, None
+    return experiment, RunDirectory.create(directory, recorded(experiment), experiment.timetable)
 
 
 def _finished(experiment: Experiment, record: RunDirectory) -> Run:
     """A run that was recorded to its end."""
     params = record.model(experiment.task.layout)
     unknown = dict.fromkeys((*SUMMARY, "stopped_at"))  # that another version did not write
-    return Run(params, record.metrics(), {**unknown, **record.summary()})
+    summary, layout = {**unknown, **record.summary()}, experiment.task.layout
+    return Run(params, record.metrics(), summary, layout, record.per_worker())
 
 
 def _groups(runs: Mapping[str, ActiveRun]) -> list[list[str]]:

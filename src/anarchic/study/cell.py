@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from anarchic.sim.run import Run
 
 # Settings that a result of a cell may have chosen otherwise, as anything of ``Compute``, of which
-# only the precision must be the same for all results of a cell.
-WHERE = ("data_dir", "seed")
+# only the precision must be the same for all results of a cell. The last ten rounds are always
+# evaluated: their mean is the paper's measure.
+WHERE = ("data_dir", "seed", "last10")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +98,9 @@ class Job:
     def experiment(self) -> Settings | Experiment:
         """What is trained."""
         train = self.cell.train
-        return self.settings_of(self.cell.settings) if train is None else train(self)
+        if train is None:
+            return self.settings_of(self.cell.settings)
+        return replace(train(self), last10=True)
 
     @property
     def compute(self) -> Compute:
@@ -109,7 +112,7 @@ class Job:
         """These settings with this job's seed; tiny in a smoke run."""
         if not isinstance(asked, Settings):
             asked = Settings.from_record({n: v for n, v in asked.items() if n != "smoke"})
-        return replace(tiny(asked) if self.smoke else asked, seed=self.seed)
+        return replace(tiny(asked) if self.smoke else asked, seed=self.seed, last10=True)
 
 
 def tiny(settings: Settings) -> Settings:

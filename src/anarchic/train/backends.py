@@ -22,10 +22,11 @@ from anarchic.train.task import (
     Task,
     begun_rule,
     blank,
+    buffers_of,
     column,
     fill,
-    from_snapshots,
     held_at_start,
+    starts,
 )
 
 
@@ -47,13 +48,14 @@ def _visit(task: Task, lane: Lanes, results: Computed, index: int) -> None:
     held = {name: matrix[0] for name, matrix in held_at_start(task, lane, work.rule).items()}
     visit = take_local_steps(
         begun_rule(task, lane, alone=True),
-        task.put(lane.snapshots[int(lane.snapshot[0])].params),
+        starts(task, lane)[0],
         held,
         lr=work.lr,
         gradient=lambda x, k: task.gradient(
             x, worker, {n: pick[0, k] for n, pick in picks.items()}
         ),
         more=lambda done: done < steps,
+        buffers=buffers_of(task),
     )
     fill(results, np.array([index]), task, visit.direction, (visit.kept, visit.sent))
 
@@ -122,14 +124,15 @@ def _pieces(lanes: int, most: int | None) -> list[slice]:
 def _visits(task: Task, lanes: Lanes, picks: Picks, results: Computed, indices: Integers) -> None:
     rule = begun_rule(task, lanes)
     held = held_at_start(task, lanes, rule)
-    start = from_snapshots(task, lanes, [snapshot.params for snapshot in lanes.snapshots])
+    start = starts(task, lanes)
     rates = column(task, lanes, [work.lr for work in lanes.work])
     at_once = _at_once(task, rule)
     if at_once is None:
-        mean = _mean_direction(task, lanes, rule, picks, held, start, rates)
+        mean, x = _mean_direction(task, lanes, rule, picks, held, start, rates)
     else:
-        mean = at_once(start, rates, lanes.local_steps, picks)
-    fill(results, indices, task, mean, rule.finish(mean, held))
+        mean, x = at_once(start, rates, lanes.local_steps, picks), None
+    buffers, finished = buffers_of(task), rule.finish(mean, held)
+    fill(results, indices, task, mean if buffers is None else buffers.sent(mean, x), finished)
 
 
 def _at_once(task: Task, rule: LocalRule) -> Callable[..., Array] | None:
@@ -144,21 +147,25 @@ def _mean_direction(
     held: Held,
     start: Array,
     rates: Array,
-) -> Array:
-    """G_i of every lane, step by step."""
+) -> tuple[Array, Array]:
+    """G_i of every lane, step by step, and where it ends."""
     steps = lanes.local_steps
-    x, total = copied(start), zeros(start)
+    x, total, buffers = copied(start), zeros(start), buffers_of(task)
     # How many lanes still have a step k to do.
     active = (steps[:, None] > np.arange(steps[0])).sum(axis=0).tolist()
     for k, n in enumerate(active):
         at_k = {name: pick[:n, k] for name, pick in picks.items()}
         gradient = task.lane_gradients(x[:n], lanes.worker[:n], at_k)
+        after = None if buffers is None else buffers.taken_from(gradient)
         holding = {name: matrix[:n] for name, matrix in held.items()}
         before = dict(holding)
         direction = rule.step(gradient, x[:n], start[:n], holding)
         for name, matrix in holding.items():
             if matrix is not before[name]:
                 held[name][:n] = matrix
-        x[:n] -= rates[:n] * direction
+        if buffers is None:
+            x[:n] -= rates[:n] * direction
+        else:
+            x[:n] = buffers.stepped(x[:n], rates[:n], direction, after)
         total[:n] += direction
-    return total / column(task, lanes, steps)
+    return total / column(task, lanes, steps), x

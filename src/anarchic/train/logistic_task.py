@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
+from math import isfinite, prod
 from typing import Any, Literal, final
 
 import numpy as np
 
+from anarchic.core.types import Floats as Doubles
 from anarchic.core.types import Integers, Layout
 from anarchic.data.dataset import Dataset
+from anarchic.errors import ConfigError
 from anarchic.kernels import find
 from anarchic.models import check, softmax
 from anarchic.models.softmax import Floats
 from anarchic.train.draws import Draws
+from anarchic.train.metrics import Function, Metric, check_metrics, measure
+from anarchic.train.per_worker import HeldOut, hold_out, worker_values
 from anarchic.train.samples import WorkerSamples, resident
 from anarchic.train.task import InNumpy, Picks
 
@@ -40,9 +44,21 @@ class LogisticTask(InNumpy):
         dtype: Literal["float32", "float64"] = "float32",
         compiled: bool = True,
         start: Floats | None = None,
+        metrics: Mapping[str, Metric | Function | str] | None = None,
+        per_worker: bool = False,
     ) -> None:
         check("logistic", data)
-        inputs, self._classes = prod(data.x_train.shape[1:]), data.classes
+        if data.on_disk:
+            raise ConfigError(
+                f"LogisticTask reads all of {data.name} into memory, but its inputs are on disk: "
+                "use make_task('logistic', ...), which takes PyTorch for such data."
+            )
+        self.metrics = check_metrics(metrics)
+        self._aside: HeldOut | None = None
+        if per_worker:
+            parts, self._aside = hold_out(parts)
+        inputs = prod(data.x_train.shape[1:])
+        self._classes = data.need_classes("Softmax regression")
         code = {"float32": "F32", "float64": "F64"}[dtype]
         self.layout: Layout = softmax.softmax_layout(inputs, self._classes, code)
         self._start = np.zeros(self.layout.dim, dtype) if start is None else start.astype(dtype)
@@ -105,10 +121,52 @@ class LogisticTask(InNumpy):
         if not params:
             return []
         data, vectors = self._data, np.stack(params)
-        return softmax.lane_metrics(vectors, data.x_test, data.y_test, self._classes)
+        found = softmax.lane_metrics(vectors, data.x_test, data.y_test, self._classes)
+        for each, vector in zip(found, params, strict=True):
+            if self.metrics and isfinite(each["loss"]):  # otherwise the run has diverged
+                each |= measure(self.metrics, self._outputs(vector, data.x_test), data.y_test)
+        if data.x_val is None or data.y_val is None:
+            return found
+        others = softmax.lane_metrics(vectors, data.x_val, data.y_val, self._classes)
+        return [
+            {**test, **{f"val_{name}": value for name, value in val.items()}}
+            for test, val in zip(found, others, strict=True)
+        ]
 
     def evaluate(self, params: Floats) -> dict[str, float]:
         return self.evaluate_all([params])[0]
+
+    def judged_by(self, metrics: Mapping[str, Metric]) -> LogisticTask:
+        """The same task with other metrics."""
+        judged = copy(self)
+        judged.metrics = dict(metrics)
+        return judged
+
+    @property
+    def test_samples(self) -> int:
+        return len(self._data.y_test)
+
+    def tested_on(self, samples: Integers) -> LogisticTask:
+        """The same task with only these of the test samples."""
+        some, data = copy(self), self._data
+        some._data = replace(data, x_test=data.x_test[samples], y_test=data.y_test[samples])
+        return some
+
+    def evaluate_workers(self, params: Floats) -> tuple[str, Doubles] | None:
+        """The accuracy of every worker on what it set aside; None where nobody did."""
+        if self._aside is None:
+            return None
+        x, y = self._batch(self._aside.index)
+        return worker_values(self._aside, self._outputs(params, x), y, _no_loss)
+
+    def _outputs(self, params: Floats, x: Floats) -> Floats:
+        model = self.layout.split(params)
+        found: Floats = x.reshape(len(x), -1) @ model["weight"].T + model["bias"]
+        return found
+
+
+def _no_loss(outputs: Floats, targets: Integers) -> float:
+    raise AssertionError("softmax regression has classes")
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,12 +177,17 @@ class _InDtype:
     y: Integers
     x_test: Floats
     y_test: Integers
+    x_val: Floats | None = None
+    y_val: Integers | None = None
 
     @staticmethod
     def of(data: Dataset, dtype: str) -> _InDtype:
         x, x_test = (np.ascontiguousarray(each, dtype) for each in (data.x_train, data.x_test))
         y, y_test = (np.ascontiguousarray(each, np.int64) for each in (data.y_train, data.y_test))
-        return _InDtype(x, y, x_test, y_test)
+        if data.x_val is None or data.y_val is None:
+            return _InDtype(x, y, x_test, y_test)
+        x_val = np.ascontiguousarray(data.x_val, dtype)
+        return _InDtype(x, y, x_test, y_test, x_val, np.ascontiguousarray(data.y_val, np.int64))
 
     @cached_property
     def sparse(self) -> Any:

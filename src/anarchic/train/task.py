@@ -9,14 +9,16 @@ from typing import Any, Literal, Protocol, Self, runtime_checkable
 import numpy as np
 
 from anarchic.core.arrays import dtype_of, stack, zeros
-from anarchic.core.local import Held, LocalRule, Sgd, VisitStart, begun
-from anarchic.core.types import Integers, Layout, Matrix, Snapshot, Vector
+from anarchic.core.local import Buffers, Held, LocalRule, Sgd, VisitStart, begun
+from anarchic.core.types import Floats, Integers, Layout, Matrix, Snapshot, Vector
 from anarchic.data.dataset import Dataset
 from anarchic.errors import ConfigError
 from anarchic.models import make
 from anarchic.train.draws import Draws
+from anarchic.train.metrics import Function, Metric
 
 Array = Any  # of the task's own kind: NumPy, or torch on some device
+OWN_BUFFERS = "buffers"  # among what workers keep, (lanes, places): the buffers of each
 Picks = dict[str, Array]  # what was drawn for every lane and step, (lanes, steps, ...)
 
 
@@ -84,6 +86,25 @@ class Task(Protocol):
 
     def evaluate_all(self, params: Sequence[Vector]) -> list[dict[str, float]]:
         """The same for several models, perhaps faster than one by one."""
+
+
+@runtime_checkable
+class JudgedTask(Task, Protocol):
+    """A task with metrics, evaluated on all or some of its test samples, and for each worker."""
+
+    metrics: dict[str, Metric]
+
+    def judged_by(self, metrics: Mapping[str, Metric]) -> Self:
+        """The same task with other metrics."""
+
+    @property
+    def test_samples(self) -> int: ...
+
+    def tested_on(self, samples: Integers) -> Self:
+        """The same task with only these of the test samples."""
+
+    def evaluate_workers(self, params: Vector) -> tuple[str, Floats] | None:
+        """What was measured, and its value for every worker; None where none set data aside."""
 
 
 @runtime_checkable
@@ -162,7 +183,7 @@ class Lanes:
     work: list[LocalWork]  # one per lane
     snapshots: list[Snapshot]  # the distinct versions that the lanes start from
     snapshot: Integers  # (lanes,) index into them
-    kept: Mapping[str, Matrix]  # (lanes, dim), in storage: what rules keep of the last visit
+    kept: Mapping[str, Matrix]  # (lanes, dim), in storage: what is kept of the last visit
 
     def __len__(self) -> int:
         return len(self.worker)
@@ -233,6 +254,20 @@ def held_at_start(task: Task, lanes: Lanes, rule: LocalRule) -> Held:
     return {**shared, **kept, **{name: task.put(zeros(like, shape)) for name in rule.scratch}}
 
 
+def starts(task: Task, lanes: Lanes) -> Array:
+    """(lanes, dim): what visits start from, with the buffers that workers keep to themselves."""
+    start = from_snapshots(task, lanes, [snapshot.params for snapshot in lanes.snapshots])
+    if OWN_BUFFERS in lanes.kept:
+        start[:, task.put(task.layout.buffer_places)] = task.put(lanes.kept[OWN_BUFFERS])
+    return start
+
+
+def buffers_of(task: Task) -> Buffers | None:
+    """Where the task's vectors hold buffers; None if nowhere."""
+    layout = task.layout
+    return Buffers(task.put(layout.buffer_places)) if layout.buffers else None
+
+
 def begun_rule(task: Task, lanes: Lanes, *, alone: bool = False) -> LocalRule:
     """The local rule of lanes that share it, for these visits; ``alone``: for the only one."""
     rule = lanes.work[0].rule
@@ -266,19 +301,24 @@ def make_task(
     dtype: Literal["float32", "float64"] = "float32",
     augment: bool | None = None,
     compiled: bool = True,
+    metrics: Mapping[str, Metric | Function | str] | None = None,
+    per_worker: bool = False,
     **on_gpu: Any,
 ) -> DataTask:
     """A fresh model of that name on data dealt to workers, the same for the same seed.
 
-    Softmax regression on a CPU needs no torch, unless images are cropped and flipped. ``on_gpu``
-    are ``precision`` and ``graphs`` of ``TorchTask``.
+    Softmax regression on a CPU needs no torch, unless images are cropped and flipped or inputs are
+    on disk. ``on_gpu`` are ``precision`` and ``graphs`` of ``TorchTask``; it explains the others.
     """
+    judged: dict[str, Any] = {"metrics": metrics, "per_worker": per_worker}
     crops = data.augment == "crop-flip" if augment is None else augment
-    if model == "logistic" and device == "cpu" and not crops:
+    if model == "logistic" and device == "cpu" and not (crops or data.on_disk):
         from anarchic.train.logistic_task import LogisticTask
 
-        return LogisticTask(data, parts, dtype=dtype, compiled=compiled)
+        return LogisticTask(data, parts, dtype=dtype, compiled=compiled, **judged)
     module = make(model, data, seed=seed)
     from anarchic.train.torch_task import TorchTask
 
-    return TorchTask(module, data, parts, device=device, dtype=dtype, augment=augment, **on_gpu)
+    return TorchTask(
+        module, data, parts, device=device, dtype=dtype, augment=augment, **judged, **on_gpu
+    )

@@ -1,0 +1,80 @@
+"""How good a model is for each worker: on samples that the worker set aside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from anarchic.core.types import Floats, Integers
+from anarchic.train.metrics import Array, has_classes
+
+SHARE = 0.2  # of a worker's samples
+WORST = 0.1  # of the workers
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The samples that workers set aside, one worker after another."""
+
+    index: Integers  # numbers of training samples
+    counts: Integers  # (workers,)
+
+    @property
+    def owner(self) -> Integers:
+        """(samples,): whose each is."""
+        return np.repeat(np.arange(len(self.counts)), self.counts)
+
+
+def hold_out(parts: Sequence[Integers]) -> tuple[list[Integers], HeldOut]:
+    """What workers keep to train on, and the fifth of their samples that they set aside.
+
+    The choice depends on the number of the worker and of its samples alone. A worker with a single
+    sample sets nothing aside.
+    """
+    kept, aside = [], []
+    for worker, part in enumerate(parts):
+        samples = np.asarray(part)
+        count = 0 if len(samples) < 2 else max(1, round(SHARE * len(samples)))
+        order = np.random.default_rng([worker, len(samples)]).permutation(len(samples))
+        aside.append(np.sort(samples[order[:count]]))
+        kept.append(np.sort(samples[order[count:]]))
+    counts = np.array([len(each) for each in aside], np.int64)
+    return kept, HeldOut(np.concatenate(aside), counts)
+
+
+def worker_values(
+    held: HeldOut, outputs: Array, targets: Array, loss: Callable[[Array, Array], Any]
+) -> tuple[str, Floats]:
+    """Accuracy of every worker where the targets are classes, the loss otherwise; NaN for none."""
+    if has_classes(outputs, targets):
+        right = outputs.argmax(-1) == targets
+        hits = np.asarray(right.reshape(len(right), -1).sum(-1), np.float64)
+        sums = np.bincount(held.owner, hits, len(held.counts))
+        parts = int(np.prod(targets.shape[1:]))  # of a sequence
+        with np.errstate(invalid="ignore"):
+            return "accuracy", sums / (held.counts * parts)
+    ends = np.cumsum(held.counts)
+    pieces = [slice(end - count, end) for end, count in zip(ends, held.counts, strict=True)]
+    found = [
+        float(loss(outputs[own], targets[own])) if own.stop > own.start else np.nan
+        for own in pieces
+    ]
+    return "loss", np.array(found, np.float64)
+
+
+def spread(measure: str, values: Floats) -> dict[str, float]:
+    """Mean over workers, mean of the worst tenth of them, and standard deviation."""
+    known = np.sort(values[~np.isnan(values)])
+    if not len(known):
+        return {}
+    if measure == "loss":  # the larger, the worse
+        known = known[::-1]
+    worst = known[: max(1, round(WORST * len(known)))]
+    return {
+        "workers_mean": float(known.mean()),
+        "workers_worst_tenth": float(worst.mean()),
+        "workers_spread": float(known.std()),
+    }

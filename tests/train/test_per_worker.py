@@ -1,0 +1,139 @@
+"""What workers set aside, and how good a model is for each of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from anarchic import Settings, build, make_task, simulate, simulate_many
+from anarchic.data import iid, load_digits
+from anarchic.errors import RunError
+from anarchic.sim.record import RunDirectory
+from anarchic.train.per_worker import HeldOut, hold_out, spread, worker_values
+
+SMALL = Settings(rounds=6, batch=8, eval_every=2, labels_per_worker=2, per_worker=True)
+
+
+def test_a_fifth_of_each_workers_samples_is_set_aside():
+    parts = [np.arange(10), np.arange(10, 13), np.arange(13, 14)]
+    kept, aside = hold_out(parts)
+    assert aside.counts.tolist() == [2, 1, 0]
+    assert [len(part) for part in kept] == [8, 2, 1]
+    assert aside.owner.tolist() == [0, 0, 1]
+    both = [*np.concatenate(kept), *aside.index]
+    assert sorted(both) == list(range(14))
+    same = hold_out(parts)[1]
+    assert same.index.tolist() == aside.index.tolist()
+
+
+def test_accuracy_of_each_worker():
+    held = HeldOut(np.arange(3), np.array([2, 1, 0]))
+    outputs = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    measure, values = worker_values(held, outputs, np.array([0, 1, 1]), None)
+    assert measure == "accuracy"
+    np.testing.assert_array_equal(values, [0.5, 1.0, np.nan])
+
+
+def test_loss_of_each_worker_where_there_are_no_classes():
+    held = HeldOut(np.arange(3), np.array([2, 0, 1]))
+    outputs, targets = np.array([1.0, 2.0, 3.0]), np.array([0.0, 0.0, 0.0])
+    loss = lambda o, t: ((o - t) ** 2).mean()  # noqa: E731
+    measure, values = worker_values(held, outputs, targets, loss)
+    assert measure == "loss"
+    np.testing.assert_array_equal(values, [2.5, np.nan, 9.0])
+
+
+def test_the_worst_tenth_are_those_with_the_lowest_accuracy_or_the_highest_loss():
+    values = np.array([*np.linspace(0.1, 2.0, 20), np.nan])
+    assert spread("accuracy", values)["workers_worst_tenth"] == pytest.approx(0.15)
+    assert spread("loss", values)["workers_worst_tenth"] == pytest.approx(1.95)
+    assert spread("loss", values)["workers_mean"] == pytest.approx(1.05)
+    assert spread("loss", np.array([np.nan])) == {}
+
+
+@pytest.mark.parametrize("model", ["logistic", "mlp"])
+def test_workers_are_judged_on_samples_that_they_do_not_train_on(model):
+    if model == "mlp":
+        pytest.importorskip("torch")
+    data = load_digits()
+    parts = iid(data.y_train, 10, 0)
+    task = make_task(model, data, parts, per_worker=True)
+    kept, aside = hold_out(parts)
+    assert task.samples.tolist() == [len(part) for part in kept]
+    measure, values = task.evaluate_workers(task.init())
+    on_these = replace(data, x_test=data.x_train[aside.index], y_test=data.y_train[aside.index])
+    whole = make_task(model, on_these, parts).evaluate(task.init())["accuracy"]
+    assert measure == "accuracy"
+    assert np.average(values, weights=aside.counts) == pytest.approx(whole)
+    assert make_task(model, data, parts).evaluate_workers(task.init()) is None
+
+
+def test_crops_are_for_training_alone():
+    pytest.importorskip("torch")
+    data = replace(load_digits(), augment="crop-flip")
+    parts = iid(data.y_train, 5, 0)
+    cropped, plain = (
+        make_task("mlp", data, parts, per_worker=True, augment=augment) for augment in (True, False)
+    )
+    np.testing.assert_array_equal(
+        cropped.evaluate_workers(cropped.init())[1], plain.evaluate_workers(plain.init())[1]
+    )
+
+
+def test_a_run_has_mean_worst_tenth_and_spread_and_the_whole_table(tmp_path):
+    run = simulate(SMALL, out=tmp_path / "run")
+    table = run.per_worker
+    assert table.rounds.tolist() == [0, 2, 4, 6]
+    assert table.values.shape == (4, 10)
+    last = run.metrics[-1]
+    assert last["workers_mean"] == pytest.approx(table.values[-1].mean())
+    assert last["workers_worst_tenth"] == pytest.approx(table.values[-1].min())
+    assert last["workers_spread"] == pytest.approx(table.values[-1].std())
+    lines = (tmp_path / "run" / "per_worker.csv").read_text().splitlines()
+    assert lines[0] == "round,worker,accuracy"
+    assert len(lines) == 1 + 4 * 10
+    read = simulate(out=tmp_path / "run", resume=True).per_worker
+    np.testing.assert_array_equal(read.values, table.values)
+    assert repr(table) == "PerWorker(accuracy of 10 workers, 4 evaluations)"
+    assert simulate(replace(SMALL, per_worker=False)).per_worker is None
+
+
+class Cut(Exception):
+    pass
+
+
+def test_a_resumed_run_has_the_same_table(tmp_path):
+    def cut(progress):
+        if progress.round == 5:
+            raise Cut
+
+    whole = simulate(SMALL, out=tmp_path / "whole")
+    with pytest.raises(Cut):
+        simulate(SMALL, out=tmp_path / "cut", checkpoint_every=3, watch=cut)
+    resumed = simulate(out=tmp_path / "cut", resume=True)
+    np.testing.assert_array_equal(resumed.per_worker.values, whole.per_worker.values)
+    tables = [(tmp_path / name / "per_worker.csv").read_bytes() for name in ("whole", "cut")]
+    assert tables[0] == tables[1]
+
+
+def test_training_on_less_is_another_run(tmp_path):
+    simulate(SMALL, out=tmp_path / "run")
+    with pytest.raises(RunError, match="per_worker is True there and False here"):
+        simulate(replace(SMALL, per_worker=False), out=tmp_path / "run", resume=True)
+
+
+def test_runs_that_share_a_batch_have_their_own_tables():
+    runs = {"two": SMALL, "all": replace(SMALL, labels_per_worker=None, seed=3)}
+    together = simulate_many(runs)
+    for name, settings in runs.items():
+        alone = simulate(build(settings))
+        np.testing.assert_allclose(together[name].per_worker.values, alone.per_worker.values)
+
+
+def test_a_damaged_table_is_named(tmp_path):
+    simulate(SMALL, out=tmp_path / "run")
+    (tmp_path / "run" / "per_worker.csv").write_text("round,worker,accuracy\n0,0,none\n")
+    with pytest.raises(RunError, match=r"per_worker.csv cannot be read"):
+        RunDirectory(tmp_path / "run").per_worker()
