@@ -188,6 +188,28 @@ def test_a_resumed_run_ends_in_the_same_bytes(tmp_path, keep_state):
     assert bool(kept) == keep_state
 
 
+@pytest.mark.parametrize("keep_state", [False, True])
+@pytest.mark.parametrize("optimizer", [ADAMW, *TENSOR_BY_TENSOR])
+def test_an_optimiser_does_not_touch_buffers(optimizer, keep_state):
+    torch.manual_seed(0)
+    # A bias before BatchNorm has no gradient but rounding, which Adafactor would make a step of.
+    first = nn.Linear(64, 5, bias=False)
+    module = nn.Sequential(nn.Flatten(), first, nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 10))
+    data = load("digits")
+    parts = iid(data.y_train, WORKERS, 0)
+    task = TorchTask(module, data, parts, dtype="float64", buffers="average")
+    assert task.layout.buffers
+    given = {"keep_state": keep_state, "batch": 4}
+    runs = {}
+    for lr in (0.01, 1e-9):  # with and without training
+        work = LocalWork(optimizer=optimizer, lr=lr, **given)
+        runs[lr] = [walked(task, work, 4, each).state.params for each in (Loop(), Batched())]
+        assert difference(*reversed(runs[lr])) < 1e-10
+    # How many batches were seen does not depend on the optimiser.
+    counts = task.layout.split(runs[0.01][0])["2.num_batches_tracked"]
+    assert counts == task.layout.split(runs[1e-9][0])["2.num_batches_tracked"] > 0
+
+
 def test_workers_may_differ_in_optimiser_and_rate():
     task = make_task("logistic")
     work = [
