@@ -189,10 +189,13 @@ def test_a_resumed_run_ends_in_the_same_bytes(tmp_path, keep_state):
 
 
 @pytest.mark.parametrize("keep_state", [False, True])
-@pytest.mark.parametrize("optimizer", [ADAMW, *TENSOR_BY_TENSOR])
+@pytest.mark.parametrize(
+    "optimizer",
+    [partial(ADAMW, eps=1e-4), partial(torch.optim.Adafactor, eps=(1e-4, 1e-3))],
+)
 def test_an_optimiser_does_not_touch_buffers(optimizer, keep_state):
     torch.manual_seed(0)
-    # A bias before BatchNorm has no gradient but rounding, which Adafactor would make a step of.
+    # Before BatchNorm some gradients are rounding alone: a small eps would make steps of that.
     first = nn.Linear(64, 5, bias=False)
     module = nn.Sequential(nn.Flatten(), first, nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 10))
     data = load("digits")
