@@ -40,7 +40,7 @@ class StillWorker:
         """The direction that was pushed last, by name."""
         return self.layout.split(self.pushed[-1]["direction"])
 
-    def pull(self) -> Snapshot:
+    def pull(self, *, own: bool = False) -> Snapshot:
         return self.snapshot
 
     def local_state(self) -> dict[str, Any]:

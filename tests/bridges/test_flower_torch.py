@@ -40,7 +40,7 @@ def train(model: nn.Module, part: int) -> float:
         loss = nn.functional.cross_entropy(model(X[batch]), Y[batch])
         loss.backward()
         optimizer.step()
-    return float(loss)
+    return float(loss.detach())
 
 
 class Client(NumPyClient):

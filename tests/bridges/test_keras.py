@@ -41,6 +41,7 @@ assert set(layout.names) >= {"000.gamma", "001.beta", "004.kernel", "005.bias"}
 assert ("002.moving_mean" in layout.names) == (policy == "average")
 print("before", models[0].evaluate(x, y, verbose=0)[1])
 with two_workers(folder) as workers:
+    assert workers[0].pull().terms.buffers == policy
     for version in range(1, 9):
         for part, (worker, model) in enumerate(zip(workers, models)):
             mine = slice(part, None, 2)

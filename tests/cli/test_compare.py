@@ -48,3 +48,47 @@ def test_an_unknown_format_is_refused(refused, tmp_path):
 
 def test_at_least_one_run_is_needed(anarchic):
     assert anarchic("compare").exit_code == 2
+
+
+def test_another_metric_is_compared_and_drawn(anarchic, refused, tmp_path):
+    pytest.importorskip("matplotlib")
+    make_run(tmp_path / "one")
+    make_run(tmp_path / "two", accuracies=(0.1, 0.2, 0.25))
+    runs = (tmp_path / "one", tmp_path / "two")
+    shown = anarchic("compare", *runs, "--metric", "loss", "--out", tmp_path / "loss.png")
+    assert shown.exit_code == 0, shown.output
+    rows = [line.split() for line in shown.output.splitlines()[2:4]]
+    assert [row[3] for row in rows] == ["0.2", "0.75"]
+    assert (tmp_path / "loss.png").stat().st_size > 1000
+    told = refused(2, "compare", *runs, "--metric", "lost")
+    assert "There is no metric 'lost'. Did you mean 'loss'? There are accuracy, loss." in told
+
+
+def test_a_mean_of_ten_rounds_is_shown_only_where_they_were_all_evaluated(anarchic, tmp_path):
+    make_run(tmp_path / "all", accuracies=[n / 20 for n in range(12)])
+    make_run(tmp_path / "some", accuracies=[n / 20 for n in range(12)])
+    path = tmp_path / "some" / "metrics.csv"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines[:6], *lines[7:]]))  # without round 5
+    shown = anarchic("compare", tmp_path / "all", tmp_path / "some").output.splitlines()
+    assert "55.0 % 32.5 %" in " ".join(shown[2].split())
+    assert "55.0 % \u2013" in " ".join(shown[3].split())
+
+
+def test_workers_are_drawn_where_runs_were_evaluated_for_each(anarchic, refused, tmp_path):
+    pytest.importorskip("matplotlib")
+    small = ("--rounds", 4, "--batch", 8, "--labels-per-worker", 2)
+    for name, more in (
+        ("one", ("--per-worker",)),
+        ("two", ("--per-worker", "--seed", 1)),
+        ("no", ()),
+    ):
+        assert anarchic("simulate", *small, *more, "--out", tmp_path / name).exit_code == 0
+    picture = tmp_path / "workers.svg"
+    shown = anarchic("compare", tmp_path / "one", tmp_path / "two", tmp_path / "no",
+                     "--workers", picture)  # fmt: skip
+    assert "Workers drawn in" in shown.output
+    text = picture.read_text()
+    assert text.startswith("<?xml")
+    told = refused(2, "compare", tmp_path / "no", "--workers", picture)
+    assert "None of these runs was evaluated for each worker (no): simulate with" in told

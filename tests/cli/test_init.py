@@ -81,7 +81,9 @@ def test_nothing_is_overwritten(refused, tmp_path):
         (["--model", "logistic", "--task", "a:b"], "Give --model, --task or --from"),
         (["--model", "mlp", "--seed", -1], "at least 0, got -1"),
         (["--model", "nope"], "no model 'nope'"),
-        (["--model", "logistic", "--buffers", "average"], "say what to take of --from"),
+        (["--model", "logistic", "--from-option", "a=1"], "are for --from"),
+        (["--model", "logistic", "--buffers", "mean"], "no policy for buffers 'mean'"),
+        (["--task", "digits:1/4", "--buffers", "average"], "A task says itself"),
         (["--from", "nothing"], "MODULE:NAME or a safetensors file, and there is no file nothing"),
         (["--from", "a:b", "--from-option", "width"], "takes NAME=VALUE, such as width=32"),
         (["--model", "logistic", "--data", "nope"], "no data set 'nope'"),
@@ -133,6 +135,28 @@ def test_local_buffers_are_not_in_the_file(anarchic, tmp_path):
     layout, _, metadata = wire.load_model(out)
     assert not any("running" in name for name in layout.names)
     assert wire.buffers_of(metadata)[0] == "local"
+
+
+DATA_MODELS = """
+from tests.models.own_modules import of_digits
+def model(data): return of_digits()
+"""
+
+
+@pytest.mark.parametrize("policy", ["average", "local"])
+def test_a_model_for_data_shows_which_buffers_change(anarchic, tmp_path, monkeypatch, policy):
+    pytest.importorskip("torch")
+    name = f"for_data_{policy}"
+    (tmp_path / f"{name}.py").write_text(DATA_MODELS)
+    monkeypatch.chdir(tmp_path)
+    words = ["--model", f"{name}:model", "--buffers", policy, "--train", "bn|last"]
+    shown = anarchic("init", *words, "--out", "model")
+    assert shown.exit_code == 0, shown.output
+    layout, _, metadata = wire.load_model(tmp_path / "model")
+    assert wire.buffers_of(metadata)[0] == policy
+    assert len(wire.buffers_of(metadata)[1]) == 3
+    assert len(layout.buffers) == (3 if policy == "average" else 0)
+    assert "first.weight" not in layout.names
 
 
 def test_running_statistics_in_a_file_need_a_policy_which_the_sentence_names(

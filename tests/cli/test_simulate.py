@@ -359,3 +359,23 @@ def test_a_second_interrupt_does_not_wait_for_the_round():
     finally:
         signal.signal(signal.SIGINT, former)
     assert heard == ["round 1", "round 2"]
+
+
+def test_metrics_and_callbacks_are_named_on_the_command_line(
+    anarchic, refused, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "judging.py").write_text(
+        "def share_wrong(predicted, targets):\n    return (predicted != targets).mean()\n"
+    )
+    words = ("simulate", "--rounds", 40, "--eval-every", 1, "--batch", 16, "--out", "run")
+    metric = ("--metric", "share_wrong=judging:share_wrong")
+    shown = anarchic(*words, *metric, "--callback", "keep-best,early-stop")
+    assert shown.exit_code == 0, shown.output
+    assert "stopped: none of the last 10 evaluations was better" in " ".join(shown.output.split())
+    last = RunDirectory(tmp_path / "run").metrics()[-1]
+    assert last["share_wrong"] == pytest.approx(1 - last["accuracy"])
+    assert (tmp_path / "run" / "best.safetensors").exists()
+    told = refused(2, *words, "--metric", "judging:share_wrong")
+    assert "--metric takes NAME=MODULE:FUNCTION" in told
+    assert "no callback 'nobody'" in refused(2, *words, "--callback", "nobody")

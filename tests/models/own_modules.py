@@ -9,15 +9,19 @@ from torch import nn
 class Normed(nn.Module):
     """Two layers with a BatchNorm between them, and a buffer that does not change."""
 
-    def __init__(self, width: int = 4, bias=True):
+    def __init__(self, width: int = 4, bias=True, inputs=3, outputs=2):
         super().__init__()
-        self.first = nn.Linear(3, width, bias=bias)
+        self.first = nn.Linear(inputs, width, bias=bias)
         self.bn = nn.BatchNorm1d(width)
-        self.last = nn.Linear(width, 2)
+        self.last = nn.Linear(width, outputs)
         self.register_buffer("mask", torch.ones(width))
 
     def forward(self, x):
-        return self.last(torch.relu(self.bn(self.first(x))) * self.mask)
+        return self.last(torch.relu(self.bn(self.first(x.flatten(1)))) * self.mask)
+
+
+def of_digits():
+    return Normed(32, inputs=64, outputs=10)
 
 
 def plain():

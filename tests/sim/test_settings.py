@@ -201,7 +201,13 @@ def test_local_rules_can_be_wrapped():
 
 def test_compute_choices_reach_the_task(monkeypatch):
     """Also where there is none."""
-    learnt = {"dtype": "float32", "augment": False}
+    learnt = {
+        "dtype": "float32",
+        "augment": False,
+        "buffers": "local",
+        "metrics": {},
+        "per_worker": True,
+    }
     computed = {"device": "cuda:1", "precision": "bf16", "graphs": False}
     met = {}
 
@@ -215,7 +221,7 @@ def test_compute_choices_reach_the_task(monkeypatch):
     monkeypatch.setattr("anarchic.train.torch_task.TorchTask", task)
     with pytest.raises(Met):
         build(Settings(rounds=1, **learnt), Compute(**computed))
-    assert met == learnt | computed | {"metrics": {}, "per_worker": False}
+    assert met == learnt | computed
 
 
 def test_only_the_rule_need_change_in_a_comparison():

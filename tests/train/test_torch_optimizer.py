@@ -110,8 +110,7 @@ def test_a_visit_ends_where_the_loop_of_torch_ends(optimizer):
     module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
     x, y = torch.randn(5, 8, 3).double(), torch.randint(2, (5, 8))
     start = flat(module)
-    shapes = {name: (tuple(each.shape), "F64") for name, each in module.named_parameters()}
-    layout = Layout.of(shapes)
+    layout = Layout.of({n: (tuple(p.shape), "F64") for n, p in module.named_parameters()})
     theirs = optimizer(module.parameters(), lr=0.01)
     gradients = []
     for k in range(5):

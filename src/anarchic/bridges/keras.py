@@ -56,9 +56,9 @@ def write_first_model(
             f"There is no policy for buffers {buffers!r}; there are average and local."
         )
     trained, statistics = variables(model)
-    averaged = statistics if buffers == "average" else {}
+    averaged, kept = (statistics, {}) if buffers == "average" else ({}, statistics)
     arrays = {name: keras.ops.convert_to_numpy(v) for name, v in (trained | averaged).items()}
-    return write_tensors(path, arrays, buffers=averaged)
+    return write_tensors(path, arrays, buffers=averaged, local=kept)
 
 
 def variables(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -36,13 +36,13 @@ class SharedWorker:
         self.name = None if worker is None else worker.name
         self._state: Mapping[str, Vector] = {}
 
-    def pull(self) -> Snapshot:
+    def pull(self, *, own: bool = False) -> Snapshot:
         """The newest model, in all processes; so is an error."""
         found: list[Any] = [None]
         if self.first:
             assert self._worker is not None
             try:
-                snapshot, worker = self._worker.pull(), self._worker
+                snapshot, worker = self._worker.pull(own=own), self._worker
                 found = [(snapshot, worker.layout, worker.local_state())]
             except Exception as error:
                 found = [error]

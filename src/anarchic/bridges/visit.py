@@ -73,7 +73,7 @@ class Visit:
 
     def __enter__(self) -> Self:
         self.answer = None
-        self._snapshot = self.worker.pull()
+        self._snapshot = self.worker.pull(own=True)
         layout = self.worker.layout
         self._check(layout)  # before the model is changed
         self._write(layout.split(self._snapshot.params))
@@ -152,17 +152,23 @@ class Visit:
         return int(self.steps)
 
 
-def write_first_model(path: Path | str, tensors: Tensors, *, buffers: Iterable[str] = ()) -> Layout:
+def write_first_model(
+    path: Path | str, tensors: Tensors, *, buffers: Iterable[str] = (), local: Iterable[str] = ()
+) -> Layout:
     """Write these tensors to a new file, for ``anarchic serve --init``; a server has float32.
 
-    Those that ``buffers`` names are averaged and not trained.
+    Those that ``buffers`` names are averaged and not trained. The file tells which others are not
+    in it since each worker keeps its own (``local``).
     """
-    path = Path(path)
+    path, kept = Path(path), tuple(local)
     if path.exists():
         raise ConfigError(f"{path} exists already: remove it, or write to another file.")
+    if not path.parent.is_dir():
+        raise ConfigError(f"There is no directory {path.parent} to write {path.name} to.")
     arrays = {name: np.asarray(tensor, np.float32) for name, tensor in tensors.items()}
     layout = Layout.of({name: (each.shape, "F32") for name, each in arrays.items()}, buffers)
-    wire.save_model(path, layout, layout.join(arrays))
+    metadata = wire.buffers_metadata("local", kept) if kept else {}
+    wire.save_model(path, layout, layout.join(arrays), **metadata)
     return layout
 
 

@@ -12,6 +12,7 @@ import typer
 from anarchic.cli.options import examples, table, takes
 from anarchic.cli.show import number
 from anarchic.core import registry
+from anarchic.core.types import Layout
 from anarchic.errors import ConfigError
 
 EPILOG = examples(
@@ -35,10 +36,11 @@ OPTIONS = table(f"""
     safetensors file. (default: that of --model or --task)
   from_options: An argument of the class or function of --from; may be repeated.
     (default: its own)
-  train REGEX: With --from: only parameters whose names match travel, such as lora_ of adapters.
+  train REGEX: Only parameters whose names match travel, such as lora_ of adapters.
     (default: all that require a gradient)
-  buffers POLICY: With --from: what becomes of running statistics, such as those of BatchNorm.
-    average: the server averages them; local: each worker keeps its own; refuse. (default: refuse)
+  buffers POLICY: What becomes of running statistics, such as those of BatchNorm. average: the
+    server averages them; local: each worker keeps its own; refuse: there must be none.
+    (default: refuse)
   buffer_names REGEX: With --from: buffers that training changes, by name.
     (default: those named as running statistics)
   flower MODULE:NAME: Instead, a Flower client that has get_parameters; or a function without
@@ -75,8 +77,7 @@ def init(
         from anarchic.bridges import flower as bridge
 
         config = bridge.parse_config(flower_configs or ())
-        layout = bridge.write_first(out, flower, config)
-        typer.echo(f"Wrote {out}: {len(layout.names)} tensors, {number(layout.dim)} numbers.")
+        _tell(out, bridge.write_first(out, flower, config))
         return
     first = write_initial_model(
         out,
@@ -94,12 +95,15 @@ def init(
     )
     for note in first.notes:
         typer.echo(f"Note: {note}", err=True)
-    averaged = len(first.layout.buffers)
+    _tell(out, first.layout, kept=len(first.kept))
+
+
+def _tell(out: Path, layout: Layout, kept: int = 0) -> None:
+    averaged = len(layout.buffers)
     told = f", {averaged} of them averaged buffers" if averaged else ""
-    told = f", {len(first.kept)} buffers stay with each worker" if first.kept else told
-    typer.echo(
-        f"Wrote {out}: {len(first.layout.names)} tensors, {number(first.layout.dim)} numbers{told}."
-    )
+    told = f", {kept} buffers stay with each worker" if kept else told
+    numbers = number(layout.dim)
+    typer.echo(f"Wrote {out}: {len(layout.names)} tensors, {numbers} numbers{told}.")
 
 
 def _arguments(pairs: Iterable[str]) -> dict[str, Any]:

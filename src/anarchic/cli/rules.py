@@ -26,7 +26,7 @@ def rules(
         ),
     ] = None,
 ) -> None:
-    """List installed rules, local rules, server steps, participation, data sets, models and tasks.
+    """List installed rules, local rules, participation, data sets, models, tasks and callbacks.
 
     Each with the package that it comes from. What is not installed is named as MODULE:NAME.
     """

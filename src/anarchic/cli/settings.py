@@ -15,6 +15,7 @@ from anarchic.errors import ConfigError
 from anarchic.participation.work import TIME_DISTRIBUTIONS
 from anarchic.sim.settings import WORKERS, Settings
 from anarchic.train.compute import BACKENDS, PRECISIONS, Compute
+from anarchic.train.task import BUFFER_POLICIES
 
 
 def _known(kind: str) -> str:
@@ -33,6 +34,8 @@ Data and model
   dirichlet ALPHA: Split each class in Dirichlet(alpha) proportions; small alpha is uneven.
     (default: all classes, at random)
   augment: Crop and mirror training images. (default: as is usual for the data set)
+  buffers NAME: What becomes of running statistics, as BatchNorm's: the server averages them, each
+    worker keeps its own, or the model is refused: {", ".join(BUFFER_POLICIES)}.
 Server
   rule NAME: How updates become steps: {_known("rules")}.
   m: Updates per server step (m). (default: 5, for rules that have it)

@@ -15,6 +15,7 @@ from anarchic import wire
 from anarchic.cli.options import Given, examples
 from anarchic.cli.settings import OPTIONS, compute_from, settings_from, takes
 from anarchic.cli.show import MISSING, number, percent, print_facts, watching
+from anarchic.core import registry
 from anarchic.errors import ConfigError, RunError
 from anarchic.participation.timetable import Timetable
 from anarchic.sim.experiment import Experiment
@@ -42,7 +43,9 @@ Record
   resume: Go on with the run in --out from its last checkpoint, with its own settings; with a
     larger --rounds or --until-s further than it was first asked for.
   checkpoint_every: Rounds between checkpoints. (default: one every minute)
-"""
+  callback NAMES: Tell these callbacks of versions and evaluations:
+    CALLBACKS, or MODULE:NAME; separated by commas. (default: none)
+""".replace("CALLBACKS", ", ".join(registry.names("callbacks")))
 
 
 @takes(" ".join(OPTIONS), _OWN)
@@ -52,6 +55,7 @@ def simulate(
     out: Path | None = None,
     resume: bool = False,
     checkpoint_every: int | None = None,
+    callback: str | None = None,
 ) -> None:
     """Train in virtual time with workers that come and go as they like.
 
@@ -69,6 +73,8 @@ def simulate(
     own = Settings.from_record(found) if found else None
     settings = settings_from(given, own)
     compute = compute_from(given, Compute.from_record(found))
+    named = [] if callback is None else [name.strip() for name in callback.split(",")]
+    callbacks = [registry.find("callbacks", name)() for name in named]
     as_far = own is not None and (settings.rounds, settings.until_s) == (own.rounds, own.until_s)
     was_finished = record is not None and record.finished and as_far
     try:
@@ -80,6 +86,7 @@ def simulate(
                 resume=resume,
                 checkpoint_every=checkpoint_every,
                 watch=bar if out is None else watch,
+                callbacks=callbacks,
             )
     except KeyboardInterrupt as error:
         typer.echo(_how_to_go_on(out), err=True)
@@ -161,6 +168,8 @@ def _facts(settings: Settings, summary: dict[str, Any], out: Path | None) -> lis
     found = {words[which]: summary[f"{which}_accuracy"] for which in words}
     accuracies = [f"{percent(a)} {which}" for which, a in found.items() if a is not None]
     stopped = ", target reached" if summary["stopped_at"] == "target" else ""
+    if summary["stopped_at"] == "stopped":
+        stopped = f", stopped: {summary.get('stop_reason') or 'by a callback'}"
     facts = [
         ("run", f"{settings.rule} on {settings.data}, {settings.model}, seed {settings.seed}"),
         ("accuracy", ", ".join(accuracies) or MISSING),

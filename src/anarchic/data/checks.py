@@ -12,7 +12,8 @@ from anarchic.errors import DataError
 Array = NDArray[Any]
 
 IGNORED = -100  # a label in a sequence that does not count, as PyTorch and Hugging Face have it
-_LOOKED_AT = 1_000  # samples of an array on disk, which would take long to read
+_LOOKED_AT = 1_000  # samples of an array on disk, which would take long to read,
+_BYTES = 1 << 26  # and about so many bytes
 
 
 def check_samples(where: str, x: Array, y: Array, classes: int | None) -> None:
@@ -63,6 +64,9 @@ def _check_labels(where: str, y: Array, classes: int) -> None:
 
 def _some(array: Array) -> Array:
     """All samples; of an array on disk only some, evenly spread."""
-    if not isinstance(array, np.memmap) or len(array) <= _LOOKED_AT:
+    if not isinstance(array, np.memmap):
         return array
-    return array[np.linspace(0, len(array) - 1, _LOOKED_AT).astype(np.int64)]
+    count = max(10, min(_LOOKED_AT, _BYTES * len(array) // array.nbytes))
+    if len(array) <= count:
+        return array
+    return array[np.linspace(0, len(array) - 1, count).astype(np.int64)]

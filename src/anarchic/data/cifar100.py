@@ -18,6 +18,7 @@ from anarchic.errors import DataError
 
 _MEAN = (129.30416561, 124.0699627, 112.43405006)  # of the training images, of 255
 _STD = (68.1702429, 65.3918073, 70.4183702)
+_IMAGES = {"train.bin": 50_000, "test.bin": 10_000}
 _CLASSES = {"coarse": 20, "fine": 100}  # in the order of the label bytes
 
 
@@ -29,7 +30,7 @@ def load_cifar100(data_dir: Folder = None, *, label: Literal["fine", "coarse"] =
     check_choice("kind of label", label, _CLASSES)
     _refuse_pickle(data_dir)
     parts = {}
-    for name, images in (("train.bin", 50_000), ("test.bin", 10_000)):
+    for name, images in _IMAGES.items():
         records = read_records(find("cifar100", name, data_dir), images, tuple(_CLASSES.values()))
         x = np.empty((images, 3, 32, 32), np.float32)
         normalise(records[:, 2:], x, _MEAN, _STD)

@@ -72,6 +72,9 @@ def from_frame(source: Any, columns: Columns) -> Samples:
     if is_a(source, "datasets", "Dataset"):
         return _from_hugging_face(source, columns)
     names = {str(name): name for name in getattr(source, "columns", source)}
+    lengths = {len(source[name]) for name in names.values()}
+    if len(lengths) > 1:
+        raise DataError(f"The columns have {sorted(lengths)} values: give all the same number.")
     features, target = columns.chosen(list(names))
 
     def column(name: str) -> Array:

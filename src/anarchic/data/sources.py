@@ -36,6 +36,10 @@ def dataset_of(
     train = samples_of(source, columns, y)
     if owner is not None:
         train = replace(train, owner=array_of(owner))
+    if train.owner is not None and len(train.owner) != len(train.y):
+        raise DataError(
+            f"There are {len(train.owner)} owners for {len(train.y)} samples: give one for each."
+        )
     parts = _split(train, TEST_SHARE if test is None else test, val, seed, columns)
     return _finished(parts, about)
 
@@ -165,10 +169,6 @@ def _finished(parts: dict[str, Samples], about: Mapping[str, Any]) -> Dataset:
 def _owners(train: Samples, test: Samples) -> dict[str, Any]:
     if train.owner is None:
         return {}
-    if len(train.owner) != len(train.y):
-        raise DataError(
-            f"{len(train.owner)} owners were given for {len(train.y)} samples: one for each."
-        )
     known, role_train = np.unique(train.owner, return_inverse=True)
     found: dict[str, Any] = {"roles": tuple(map(str, known)), "role_train": role_train}
     if test.owner is not None:

@@ -14,7 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anarchic.core import registry
-from anarchic.core.inspection import RUNNING, check_policy, dtype_concerns, needs_policy, some
+from anarchic.core.inspection import (
+    RUNNING,
+    Policy,
+    check_policy,
+    dtype_concerns,
+    needs_policy,
+    some,
+)
 from anarchic.core.types import Layout, Vector
 from anarchic.errors import ConfigError
 
@@ -35,7 +42,7 @@ class Choice:
     """
 
     train: str | None = None
-    buffers: str | None = None  # the policy
+    buffers: Policy | None = None
     buffer_names: str | None = None
 
     def __post_init__(self) -> None:

@@ -93,6 +93,9 @@ def run(
             for concern in [] if first is None else concerns(first.layout, str(run.init)):
                 log("model_warning", level="warning", message=concern)
         judge = judging(run, stored.settings, stored_layout(stored))
+        if judge is not None and judge.module and stored.settings.get("local_buffers"):
+            told = "The judge's module has the buffers that it was made with: workers keep theirs."
+            log("model_warning", level="warning", message=told)
         evaluator = None if judge is None else Evaluator(judge, store, log)
         service = Service(store, settings, log, evaluator, callbacks)
         log("listening", host=address.host, port=address.port, tls=address.tls_cert is not None)

@@ -18,7 +18,10 @@ from anarchic.train.compute import Compute
 
 def recorded(experiment: Experiment) -> dict[str, Any]:
     """What ``settings.json`` says of a run."""
-    return {**experiment.about, "fingerprint": experiment.fingerprint(), "format": FORMAT}
+    task = experiment.task
+    own = {"buffers": getattr(task, "buffers", "average")} if task.layout.buffers else {}
+    known = {"fingerprint": experiment.fingerprint(), "format": FORMAT}
+    return {**own, **experiment.about, **known}
 
 
 def reopen(

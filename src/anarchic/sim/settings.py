@@ -36,7 +36,7 @@ from anarchic.participation.work import (
 from anarchic.sim.experiment import Experiment, check_schedule
 from anarchic.train.compute import BACKENDS, Compute
 from anarchic.train.metrics import check_metrics
-from anarchic.train.task import LocalWork, Task, make_task
+from anarchic.train.task import BUFFER_POLICIES, BufferPolicy, LocalWork, Task, make_task
 
 PARTICIPATIONS = registry.KINDS["participation"].built_in
 WORKERS = 10  # where neither the settings nor the roles of the data say how many
@@ -71,6 +71,7 @@ class Settings:
     labels_per_worker: int | None = None  # p
     dirichlet: float | None = None  # alpha
     augment: bool | None = None
+    buffers: BufferPolicy = "refuse"  # what becomes of running statistics
     # server
     rule: str = "afa-cd"
     m: int | None = None  # 5, for rules that have it
@@ -135,6 +136,7 @@ class Settings:
         registry.check_name("participation", self.participation)
         check_choice("time distribution", self.time_distribution, TIME_DISTRIBUTIONS)
         check_choice("dtype", self.dtype, ("float32", "float64"))
+        check_choice("policy for buffers", self.buffers, BUFFER_POLICIES)
         check_schedule(self.eval_every, self.target_accuracy, self.eval_samples)
         for name, metric in self.metrics.items():
             if not isinstance(metric, str):
@@ -351,6 +353,7 @@ def _task(
         device=compute.device,
         dtype=settings.dtype,
         augment=settings.augment,
+        buffers=settings.buffers,
         compiled=local_steps >= LONG if compute.compiled is None else compute.compiled,
         precision=compute.precision,
         graphs=compute.graphs,

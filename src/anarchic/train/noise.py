@@ -67,6 +67,11 @@ class Noise(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no
         super().__init__()  # type: ignore[no-untyped-call]
         self._keys, self.drawn = keys, 0
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Otherwise torch would load its compiler, which takes seconds."""
+        return False
+
     def __torch_dispatch__(
         self,
         func: Any,

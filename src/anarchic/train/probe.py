@@ -174,7 +174,8 @@ def why_alone(
         return _reason(error.__cause__ or error)
     for warning in said:
         if "batching rule for" in str(warning.message):
-            return f"torch cannot batch {str(warning.message).split('batching rule for ')[1]}"
+            missing = str(warning.message).split("batching rule for ")[1].split(". ")[0]
+            return f"torch cannot batch {missing}"
     trial = replace(objective, module=copy_of(objective.module))
     alone = trial.one_by_one(params, x, y, keys)
     if not (found - alone).norm() <= NEAR * alone.norm():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
-from typing import Any, Literal, Protocol, Self, runtime_checkable
+from typing import Any, Literal, Protocol, Self, get_args, runtime_checkable
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from anarchic.train.draws import Draws
 from anarchic.train.metrics import Function, Metric
 
 Array = Any  # of the task's own kind: NumPy, or torch on some device
+BufferPolicy = Literal["average", "local", "refuse"]
+BUFFER_POLICIES = get_args(BufferPolicy)
 OWN_BUFFERS = "buffers"  # among what workers keep, (lanes, places): the buffers of each
 Picks = dict[str, Array]  # what was drawn for every lane and step, (lanes, steps, ...)
 
@@ -301,6 +303,7 @@ def make_task(
     dtype: Literal["float32", "float64"] = "float32",
     augment: bool | None = None,
     compiled: bool = True,
+    buffers: BufferPolicy = "refuse",
     metrics: Mapping[str, Metric | Function | str] | None = None,
     per_worker: bool = False,
     **on_gpu: Any,
@@ -319,6 +322,5 @@ def make_task(
     module = make(model, data, seed=seed)
     from anarchic.train.torch_task import TorchTask
 
-    return TorchTask(
-        module, data, parts, device=device, dtype=dtype, augment=augment, **judged, **on_gpu
-    )
+    how: dict[str, Any] = {"device": device, "dtype": dtype, "augment": augment}
+    return TorchTask(module, data, parts, buffers=buffers, **how, **judged, **on_gpu)

@@ -131,8 +131,8 @@ class TorchData:
         """Two samples as a module gets them: with the least and the greatest label, if any."""
         rows = torch.arange(min(2, len(self.y)))
         if isinstance(self.y, Tensor) and not self.y.is_floating_point():
-            labels = self.y.reshape(len(self.y), -1)
-            rows = torch.stack([labels.amin(1).argmin(), labels.amax(1).argmax()])
+            per_sample = self.y.numel() // len(self.y)  # more than one in a sequence
+            rows = torch.stack([self.y.argmin(), self.y.argmax()]) // per_sample
         return self.samples(rows)
 
     def samples(self, index: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from copy import copy, deepcopy
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, final, get_args
+from typing import Any, Literal, final
 
 import numpy as np
 import torch
@@ -48,13 +48,11 @@ from anarchic.train.probe import (
     why_alone,
 )
 from anarchic.train.samples import WorkerSamples
-from anarchic.train.task import Array, Picks
+from anarchic.train.task import BUFFER_POLICIES, Array, BufferPolicy, Picks
 from anarchic.train.torch_data import PAD, Rows, TorchData, pick_crops
 
 __all__ = ["Loss", "Precision", "TorchTask", "cross_entropy"]
 
-BufferPolicy = Literal["average", "local", "refuse"]
-BUFFER_POLICIES = get_args(BufferPolicy)
 Switch = Callable[[], AbstractContextManager[None]]
 
 EVALUATION_BATCH = {"cpu": 2_000, "cuda": 20_000}

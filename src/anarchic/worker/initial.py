@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from shlex import quote
@@ -27,7 +27,7 @@ from anarchic.errors import ConfigError
 from anarchic.models import make
 from anarchic.models.module import Choice, FirstTensors, first_tensors, make_module
 from anarchic.models.softmax import softmax_layout
-from anarchic.worker.task import digits_task, is_digits, made_task
+from anarchic.worker.task import FromTask, digits_task, is_digits, made_task
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
 _PICKLED = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")  # how they begin
@@ -60,11 +60,14 @@ class InitialModel:
             )
         if self.seed < 0:
             raise ConfigError(f"A seed must be at least 0, got {self.seed}.")
-        chosen = (self.train, self.buffers, self.buffer_names)
-        if self.source is None and (self.options or any(each is not None for each in chosen)):
+        if self.task is not None and (self.train is not None or self.buffers is not None):
             raise ConfigError(
-                "--train, --buffers, --buffer-names and --from-option say what to take of --from: "
-                "give that, or leave them out."
+                "A task says itself what it trains and what becomes of buffers: leave out --train "
+                "and --buffers."
+            )
+        if self.source is None and (self.options or self.buffer_names is not None):
+            raise ConfigError(
+                "--buffer-names and --from-option are for --from: give that, or leave them out."
             )
 
 
@@ -83,12 +86,12 @@ def write_initial_model(out: Path, initial: InitialModel) -> FirstTensors:
 
 
 def _first(initial: InitialModel) -> tuple[FirstTensors, dict[str, str]]:
+    choice = Choice(initial.train, initial.buffers, initial.buffer_names)
     if initial.model is not None:
-        return FirstTensors(*initial_model(initial.model, initial.data, initial.seed)), {}
+        return initial_model(initial.model, initial.data, initial.seed, choice), {}
     if initial.task is not None:
         return initial_of_task(initial.task), {}
     source = str(initial.source)
-    choice = Choice(initial.train, initial.buffers, initial.buffer_names)
     if _is_file(source):
         if initial.options:
             raise ConfigError(f"{source} is a file, which takes no options: leave them out.")
@@ -105,25 +108,36 @@ def _is_file(source: str) -> bool:
     return ":" not in source or path.exists() or path.suffix in (".safetensors", *PICKLES)
 
 
-def initial_model(model: str, data: str = "digits", seed: int = 0) -> tuple[Layout, Vector]:
-    """A model of the package for a data set; ``logistic`` needs no torch."""
+def initial_model(model: str, data: str, seed: int, choice: Choice) -> FirstTensors:
+    """A model by name for a data set, on which a training step shows which buffers change."""
     loaded = load(data)
-    if model == "logistic" and loaded.x_train.dtype.kind == "f":
+    plain = choice == Choice()
+    if plain and model == "logistic" and loaded.x_train.dtype.kind == "f":  # needs no torch
         classes = loaded.need_classes("Model 'logistic'")
         layout = softmax_layout(prod(loaded.x_train.shape[1:]), classes)
-        return layout, np.zeros(layout.dim, np.float32)
+        return FirstTensors(layout, np.zeros(layout.dim, np.float32))
     module = make(model, loaded, seed=seed)
     from anarchic.train.torch_task import TorchTask
 
-    task = TorchTask(module, loaded, [np.arange(1)])
-    return task.layout, task.init()
+    policy, train = choice.buffers or "refuse", None if plain else choice.trains
+    task = TorchTask(module, loaded, [np.arange(1)], train=train, buffers=policy)
+    return _of_live(FromTask(task, 0))
+
+
+def _of_live(task: Any) -> FirstTensors:
+    """What travels of a task that was made; its policy is that of the run."""
+    kept = tuple(getattr(task, "local_buffers", ()))
+    policy = "average" if task.layout.buffers else "local" if kept else None
+    return FirstTensors(task.layout, task.init(), policy, kept)
 
 
 def initial_of_task(spec: str) -> FirstTensors:
     """The parameters that ``init()`` of the task ``module:name`` gives."""
-    task = digits_task(spec) if is_digits(spec) else made_task(spec, "layout", "init")
+    task: Any = digits_task(spec) if is_digits(spec) else made_task(spec, "layout", "init")
     if task.init is None:
         raise ConfigError(f"{spec} has no init(), which gives the initial parameters.")
+    if getattr(task, "keeps_buffers", False):  # of the simulator, whose vector holds them
+        task = FromTask(task, 0)
     layout: Layout = task.layout
     params: Vector = np.asarray(task.init())
     if params.shape != (layout.dim,) or not np.isfinite(params).all():
@@ -132,9 +146,7 @@ def initial_of_task(spec: str) -> FirstTensors:
             f"{params.shape}."
         )
     params = params if params.dtype == np.float64 else params.astype(np.float32)
-    kept = tuple(getattr(task, "local_buffers", ()))
-    policy = "average" if layout.buffers else "local" if kept else None
-    return FirstTensors(layout, params, policy, kept)
+    return replace(_of_live(task), params=params)
 
 
 def initial_of_file(path: Path, choice: Choice) -> FirstTensors:

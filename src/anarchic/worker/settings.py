@@ -103,7 +103,9 @@ def run(settings: WorkSettings, task: LiveTask | None = None) -> Summary:
     plan, token = settings.plan(), settings.token()
     if task is None:
         if settings.task is None:
-            raise ConfigError("What is to be trained? Give --task MODULE:NAME.")
+            raise ConfigError(
+                "What is to be trained? Give --task MODULE:NAME or --flower MODULE:NAME."
+            )
         task = load_task(settings.task)
     owner = settings.name or token_owner(token or "") or ""
     with Worker(

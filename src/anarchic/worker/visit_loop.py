@@ -293,13 +293,12 @@ def _check_buffers(server: Layout, task: Layout, policy: str | None) -> None:
     """Refuse a task that takes for parameters what the server averages, or the other way round."""
     differ = sorted({*server.buffers} ^ {*task.buffers})
     if differ:
-        averages = f"averages {len(server.buffers)} tensors" if server.buffers else "averages none"
-        kept = ", each worker keeps its own" if policy == "local" else ""
+        kept = ", since each worker keeps its own" if policy == "local" else ""
+        names = printable(", ".join(differ[:3]), most=200)
         raise ConfigError(
-            f"The server {averages} as buffers{kept}; the task has {len(task.buffers)}. They "
-            f"differ in {printable(', '.join(differ[:3]), most=200)}: make the task with the "
-            "policy of the run, or begin a run with a model of `anarchic init --buffers average` "
-            "or of --task."
+            f"The server averages {len(server.buffers)} buffers{kept}, the task has "
+            f"{len(task.buffers)}. They differ in {names}: make the task with the policy of the "
+            "run, or begin a run with a model of `anarchic init --buffers average` or of --task."
         )
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _TAG = re.compile(r'(?:W/)?"[!#-~]{1,200}"')  # what is sent back as If-None-Match
 PULL, PUSH = ("GET", "v1/model"), ("POST", "v1/updates")
+OWN_PART, OWN_MOST_S, OWN_PAUSE_S = 0.1, 1.0, 0.02  # how long to wait for the own update
 
 
 @final
@@ -76,6 +77,8 @@ class Worker:
         self.spool = spool if isinstance(spool, Spool) or spool is None else Spool(spool)
         self._pulled: tuple[str, Layout, Snapshot, str] | None = None  # ETag, ..., run
         self._epoch: str | None = None  # in which the server published what was pulled
+        self._pulled_s = 0.0
+        self._own: tuple[int, float] = (-1, 0.0)  # base version of the last update, time to wait
         self._local_state: tuple[str, Mapping[str, Vector]] = ("", EMPTY)  # run, vectors
 
     def __repr__(self) -> str:
@@ -125,8 +128,21 @@ class Worker:
         finally:
             self._channel.stopping = False
 
-    def pull(self, *, retry: Retry | None = None) -> Snapshot:
-        """The newest model; it is not sent again if it is the one pulled last."""
+    def pull(self, *, retry: Retry | None = None, own: bool = False) -> Snapshot:
+        """The newest model; it is not sent again if it is the one pulled last.
+
+        An update is accepted a moment before it is folded. ``own`` waits for a version newer than
+        the one that the update pushed last started from: for up to a tenth of the time that this
+        update took, and a second at most.
+        """
+        snapshot, until_s = self._pull(retry), self.clock.elapsed_s() + self._own[1]
+        while own and snapshot.version == self._own[0] and self.clock.elapsed_s() < until_s:
+            self.clock.sleep(OWN_PAUSE_S)
+            snapshot = self._pull(retry)
+        self._pulled_s = self.clock.elapsed_s()
+        return snapshot
+
+    def _pull(self, retry: Retry | None) -> Snapshot:
         known = self._pulled
         headers = {"If-None-Match": known[0]} if known is not None and known[0] else {}
         self._pulled = self._channel.ask(
@@ -159,6 +175,8 @@ class Worker:
             update = Update(self.name or "", based, local_steps, local_lr, update, samples, extras)
         if not 0 < update.local_lr < math.inf:
             raise ConfigError(f"An update needs a rate local_lr > 0, got {update.local_lr}.")
+        wait_s = min(OWN_PART * (self.clock.elapsed_s() - self._pulled_s), OWN_MOST_S)
+        self._own = (update.base_version, wait_s)
         outgoing = self.encode(update, loss=loss, local_state=local_state)  # before a new pull
         self.send_spooled()
         answer = self.send(outgoing)
