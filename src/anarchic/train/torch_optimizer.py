@@ -51,7 +51,8 @@ class TorchOptimizer(_HoldsNothing):
     ``keep_state`` it stays with the worker. Gradients of several visits are computed together.
     Optimisers that work number by number, and keep no state, then step all visits as one matrix;
     others step visit by visit, and a line in the log says so.
-    Reference: the optimiser's own. Departs from it in: nothing.
+    Reference: the optimiser's own. Departs from it in: the state does not outlive a visit, unless
+    that is asked for.
     """
 
     optimizer: Callable[..., Optimizer] = field(repr=False, compare=False)
