@@ -88,7 +88,12 @@ def cut_at(version):
     return watch
 
 
-@pytest.mark.parametrize("change", [{}, {"local_rule": "scaffold"}, {"rule": "afa-cs"}])
+KEPT_ADAM = {"local_rule": "clipnorm+decay+adam", "local_options": {"keep_state": True}}
+
+
+@pytest.mark.parametrize(
+    "change", [{}, {"local_rule": "scaffold"}, {"rule": "afa-cs"}, KEPT_ADAM], ids=str
+)
 def test_a_run_cut_off_resumes_to_the_same_bytes(tmp_path, change):
     settings = replace(SMALL, **change)
     whole = simulate(settings, out=tmp_path / "whole")
