@@ -58,6 +58,12 @@ def test_targets_decide_whether_there_are_classes(y, classes, dtype, shape):
     assert (data.classes, data.y_train.dtype, data.y_train.shape[1:]) == (classes, dtype, shape)
 
 
+def test_floats_are_labels_where_classes_are_asked_for():
+    assert Dataset.of(X, Y.astype(float), classes=4).y_train.dtype == np.int64
+    with pytest.raises(DataError, match="labels are of type float32, but there are 4 classes"):
+        Dataset.of(X, Y / 2, classes=4)
+
+
 def test_texts_are_numbered_in_order_over_all_parts():
     data = Dataset.of(X[:2], np.array(["b", "c"]), test=(X[:1], np.array(["a"])))
     assert (data.y_train.tolist(), data.y_test.tolist(), data.classes) == ([1, 2], [0], 3)

@@ -150,7 +150,8 @@ def _rows(samples: Samples, rows: Integers) -> Samples:
 def _finished(parts: dict[str, Samples], about: Mapping[str, Any]) -> Dataset:
     train, test, val = parts["train"], parts["test"], parts.get("val")
     names = _texts(parts)
-    targets = {part: _targets(each.y, names) for part, each in parts.items()}
+    given = about["classes"] is not None
+    targets = {part: _targets(each.y, names, labels=given) for part, each in parts.items()}
     classes = about["classes"] or (len(names) if names is not None else train.classes)
     if classes is None and all(y.ndim == 1 and y.dtype.kind in "iu" for y in targets.values()):
         classes = max(int(y.max(initial=0)) for y in targets.values()) + 1
@@ -188,12 +189,17 @@ def _texts(parts: Mapping[str, Samples]) -> Array | None:
         raise DataError("The labels are a mixture of texts and numbers: use one kind.") from error
 
 
-def _targets(y: Array, texts: Array | None) -> Array:
-    """Labels as int64, other numbers as float32; what is on disk stays as it is."""
+def _targets(y: Array, texts: Array | None, *, labels: bool) -> Array:
+    """Labels as int64, other numbers as float32; what is on disk stays as it is.
+
+    Where there must be ``labels``, floats that are whole numbers are taken for such.
+    """
     if texts is not None:
         return np.searchsorted(texts, y).astype(np.int64)
     if isinstance(y, np.memmap):
         return y
+    if labels and y.dtype.kind == "f" and np.array_equal(y, np.round(y)):
+        return y.astype(np.int64)
     if y.dtype.kind == "b":
         return y.astype(np.int64 if y.ndim == 1 else np.float32)
     return y.astype({"f": np.float32, "i": np.int64, "u": np.int64}.get(y.dtype.kind, y.dtype))
