@@ -223,7 +223,8 @@ class ActiveRun:
             return "diverged"
         if self.stopped is not None:
             return "stopped"
-        experiment, reached = self.engine.experiment, self.metrics[-1].get("accuracy")
+        experiment, last = self.engine.experiment, self.metrics[-1]
+        reached = last.get("val_accuracy", last.get("accuracy"))  # test samples choose nothing
         if self.engine.version >= experiment.timetable.rounds:
             return "rounds"
         target = experiment.target_accuracy

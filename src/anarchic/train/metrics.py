@@ -20,7 +20,16 @@ Of = Literal["classes", "outputs", "probabilities"]
 Function = Callable[..., Any]
 
 COLUMNS = ("round", "virtual_s", "updates", "local_steps", "train_seconds", "test_samples")
-TAKEN = (*COLUMNS, "accuracy", "loss", "workers_mean", "workers_worst_tenth", "workers_spread")
+TAKEN = (
+    *COLUMNS,
+    "accuracy",
+    "loss",
+    "val_accuracy",
+    "val_loss",
+    "workers_mean",
+    "workers_worst_tenth",
+    "workers_spread",
+)
 # Names that say that a function takes the targets first, as those of scikit-learn do.
 TARGETS = ("y_true", "y", "true", "truth", "target", "targets", "label", "labels", "actual")
 TENSORS = ("torch", "torchmetrics", "torcheval")  # libraries whose functions want tensors
