@@ -214,7 +214,7 @@ KINDS = {
     "CNN with BatchNorm, average": Kind(lambda: cnn(nn.BatchNorm2d), options=averaged()),
     "CNN with BatchNorm, local": Kind(lambda: cnn(nn.BatchNorm2d), options={"buffers": "local"}),
     "BatchNorm with momentum=None": Kind(averaging, options=averaged(), alone=True),
-    "ResNet-18 with GroupNorm": Kind(lambda: ResNet18(group_norm), rounds=5, bound=0.3),
+    "ResNet-18 with GroupNorm": Kind(lambda: ResNet18(group_norm), rounds=6, bound=0.3),
     "ResNet-18 with BatchNorm": Kind(
         lambda: ResNet18(nn.BatchNorm2d), options=averaged(), rounds=3
     ),
