@@ -6,18 +6,21 @@ BIN := .venv/bin
 MADE := .venv/bin/python$(VERSION)
 LIGHT := .venv/.light-$(VERSION)
 READY := .venv/.ready-$(VERSION)
+WITH_BRIDGES := .venv/.bridges-$(VERSION)
 OTHER := .venv-$(VERSION)
 # Tests start hundreds of Python processes: each would compile all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo race chaos fuzz simulate-faults test test-fast test-hostile test-python check format bench bench-peers bench-compare clean
+.PHONY: help demo race chaos fuzz simulate-faults test test-fast test-hostile test-bridges test-flower test-python check format bench bench-peers bench-compare clean
 
 help:
 	@echo "make demo       a real server, eight workers, and somebody who kills them: half a minute"
 	@echo "make race       FedAvg waiting for stragglers against anarchy, in virtual time"
-	@echo "make test       all tests but those of test-hostile; set ANARCHIC_DATA to a folder of data sets to include theirs"
+	@echo "make test       all tests but those of test-hostile and test-bridges; set ANARCHIC_DATA to a folder of data sets to include theirs"
 	@echo "make test-fast  without the tests that are slow, alone or as a family: a minute"
 	@echo "make test-hostile  abuse of a real server, and 200 seeds of simulated faults: three minutes"
+	@echo "make test-bridges  workers in Lightning, Hugging Face and other libraries, which it installs: 1.5 GB"
+	@echo "make test-flower  clients of Flower as workers, in an environment of their own"
 	@echo "make test-python PYTHON=python3.13    the tests that need no torch, with another Python"
 	@echo "make chaos      kill servers and workers for minutes, and count every update"
 	@echo "make simulate-faults    10,000 seeds of crashes, bad disks and networks: half an hour or more"
@@ -41,6 +44,11 @@ $(READY): pyproject.toml constraints.txt | $(MADE)
 	$(BIN)/$(PIP) -e ".[dev]"
 	@touch $(LIGHT) $@
 
+# What the tests of other libraries need.
+$(WITH_BRIDGES): $(READY)
+	$(BIN)/$(PIP) -e ".[dev,bridges]"
+	@touch $@
+
 # What the tests need that need no torch.
 $(OTHER)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear $(OTHER)
@@ -55,17 +63,36 @@ race: $(READY)
 
 # Attacks on a real server, and a simulator of faults. CI runs them too.
 HOSTILE := tests/hostile tests/faults
-WITHOUT := $(HOSTILE:%=--ignore %)
+# Tests of libraries that development does not install. CI runs them too.
+BRIDGES := $(filter-out %/test_torch.py %/test_visit.py,$(wildcard tests/bridges/test_*.py))
+WITHOUT := $(patsubst %,--ignore %,$(HOSTILE) $(BRIDGES))
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 -m "not chaos" $(WITHOUT)
 	@echo "Not run: abuse of a server and simulated faults. Run them with: make test-hostile"
+	@echo "Not run: workers in other libraries. Run them with: make test-bridges"
 
 test-fast: $(READY)
 	$(BIN)/python -m pytest -n 3 -m "not slow and not chaos" $(WITHOUT) -p no:schemathesis -p no:anyio -p no:subtests
 
 test-hostile: $(READY)
 	$(BIN)/python -m pytest -n 2 $(HOSTILE)
+
+test-bridges: $(WITH_BRIDGES)
+	$(BIN)/python -m pytest -n 2 -m "not chaos" tests/bridges
+
+# Flower wants older releases of packages that constraints.txt names: it has an environment of its own.
+# The setup script of one of its dependencies needs an old setuptools.
+FLOWER := .venv-flower
+$(FLOWER)/.ready: pyproject.toml
+	$(PYTHON) -m venv --clear $(FLOWER)
+	$(FLOWER)/bin/python -m pip install --quiet "setuptools<81" wheel
+	$(FLOWER)/bin/python -m pip install --quiet --no-build-isolation iterators
+	$(FLOWER)/bin/python -m pip install --quiet $(shell grep '^torch==' constraints.txt) -e ".[server]" "flwr>=1.22" hypothesis pytest pytest-xdist
+	@touch $@
+
+test-flower: $(FLOWER)/.ready
+	$(FLOWER)/bin/python -m pytest -n 2 tests/bridges/test_flower.py tests/bridges/test_flower_torch.py tests/test_examples.py -k "flower"
 
 # Pages and benchmarks do not depend on the Python.
 test-python: MARKS ?= not chaos

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from difflib import SequenceMatcher
 from importlib import import_module
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from tests.chaos.servers import ServerProcess
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+PLAIN = sorted((ROOT / "examples" / "plain").glob("*.py"))
+WORKERS = sorted((ROOT / "examples" / "workers").glob("*.py"))
 NUMPY_WORKER = ROOT / "examples" / "numpy_worker.py"
 SHOWING = sorted(path for path in SOURCE.rglob("*.py") if ">>> " in path.read_text("utf-8"))
 MNIST = os.path.isdir(os.path.join(os.environ.get("ANARCHIC_DATA", ""), "mnist"))
@@ -34,10 +37,14 @@ from numpy.typing import NDArray
 """,
     "data.md": """
 import numpy as np
+import torch
 from torch import nn
-site = np.arange(16) % 8
-x_train = x_test = np.ones((16, 2), np.float32)
-y_train = y_test = np.arange(16) % 2
+x_train = x_test = x = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
+y_train = y_test = y = np.arange(40) % 2
+site = np.arange(40) % 8
+frame = {"age": x[:, 0], "bmi": x[:, 1], "hospital": site, "ill": y}  # taken as a frame is
+train_set = test_set = torch.utils.data.TensorDataset(torch.tensor(x), torch.tensor(y))
+np.save("inputs.npy", x)
 module = nn.Linear(2, 2)
 """,
 }
@@ -47,8 +54,11 @@ LIVE = {"workers.md"}  # a server's address: there the names alone are looked fo
 @pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_an_example_runs(path: Path, tmp_path: Path) -> None:
-    if re.search(r"\b(torch|TorchTask)\b", path.read_text(encoding="utf-8")):
+    text = path.read_text(encoding="utf-8")
+    if re.search(r"\b(torch|TorchTask)\b", text):
         pytest.importorskip("torch")
+    if "import flwr" in text or "from flwr" in text:
+        pytest.importorskip("flwr")
     done = subprocess.run(
         [sys.executable, "-W", "error", str(path)],
         cwd=tmp_path,
@@ -67,11 +77,13 @@ def test_the_numpy_worker_trains_at_a_server(tmp_path: Path) -> None:
     train([sys.executable, "-W", "error"], ROOT / "src", tmp_path)
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*EXAMPLES, *WORKERS], ids=lambda path: path.name)
 def test_an_example_uses_public_names_only(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert set(re.findall(r"^(?:from|import) (anarchic[\w.]*)", text, re.M)) <= {
         "anarchic",
+        "anarchic.bridges.huggingface",
+        "anarchic.bridges.lightning",
         "anarchic.worker",
     }
 
@@ -79,6 +91,27 @@ def test_an_example_uses_public_names_only(path: Path) -> None:
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_an_example_is_short(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 60
+
+
+@pytest.mark.parametrize("path", PLAIN, ids=lambda path: path.name)
+def test_a_training_script_becomes_a_worker_by_five_changed_lines(path: Path) -> None:
+    before, after = path.read_text(encoding="utf-8"), worker_of(path).read_text(encoding="utf-8")
+    assert "anarchic" not in before
+    assert "anarchic.Worker(" in after
+    blocks = SequenceMatcher(None, before.splitlines(), after.splitlines(), autojunk=False)
+    changes = [(i, j, k, n) for kind, i, j, k, n in blocks.get_opcodes() if kind != "equal"]
+    assert 0 < sum(max(j - i, n - k) for i, j, k, n in changes) <= 5  # with blank lines
+    assert len(after.splitlines()) <= 60
+
+
+def worker_of(path: Path) -> Path:
+    """The same script as a worker."""
+    return path.parents[1] / "workers" / path.name
+
+
+def test_every_training_script_has_its_worker() -> None:
+    assert len(PLAIN) == 3
+    assert {path.name for path in PLAIN} == {path.name for path in WORKERS}
 
 
 def train(python: Sequence[str], path: Path, folder: Path) -> None:
@@ -117,7 +150,12 @@ def blocks(page: Path) -> list[str]:
     return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
 
 
-PAGES = [page for page in sorted((ROOT / "docs").glob("*.md")) if blocks(page)]
+ELSEWHERE = {"bridges.md"}  # tests/bridges runs its scripts, with the libraries that they need
+PAGES = [
+    page
+    for page in sorted((ROOT / "docs").glob("*.md"))
+    if blocks(page) and page.name not in ELSEWHERE
+]
 
 
 @pytest.mark.slow
@@ -132,7 +170,8 @@ def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
     names: dict[str, object] = {}
     for shown in (NEEDS.get(page.name, ""), *blocks(page)):
         if page.name in LIVE:
-            shown = "\n".join(re.findall(r"^(?:from|import) .*$", shown, re.M))
+            # Bridges need their libraries: tests/bridges.
+            shown = "\n".join(re.findall(r"^(?:from|import) (?!anarchic\.bridges).*$", shown, re.M))
         exec(compile(shown, page.name, "exec"), names)
 
 

@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 from anarchic import callbacks, data
 from anarchic.core import local, rules
+from anarchic.core.buffers import AverageBuffers
 from anarchic.core.checking import check
 from anarchic.core.guard import Guard
 from anarchic.core.local import *  # noqa: F403
+from anarchic.core.local_wrappers import ClipNorm, Decay
 from anarchic.core.rows import WorkerRows
 from anarchic.core.rule import Rule, RuleState, State, SteppingRule
 from anarchic.core.rules import *  # noqa: F403
@@ -18,6 +20,7 @@ from anarchic.errors import Stop
 from anarchic.participation import (
     ConstantSteps,
     ContinuousTime,
+    Epochs,
     Exponential,
     Sampler,
     Timetable,
@@ -35,25 +38,33 @@ from anarchic.train.metrics import Metric
 from anarchic.train.task import LocalWork, Task, make_task
 
 if TYPE_CHECKING:
+    from anarchic import torch as torch
+    from anarchic.train.torch_optimizer import TorchOptimizer
     from anarchic.train.torch_task import TorchTask
     from anarchic.worker import Worker
 
 __version__ = "0.1.0"
 
 __all__ = [
-    *local.__all__, *rules.__all__, "AdamStep", "Batched", "SharedVectors", "Clip", "Compute",
-    "ConstantSteps", "Experiment", "Exponential", "ContinuousTime", "Guard", "Layout", "LocalWork",
-    "Loop", "Metric", "MomentumStep", "Progress", "Rule", "RuleState", "Run", "Sampler", "Settings",
-    "SgdStep", "Snapshot", "StalenessDiscount", "State", "Step", "SteppingRule", "Stop", "Task",
-    "Timetable", "TorchTask", "UniformSteps", "Update", "Updates", "Work", "Worker", "WorkerRows",
-    "YogiStep", "build", "callbacks", "check", "data", "make_task", "make_timetable", "simulate",
-    "simulate_many",
+    *local.__all__, *rules.__all__, "AdamStep", "AverageBuffers", "Batched", "SharedVectors",
+    "Clip", "ClipNorm", "Compute", "ConstantSteps", "Decay", "Epochs", "Experiment", "Exponential",
+    "ContinuousTime", "Guard", "Layout", "LocalWork", "Loop", "Metric", "MomentumStep", "Progress",
+    "Rule", "RuleState", "Run", "Sampler", "Settings", "SgdStep", "Snapshot", "StalenessDiscount",
+    "State", "Step", "SteppingRule", "Stop", "Task", "Timetable", "TorchOptimizer", "TorchTask",
+    "UniformSteps", "Update", "Updates", "Work", "Worker", "WorkerRows", "YogiStep", "build",
+    "callbacks", "check", "data", "make_task", "make_timetable", "simulate", "simulate_many",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    """Two names are loaded on first use: one brings an HTTP client, the other PyTorch."""
-    lazy = {"Worker": "anarchic.worker", "TorchTask": "anarchic.train.torch_task"}
+    """Some names are loaded on first use: they bring an HTTP client, or PyTorch."""
+    lazy = {
+        "TorchOptimizer": "anarchic.train.torch_optimizer",
+        "TorchTask": "anarchic.train.torch_task",
+        "Worker": "anarchic.worker",
+    }
+    if name == "torch":
+        return import_module("anarchic.torch")
     if name not in lazy:
         raise AttributeError(f"module 'anarchic' has no attribute {name!r}")
     return getattr(import_module(lazy[name]), name)

@@ -15,9 +15,10 @@ def nothing_here(monkeypatch, tmp_path):
 def test_the_list_says_what_is_missing_and_fetches_nothing(anarchic, nothing_here):
     shown = anarchic("data", "list")
     assert shown.exit_code == 0
-    for name in ("digits", "mnist", "fashion-mnist", "cifar10", "shakespeare", "synthetic"):
+    known = ("digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "shakespeare", "synthetic")
+    for name in (*known, "femnist", "leaf-shakespeare", "csv", "huggingface"):
         assert name in shown.output
-    assert shown.output.count("not here") == 4
+    assert shown.output.count("not here") == 7
     assert list(nothing_here.iterdir()) == []
 
 
@@ -60,3 +61,36 @@ def test_a_partition_of_data_with_options(anarchic):
 def test_an_impossible_partition_is_refused(refused):
     line = refused(2, "data", "partition", "--workers", 7, "--labels-per-worker", 3)
     assert "cannot hold each class equally often" in line
+
+
+@pytest.fixture
+def table(tmp_path):
+    rows = [f"{n % 7},{n % 5},{'abc'[n % 3]},{'high' if n % 7 > 3 else 'low'}" for n in range(210)]
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join(["dose,day,clinic,effect", *rows]))
+    return f"path={path}"
+
+
+def test_a_csv_file_is_trained_on_by_its_owners(anarchic, table, tmp_path):
+    options = [f"--data-option={each}" for each in (table, "target=effect", "owner=clinic")]
+    shown = anarchic("data", "partition", "--data", "csv", *options)
+    assert "table.csv, 2 classes" in shown.output
+    assert "3" in shown.output
+    out = tmp_path / "run"
+    run = ("--rounds", "40", "--m", "2", "--out", out, "--data-option=val=0.1")
+    assert anarchic("simulate", "--data", "csv", *options, *run).exit_code == 0
+    header, first, *_, last = (out / "metrics.csv").read_text().splitlines()
+    found = [dict(zip(header.split(","), row.split(","), strict=True)) for row in (first, last)]
+    assert float(found[0]["val_accuracy"]) < 0.75 < 0.9 < float(found[1]["val_accuracy"])
+
+
+def test_targets_without_classes_are_shown_and_refused_where_classes_are_needed(anarchic, table):
+    options = [f"--data-option={each}" for each in (table, "target=dose", "features=day")]
+    whole = anarchic("data", "partition", "--data", "csv", *options)
+    assert "7 classes" in whole.output  # whole numbers are labels
+    halves = [*options, "--data-option=target=day,dose"]
+    shown = anarchic("data", "partition", "--data", "csv", *halves[:1], *halves[2:])
+    assert "classes" not in shown.output
+    refused = anarchic("simulate", "--data", "csv", *halves[:1], *halves[2:])
+    assert refused.exit_code == 2
+    assert "needs classes" in refused.stderr

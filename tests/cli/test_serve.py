@@ -93,7 +93,7 @@ def test_versions_are_evaluated_by_a_module_that_lies_here(anarchic, first, tmp_
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place])  # as scripts have it
     found = []
     monkeypatch.setattr(
-        "anarchic.server.serve.Evaluator", lambda name, *_: found.append(load(name))
+        "anarchic.server.serve.Evaluator", lambda judging, *_: found.append(load(judging.judge))
     )
     monkeypatch.setattr("anarchic.server.serve.listen", lambda *_: None)
     words = ("--open-enrolment", "--evaluate", "own_judge:judge", "--port", free_port())
@@ -148,7 +148,7 @@ ADDRESS = {
 }
 TLS_FILES = {"--tls-cert": "tls_cert", "--tls-key": "tls_key", "--client-ca": "client_ca"}
 ELSEWHERE = {  # tried where they have their own tests
-    *("--store", "--init", "--keep-payloads", "--evaluate", "--rule-option", "--help"),
+    *("--store", "--init", "--keep-payloads", "--evaluate", "--model", "--rule-option", "--help"),
 }
 
 

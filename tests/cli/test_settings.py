@@ -68,6 +68,12 @@ def test_options_of_a_rule_get_the_types_that_it_declares():
     assert isinstance(settings.rule_options["power"], float)
 
 
+def test_options_of_wrapped_local_rules_get_the_types_that_each_declares():
+    pairs = ["max-norm=2", "per-step=1", "keep-state=true"]
+    settings = settings_from({"local_rule": "clipnorm+decay+adam", "local_options": pairs})
+    assert settings.local_options == {"max_norm": 2.0, "per_step": 1.0, "keep_state": True}
+
+
 def test_options_of_the_server_step_get_its_types_too():
     settings = settings_from({"server_opt": "adam", "server_options": ["epsilon=1e-5"]})
     assert settings == Settings(server_opt="adam", server_options={"epsilon": 1e-5})

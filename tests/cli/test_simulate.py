@@ -66,6 +66,7 @@ def test_flags_become_settings(anarchic, tmp_path):
         "--slow-share": "0.5",
         "--slow-factor": "3",
         "--lost-share": "0.1",
+        "--until-s": "7",
         "--backend": "loop",
         "--dtype": "float64",
         "--threads": "1",
@@ -101,6 +102,7 @@ def test_flags_become_settings(anarchic, tmp_path):
         slow_share=0.5,
         slow_factor=3.0,
         lost_share=0.1,
+        until_s=7.0,
         seed=4,
         dtype="float64",
         eval_every=2,
@@ -221,6 +223,21 @@ def test_resume_with_other_settings_is_refused(refused, finished):
     line = refused(1, "simulate", "--resume", "--out", finished, "--local-lr", 0.2)
     assert "local_lr is 0.1 there and 0.2 here" in line
     assert contents(finished) == before
+
+
+def test_resume_with_more_rounds_goes_on_further(refused, anarchic, tmp_path):
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    assert anarchic(*QUICK, "--out", run, "--checkpoint-every", 2).exit_code == 0
+    further = anarchic("simulate", "--resume", "--rounds", 9, "--out", run)
+    assert further.exit_code == 0, further.output
+    assert "had finished before" not in further.output
+    assert anarchic(*QUICK, "--rounds", 9, "--out", whole).exit_code == 0
+    for name in ("model.safetensors", "timetable.safetensors"):
+        assert (run / name).read_bytes() == (whole / name).read_bytes()
+    assert json.loads((run / "settings.json").read_text())["rounds"] == 9
+    assert "had finished before" in anarchic("simulate", "--resume", "--out", run).output
+    line = refused(1, "simulate", "--resume", "--rounds", 8, "--out", run)
+    assert "rounds is 9 there and 8 here" in line
 
 
 def test_a_checkpoint_of_another_run_is_refused(refused, anarchic, tmp_path):

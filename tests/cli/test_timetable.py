@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from anarchic.report.timetable_summary import summarise
@@ -20,6 +22,12 @@ def test_a_clock_gives_virtual_time_and_a_picture(anarchic, tmp_path):
     assert shown.exit_code == 0, shown.output
     assert "virtual time" in shown.output
     assert list(map(str, contents(tmp_path))) == ["timetable.svg"]
+
+
+def test_it_ends_at_a_virtual_time(anarchic):
+    shown = anarchic("timetable", "--participation", "exponential", "--until-s", 50)
+    assert shown.exit_code == 0, shown.output
+    assert re.search(r"virtual time\W+(4[89]|50)", shown.output)
 
 
 def test_it_is_the_timetable_of_simulate(anarchic, monkeypatch):

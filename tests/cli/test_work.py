@@ -1,5 +1,6 @@
 import json
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,17 @@ def test_a_file_that_is_no_token_is_named(refused, here, listening):
     (here / "model.safetensors").write_bytes(b"\x90\x00")
     told = refused(2, *arguments(listening, "--token-file", "model.safetensors"))
     assert "model.safetensors holds no token" in told
+
+
+def test_a_worker_without_a_task_or_without_flower_is_told(refused, here, listening, monkeypatch):
+    who = ("work", "--server", listening.url, "--name", "ann")
+    assert "Give --task MODULE:NAME or --flower MODULE:NAME" in refused(2, *who)
+    monkeypatch.syspath_prepend(here)
+    flower = (*who, "--flower", "own_tasks:task")
+    assert "--local-steps has no use with --flower" in refused(2, *flower, "--local-steps", 2)
+    assert "--flower-config takes NAME=VALUE" in refused(2, *flower, "--flower-config", "lr")
+    monkeypatch.setitem(sys.modules, "flwr", None)
+    assert "pip install 'flwr>=" in refused(2, *flower)
 
 
 @pytest.mark.slow
@@ -167,6 +179,7 @@ PLAN = {
 }
 ELSEWHERE = {  # part of those, or tried above
     *("--server", "--task", "--name", "--time-budget-s", "--local-option"),
+    *("--flower", "--flower-config"),
 }
 
 

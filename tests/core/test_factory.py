@@ -3,11 +3,15 @@ from dataclasses import dataclass
 import pytest
 
 from anarchic import (
+    Adam,
     AfaCd,
     AfaCs,
     Clip,
+    ClipNorm,
+    Decay,
     FedAsync,
     Guard,
+    Sgd,
     SgdStep,
     SharedVectors,
     StalenessDiscount,
@@ -71,6 +75,24 @@ def test_local_rules_have_options_too():
     assert make_local_rule("prox", {"mu": 0.3}).mu == 0.3
     with pytest.raises(ConfigError, match=r"Sgd has no setting 'mu'"):
         make_local_rule("sgd", {"mu": 0.3})
+
+
+def test_wrappers_are_named_before_what_they_wrap():
+    options = {"max_norm": 2.0, "per_version": 0.99, "beta1": 0.8}
+    made = make_local_rule("clipnorm+decay+adam", options)
+    assert made == ClipNorm(2.0, Decay(per_version=0.99, rule=Adam(beta1=0.8)))
+    assert make_local_rule("decay", {"per_step": 0.5}) == Decay(0.5, rule=Sgd())
+    with pytest.raises(ConfigError, match=r"adam wraps no other local rule.*got adam\+clipnorm"):
+        make_local_rule("adam+clipnorm", {})
+    with pytest.raises(ConfigError, match=r"Adam has no setting 'mu'"):
+        make_local_rule("clipnorm+adam", {"mu": 1.0})
+    with pytest.raises(ConfigError, match=r"no local rule 'nope'"):
+        make_local_rule("clipnorm+nope", {})
+
+
+def test_what_a_wrapped_rule_shares_is_carried():
+    carried = made(local_rule="clipnorm+scaffold", workers=7)
+    assert carried == SharedVectors(AfaCd(5), ("control",), 7)
 
 
 def test_what_is_no_rule_is_refused():

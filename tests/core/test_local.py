@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from anarchic import Momentum, Prox, Scaffold, Sgd
+from anarchic import Adam, ClipNorm, Momentum, Prox, Scaffold, Sgd
 from anarchic.core.local import take_local_steps
 from anarchic.errors import ConfigError
 
@@ -108,7 +108,74 @@ def test_there_are_two_options():
         Scaffold(option=3)
 
 
-LOCAL_RULES = [Sgd(), Prox(mu=0.5), Momentum(beta=0.5), Scaffold(), Scaffold(option=1)]
+def test_adam_by_hand():
+    # t=1: m = 0.4, v = 0.016, so 4 / sqrt(16) = 1.
+    # t=2: m = 0.36, v = 0.015984, so (0.36 / 0.19) / sqrt(0.015984 / 0.001999) = 0.67006.
+    directions, _ = visit(Adam(), [4.0, 0.0])
+    np.testing.assert_allclose(directions, [1.0, 0.67006], rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_adam_is_that_of_torch(dtype):
+    torch = pytest.importorskip("torch")
+    gradients = np.random.default_rng(0).normal(size=(7, 5)).astype(dtype)
+    theirs = torch.nn.Parameter(torch.zeros(5, dtype=getattr(torch, dtype)))
+    optimizer = torch.optim.Adam([theirs], lr=0.01, betas=(0.8, 0.99), eps=1e-6)
+    for gradient in gradients:
+        theirs.grad = torch.tensor(gradient)
+        optimizer.step()
+    rule, start = Adam(beta1=0.8, beta2=0.99, epsilon=1e-6), np.zeros(5, dtype)
+    found = take_local_steps(
+        rule,
+        start,
+        dict.fromkeys(rule.scratch, start),
+        lr=0.01,
+        gradient=lambda x, k: gradients[k],
+        more=lambda done: done < 7,
+    )
+    assert found.direction.dtype == dtype
+    atol = {"float32": 1e-8, "float64": 1e-15}[dtype]  # of steps of 0.01
+    end = -7 * 0.01 * found.direction
+    np.testing.assert_allclose(end, theirs.detach().numpy(), rtol=0, atol=atol)
+
+
+def test_two_visits_of_adam_that_keeps_its_state_are_one_long_visit():
+    rule, gradients = Adam(keep_state=True), np.random.default_rng(0).normal(size=(6, 3))
+
+    def walk(start, kept, first, last):
+        return take_local_steps(
+            rule,
+            start,
+            dict(kept),
+            lr=0.1,
+            gradient=lambda x, k: gradients[first + k],
+            more=lambda done: first + done < last,
+        )
+
+    zero = dict.fromkeys(rule.keeps, np.zeros(3))
+    whole = walk(np.ones(3), zero, 0, 6)
+    one = walk(np.ones(3), zero, 0, 2)
+    other = walk(np.ones(3) - 0.2 * one.direction, one.kept, 2, 6)
+    np.testing.assert_allclose(0.2 * one.direction + 0.4 * other.direction, 0.6 * whole.direction)
+    assert other.kept["adam_steps"].tolist() == [6.0] * 3
+    assert not any(vector.any() for vector in zero.values())  # what was kept is not written to
+
+
+def test_adam_forgets_unless_it_is_told_to_keep():
+    assert (Adam().keeps, len(Adam().scratch)) == ((), 3)
+    assert Adam().finish(vector(1.0), {}) == ({}, {})
+
+
+@pytest.mark.parametrize("wrong", [{"beta1": 1.0}, {"beta2": -0.1}, {"epsilon": 0.0}])
+def test_adam_refuses_what_cannot_be_right(wrong):
+    with pytest.raises(ConfigError, match=f"{next(iter(wrong))}="):
+        Adam(**wrong)
+
+
+LOCAL_RULES = [
+    *(Sgd(), Prox(mu=0.5), Momentum(beta=0.5), Scaffold(), Scaffold(option=1)),
+    *(ClipNorm(2.0), ClipNorm(2.0, Momentum(0.5))),
+]
 
 
 @pytest.mark.parametrize("rule", LOCAL_RULES, ids=repr)
@@ -166,7 +233,7 @@ def test_a_rule_keeps_and_sends_its_vectors():
     assert found.kept["own_control"].tolist() == [-1.0, -1.0]  # c_i - c + G
 
 
-@pytest.mark.parametrize("rule", [Sgd(), Momentum(beta=0.5)])
+@pytest.mark.parametrize("rule", [Sgd(), Momentum(beta=0.5), Adam()])
 def test_tensors_and_arrays_give_the_same(rule):
     torch = pytest.importorskip("torch")
     held = dict.fromkeys(rule.scratch, START)

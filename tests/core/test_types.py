@@ -20,6 +20,28 @@ def test_a_layout_is_ordered_by_name_not_by_how_it_was_given():
     assert (layout.sizes, layout.dim) == ((1, 2, 6), 9)
 
 
+def test_a_layout_says_where_its_buffers_are():
+    tensors = {"w": ((2, 3), "F32"), "n.mean": ((2,), "F32"), "n.count": ((), "F32")}
+    layout = Layout.of(tensors, buffers=["n.mean", "n.count"])
+    assert layout.names == ("n.count", "n.mean", "w")
+    assert layout.buffers == ("n.count", "n.mean")
+    assert layout.buffer_places.tolist() == [0, 1, 2]
+    assert layout != Layout.of(tensors)
+    assert repr(layout).endswith(", buffers=('n.count', 'n.mean'))")
+
+
+def test_a_layout_without_buffers_is_described_as_ever():
+    """Fingerprints of recorded runs hold this text."""
+    layout = Layout.of({"w": ((2,), "F32")})
+    assert repr(layout) == "Layout(names=('w',), shapes=((2,),), dtypes=('F32',))"
+    assert layout.buffer_places.tolist() == []
+
+
+def test_buffers_are_tensors_of_the_layout():
+    with pytest.raises(ConfigError, match="no tensors \\['mean'\\]"):
+        Layout.of({"w": ((2,), "F32")}, buffers=["mean"])
+
+
 def test_split_and_join_are_inverse():
     layout = Layout.of({"w": ((2, 2), "F32"), "b": ((1,), "F32")})
     tensors = layout.split(np.arange(5, dtype=np.float32))

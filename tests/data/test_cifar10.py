@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from anarchic.data import load
-from anarchic.data.cifar10 import _read_batch
+from anarchic.data.cifar10 import read_records
 from anarchic.errors import DataError
 
 
@@ -17,7 +17,7 @@ def test_damage_is_named(tmp_path, content, found):
     path = tmp_path / "test_batch.bin"
     path.write_bytes(content)
     with pytest.raises(DataError) as caught:
-        _read_batch(path)
+        read_records(path, 10_000, (10,))
     assert str(path) in str(caught.value)
     assert found in str(caught.value)
 

@@ -32,8 +32,13 @@ def test_the_known_names():
         "mnist",
         "fashion-mnist",
         "cifar10",
+        "cifar100",
         "shakespeare",
         "synthetic",
+        "femnist",
+        "leaf-shakespeare",
+        "csv",
+        "huggingface",
     ]
 
 

@@ -1,6 +1,6 @@
 import time
 import tracemalloc
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from anarchic.participation import (
     Participation,
     Sampler,
     SpeedClasses,
+    Synchronous,
     Timetable,
     UniformSteps,
     Visits,
@@ -57,6 +58,21 @@ class Noting:
         self.horizons.append(horizon_s)
         self.counts.append(len(visits))
         return visits
+
+
+@dataclass
+class Losing:
+    """A stream whose visits are all lost after a minute."""
+
+    stream: VisitStream
+
+    @property
+    def next_s(self) -> float:
+        return self.stream.next_s
+
+    def until(self, horizon_s: float) -> Visits:
+        visits = self.stream.until(horizon_s)
+        return replace(visits, push_s=np.where(visits.push_s < 60.0, visits.push_s, np.inf))
 
 
 @pytest.mark.parametrize("pace_s", [1e-4, 0.5, 20.0])
@@ -187,13 +203,29 @@ def test_a_block_smaller_than_a_round_is_refused():
     assert blocks(PROCESS, 0, 4) == []
 
 
-def test_the_draws_of_earlier_releases_are_kept():
-    """Ten diurnal workers: the first horizon is too short, and all is drawn again."""
+def test_tables_of_150_rounds_are_those_of_earlier_releases():
+    """Which drew all rounds at once: recorded results with that many have these tables."""
     work = Work(UniformSteps(1, 10), 360.0, time_distribution=ExponentialTime())
+    # Ten diurnal workers: the first horizon is too short, and all is drawn again.
     process = ContinuousTime(Diurnal(1.0, awake_h=12.0), work)
-    table = make_timetable(process, workers=10, m=5, rounds=500, rng=0)
-    assert table.worker[:10].tolist() == [2, 6, 5, 6, 7, 5, 2, 6, 5, 5]
-    assert table.local_steps[:10].tolist() == [4, 2, 1, 2, 8, 7, 7, 7, 8, 1]
+    table = make_timetable(process, workers=10, m=5, rounds=150, rng=0)
+    assert table.worker[-10:].tolist() == [3, 9, 3, 8, 8, 9, 9, 9, 9, 8]
+    assert table.local_steps[-10:].tolist() == [10, 8, 8, 1, 7, 2, 4, 4, 1, 2]
+    table = Synchronous(10, 5, work, lost_share=0.3, timeout_s=9.0).timetable(0, 150)
+    assert table.worker[-10:].tolist() == [4, 6, 3, 1, 2, 5, 4, 9, 8, 1]
+    assert table.local_steps[-10:].tolist() == [1, 7, 8, 10, 6, 7, 5, 3, 5, 10]
+    table = Sampler(100, 20, UniformSteps(1, 10), max_staleness=4).timetable(0, 150)
+    assert table.digest()[:16] == "1043a93981458af9"
+
+
+def test_a_process_that_only_loses_visits_has_ended(monkeypatch):
+    """From some time on; otherwise the next round would be looked for without end."""
+    monkeypatch.setattr(make, "_IN_VAIN", 1000)
+    watched = Watched(ContinuousTime(Exponential(1.0), Work(ConstantSteps(1), 1.0)))
+    begin = watched.begin
+    watched.begin = lambda rng, workers: Losing(begin(rng, workers))
+    with pytest.raises(ConfigError, match="seems to have ended, but 2000 are wanted"):
+        make_timetable(watched, workers=20, m=4, rounds=500, rng=0)
 
 
 @pytest.mark.slow

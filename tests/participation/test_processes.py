@@ -1,8 +1,11 @@
 """One suite for every participation process: a new one joins by one line in PROCESSES."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
+from anarchic.errors import ConfigError
 from anarchic.participation import (
     Availability,
     ConstantSteps,
@@ -13,7 +16,9 @@ from anarchic.participation import (
     ExponentialTime,
     LogNormal,
     LogNormalTime,
+    Sampler,
     SpeedClasses,
+    Synchronous,
     Timetable,
     UniformSteps,
     Visits,
@@ -21,6 +26,9 @@ from anarchic.participation import (
     from_visits,
     make,
     make_timetable,
+    sampler,
+    synchronous,
+    timetable,
     timetable_blocks,
 )
 
@@ -141,6 +149,106 @@ def test_blocks_are_the_timetable(process, monkeypatch, stretch):
     assert table.rounds == 250
     for size in (10, 333, 2000):
         assert Timetable.join(list(timetable_blocks(process, **asked, size=size))) == table
+
+
+# Every way to make a table of so many rounds; m = 5, and the trace ends after about 500 of them.
+CONTINUOUS = {
+    name: partial(make_timetable, process, workers=WORKERS, m=5)
+    for name, process in PROCESSES.items()
+}
+TABLES = CONTINUOUS | {
+    "sampler": Sampler(10, 5, ConstantSteps(5)).timetable,
+    "late": Sampler(10, 5, UniformSteps(1, 10), max_staleness=4).timetable,
+    "redrawn": Sampler(100, 5, UniformSteps(1, 3), max_staleness=2).timetable,
+    "replaced": Sampler(10, 5, UniformSteps(1, 3), replace=True).timetable,
+    "by probability": Sampler(
+        30, 5, UniformSteps(1, 3), 1, probabilities=np.arange(1, 31) / 465
+    ).timetable,
+    "rounds": Synchronous(10, 5, MIXED).timetable,
+    "rounds with drop-outs": Synchronous(10, 5, MIXED, 0.3, timeout_s=9.0).timetable,
+}
+
+
+@pytest.fixture(params=TABLES.values(), ids=TABLES.keys())
+def table_of(request):
+    return request.param
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_longer_table_begins_with_a_shorter_one(table_of, seed):
+    rng = np.random.default_rng(seed)
+    lengths = sorted({1, 149, 150, 151, *rng.integers(1, 400, 4).tolist()})
+    tables = [table_of(rng=seed, rounds=rounds) for rounds in lengths]
+    for table, rounds in zip(tables, lengths, strict=True):
+        assert table.rounds == rounds
+        assert tables[-1].cut(rounds) == table
+        assert tables[-1].begins_with(table)
+    assert not tables[0].begins_with(tables[-1])
+    assert not table_of(rng=seed + 1, rounds=lengths[-1]).begins_with(tables[-2])
+
+
+def test_small_blocks_and_stretches_begin_alike_too(table_of, monkeypatch):
+    """As tables do that are longer than one block."""
+    monkeypatch.setattr(make, "_STRETCH", 97)
+    for module in (sampler, synchronous):
+        monkeypatch.setattr(module, "_BLOCK_ROWS", 64)
+    assert table_of(rng=1, rounds=300).cut(211) == table_of(rng=1, rounds=211)
+
+
+def test_later_versions_are_those_that_a_longer_table_starts_from(table_of):
+    table, longer = (table_of(rng=2, rounds=rounds) for rounds in (180, 400))
+    rest = longer.base_version[len(table) :]
+    assert set(rest[rest <= 180]) <= set(table.later)
+    assert table.later[-1] == 180
+    assert table.cut(170).later is None
+
+
+CLOCKED = {
+    **CONTINUOUS,
+    "rounds": Synchronous(10, 5, MIXED).timetable,
+    "rounds with drop-outs": Synchronous(10, 5, MIXED, 0.3, timeout_s=9.0).timetable,
+}
+
+
+@pytest.mark.parametrize("clocked", CLOCKED.values(), ids=CLOCKED.keys())
+def test_a_table_ends_at_a_virtual_time(clocked):
+    table = clocked(rng=3, rounds=300)
+    times = table.version_s
+    for rounds in (0, 1, 149, 180):
+        between = (times[rounds] + (times[rounds - 1] if rounds else 0)) / 2
+        assert clocked(rng=3, until_s=between) == table.cut(rounds)
+    assert clocked(rng=3, until_s=times[179]) == table.cut(180)
+    assert clocked(rng=3, rounds=20, until_s=times[179]) == table.cut(20)
+    assert clocked(rng=3, rounds=200, until_s=times[19]) == table.cut(20)
+
+
+def test_a_process_that_ends_before_the_time_gives_all_its_rounds():
+    ending = CLOCKED["everything"]
+    table = ending(rng=3, until_s=1e6)
+    assert table.rounds > 300
+    assert table.begins_with(ending(rng=3, rounds=300))
+    with pytest.raises(ConfigError, match="seems to have ended"):
+        ending(rng=3, rounds=table.rounds + 1)
+    assert ending(rng=3, rounds=table.rounds) == table
+
+
+def test_a_table_without_an_end_is_refused():
+    for end, problem in (
+        ({}, "give rounds, until_s or both"),
+        ({"until_s": np.inf}, "0 <= until_s < inf, got inf"),
+        ({"until_s": -1.0}, "got -1"),
+        ({"until_s": 1.0, "rounds": -1}, "rounds >= 0, got -1"),
+    ):
+        for clocked in (CLOCKED["exponential"], CLOCKED["rounds"]):
+            with pytest.raises(ConfigError, match=problem):
+                clocked(rng=0, **end)
+
+
+def test_a_time_that_would_fill_the_memory_is_refused(monkeypatch):
+    monkeypatch.setattr(timetable, "MOST_ROWS", 10_000)
+    for clocked in (CLOCKED["exponential"], CLOCKED["rounds"]):
+        with pytest.raises(ConfigError, match="more than 10000 updates up to until_s=1e"):
+            clocked(rng=0, until_s=1e9)
 
 
 def test_a_stream_read_in_pieces_gives_possible_visits(process):

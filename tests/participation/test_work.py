@@ -4,11 +4,17 @@ import pytest
 from anarchic.errors import ConfigError
 from anarchic.participation import (
     ConstantSteps,
+    ContinuousTime,
+    Epochs,
+    Exponential,
     ExponentialTime,
     LogNormalTime,
+    Sampler,
     SpeedClasses,
+    Synchronous,
     UniformSteps,
     Work,
+    make_timetable,
 )
 
 
@@ -59,6 +65,11 @@ def test_pace_is_that_of_the_mean_rate():
             r"0 < step_s < inf \(seconds per local step\), got 0.0",
         ),
         (lambda: LogNormalTime(0.0), "sigma > 0, got 0.0"),
+        (lambda: Epochs(0, 4, [1]), "epochs=0, batch=4 and 1 workers"),
+        (lambda: Epochs(1, 4, []), "and 0 workers"),
+        (lambda: Epochs(1, 4, [3, 0]), "Worker 1 has no sample"),
+        (lambda: Epochs(1, 4, [3]).of(rng(), np.array([1])), "samples of 1 workers.*worker 1"),
+        (lambda: Epochs(1, 4, [3]).draw(rng(), 2), "whose visits they are"),
         (lambda: SpeedClasses({}), "at least one class"),
         (lambda: SpeedClasses({"a": (0.5, 1.0)}), "sum to 1, got 0.5"),
         (lambda: SpeedClasses({"a": (1.0, 0.0)}), "'a' has share 1.0 and factor 0.0"),
@@ -114,3 +125,35 @@ def test_the_worker_uses_the_same_classes():
 
     for name in ("ConstantSteps", "UniformSteps", "Exponential"):
         assert getattr(worker, name) is getattr(participation, name)
+
+
+SAMPLES = [10, 3, 8]
+EPOCHS = Epochs(2, batch=4, samples=SAMPLES)
+
+
+def test_epochs_are_as_many_steps_as_batches():
+    assert EPOCHS.steps.tolist() == [6, 2, 4]  # 2 * ceil(10 / 4) and so on
+    assert EPOCHS.mean == 4.0
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        lambda: Sampler(3, 2, EPOCHS, max_staleness=1).timetable(0, 20),
+        lambda: Synchronous(3, 2, Work(EPOCHS, 0.5), 0.3, timeout_s=9.0).timetable(0, 20),
+        lambda: make_timetable(
+            ContinuousTime(Exponential(1.0), Work(EPOCHS, 0.5)), workers=3, m=2, rounds=20, rng=0
+        ),
+    ],
+    ids=["sampler", "synchronous", "continuous"],
+)
+def test_every_process_asks_whose_epochs_they_are(table):
+    made = table()
+    assert set(made.worker.tolist()) == {0, 1, 2}
+    assert made.local_steps.tolist() == EPOCHS.steps[made.worker].tolist()
+
+
+def test_epochs_take_as_long_as_their_steps():
+    process = ContinuousTime(Exponential(1.0), Work(EPOCHS, 0.5))
+    table = make_timetable(process, workers=3, m=2, rounds=20, rng=0)
+    np.testing.assert_allclose(table.push_s - table.pull_s, 0.5 * EPOCHS.steps[table.worker])

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import nn
 
 SLOW_S = 1.0
 
@@ -31,3 +35,26 @@ def failing(snapshot):
 
 def bare(snapshot):
     return 0.5
+
+
+def named(snapshot):
+    return {name: float(tensor.sum()) for name, tensor in snapshot.tensors.items()}
+
+
+def of_module(snapshot, module):
+    """What a judge that asks for a module is given."""
+    return {
+        "seen": snapshot.version,
+        "training": float(module.training),
+        "var": float(module.bn.running_var.sum()),
+        "count": float(module.bn.num_batches_tracked),
+        "weight": float(module.last.weight.sum()),
+    }
+
+
+def annotated(net: nn.Module):
+    return {"var": float(net.bn.running_var.sum())}
+
+
+def two_snapshots(snapshot, data):
+    return {}

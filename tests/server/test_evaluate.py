@@ -6,15 +6,21 @@ import asyncio
 import time
 from functools import partial
 
+import numpy as np
 import pytest
 
+from anarchic import Layout, Snapshot
+from anarchic.errors import ConfigError
 from anarchic.server.access import new_token
-from anarchic.server.evaluate import Evaluator
+from anarchic.server.evaluate import Evaluator, _judged, is_module, judging, parameters_of
+from anarchic.server.runs import first_model
+from anarchic.server.settings import RunSettings
 from anarchic.server.store import open_store
 from tests import waiting
 from tests.chaos.servers import LAYOUT, ServerProcess, write_model
 from tests.chaos.talk import Line
 from tests.chaos.updates import encoded
+from tests.server import evaluations
 from tests.server.evaluations import SLOW_S
 from tests.server.live import serving
 from tests.server.make import begun
@@ -122,3 +128,61 @@ def test_a_bare_number_is_refused_with_the_expected_form(evaluated):
     server = evaluated("bare")
     until(lambda: "evaluation_failed" in server.text())
     assert "it returned 0.5, not a dict of numbers such as accuracy" in server.text()
+
+
+OWN = "tests.models.own_modules:Normed"
+
+
+def first_file(folder, **choice):
+    from anarchic.worker.initial import InitialModel, write_initial_model
+
+    initial = InitialModel(source=OWN, options={"width": 6}, **choice)
+    return folder / "own", write_initial_model(folder / "own", initial)
+
+
+def judge_named(name, folder, **settings):
+    judge = f"tests.server.evaluations:{name}"
+    return RunSettings(store=folder / "run.db", evaluate=judge, **settings)
+
+
+@pytest.mark.slow
+def test_a_judge_gets_a_module_in_eval_mode_with_its_buffers(tmp_path):
+    pytest.importorskip("torch")
+    init, first = first_file(tmp_path, buffers="average")
+    words = ("--open-enrolment", "--evaluate", "tests.server.evaluations:of_module")
+    store = str(tmp_path / "run.db")
+    with ServerProcess(store, init, tmp_path / "log", *words) as server:
+        waiting.until(lambda: server.status()["evaluation"], timeout_s=60)
+        found = server.status()["evaluation"]
+    weight = float(first.layout.split(first.params)["last.weight"].sum())
+    expected = {"seen": 0, "training": 0, "var": 6, "count": 0, "version": 0}
+    assert found == expected | {"weight": pytest.approx(weight, rel=1e-5)}
+
+
+def test_a_judge_is_given_what_it_asks_for():
+    tensors = {"w": ((2,), "F32")}
+    snapshot = Snapshot(1, np.array([1, 2], np.float32), layout=Layout.of(tensors))
+    assert _judged(evaluations.named, snapshot, None) == {"w": 3.0}
+    assert _judged(lambda *, module, snapshot: (module, snapshot.version), snapshot, 7) == (7, 1)
+    assert _judged(lambda snapshot, module=None: module, snapshot, 7) == 7
+    assert _judged(lambda module, most=3: (module, most), snapshot, 7) == (7, 3)
+    (net,) = parameters_of(evaluations.annotated)
+    assert is_module(net)
+
+
+def test_the_module_is_that_of_init_or_the_one_that_is_named(tmp_path):
+    pytest.importorskip("torch")
+    file, first = first_file(tmp_path, buffers="average")
+    about = first_model(file).about
+    asked = judge_named("of_module", tmp_path)
+    assert judging(asked, about, first.layout).module == OWN
+    assert judging(asked, about, first.layout).options == {"width": 6}
+    with pytest.raises(ConfigError, match="made: give --model MODULE:NAME"):
+        judging(asked, {}, first.layout)
+    with pytest.raises(ConfigError, match=r"bn.bias of shape \(4,\), the model \(6,\)"):
+        judging(judge_named("of_module", tmp_path, model=OWN), about, first.layout)
+    with pytest.raises(ConfigError, match="has the parameters snapshot, data"):
+        judging(judge_named("two_snapshots", tmp_path), about, first.layout)
+    with pytest.raises(ConfigError, match="--model is for --evaluate"):
+        judging(RunSettings(store=tmp_path / "run.db", model=OWN), about, first.layout)
+    assert judging(judge_named("named", tmp_path), {}, first.layout).module is None

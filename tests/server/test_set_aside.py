@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
+from concurrent.futures import Future
 from contextlib import closing
 
 import numpy as np
@@ -52,7 +53,7 @@ def serve(store, clock, told):
 
 def push(service, *bodies):
     for each in bodies:
-        service.collector.queue(*service.check.check(bytearray(each), None))
+        service.collector.queue(*service.check.check(bytearray(each), None), Future())
     service.collector.write_next(0.0)
     for _ in range(20):
         service.aggregator.turn(0.0)

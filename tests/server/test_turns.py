@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import Future
 from contextlib import closing
 
 import pytest
@@ -48,7 +49,9 @@ def still(tmp_path):
 
 
 def pushed(service, worker):
-    return service.collector.queue(*service.check.check(bytearray(body(worker)), None))
+    receipt = Future()
+    service.collector.queue(*service.check.check(bytearray(body(worker)), None), receipt)
+    return receipt
 
 
 def test_updates_are_accepted_folded_and_published_turn_by_turn(still):

@@ -26,6 +26,13 @@ RUNS = {
     "scaffold": replace(BASE, local_rule="scaffold", max_staleness=2),
     "silos": replace(BASE, rule="afa-cs", server_opt="adam", server_lr=0.05),
     "clipped": replace(BASE, clip=0.01, staleness_power=0.5, max_staleness=1),
+    "adam": replace(
+        BASE,
+        local_rule="clipnorm+decay+adam",
+        local_options={"max_norm": 0.5, "per_version": 0.9, "keep_state": True, "epsilon": 1e-3},
+        max_staleness=2,
+    ),
+    "epochs": replace(BASE, local_steps=5, epochs=1, batch=128, server_lr=2.0),
     "fedasync": replace(BASE, rule="fedasync", m=None, max_staleness=2),
 }
 

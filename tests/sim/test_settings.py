@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from math import inf
 
 import numpy as np
 import pytest
 
 from anarchic import (
+    Adam,
     AfaCd,
     AfaCs,
     Clip,
+    ClipNorm,
     Compute,
     Prox,
     Settings,
@@ -20,6 +23,7 @@ from anarchic import (
 from anarchic.core import registry
 from anarchic.core.steps import AdamStep
 from anarchic.errors import ConfigError, RunError
+from anarchic.participation import Visits, from_visits
 from anarchic.participation.idle import IDLE_TIMES
 from anarchic.sim.settings import WORKERS, build, make_table, partition
 
@@ -58,7 +62,7 @@ def test_server_options_reach_the_step():
     ("settings", "says"),
     [
         ({"rule": "fedsgd"}, "no rule 'fedsgd'; there are afa-cd, afa-cs"),
-        ({"local_rule": "adam"}, "no local rule 'adam'"),
+        ({"local_rule": "lion"}, "no local rule 'lion'"),
         ({"server_opt": "lion"}, "no server optimiser 'lion'"),
         ({"participation": "often"}, "no participation 'often'"),
         ({"data": "imagenet"}, "no data set 'imagenet'"),
@@ -175,9 +179,35 @@ def test_every_setting_of_participation_makes_another_timetable(
     assert make_table(replace(plain, **change), 10) != make_table(plain, 10)
 
 
+def test_epochs_take_the_place_of_local_steps():
+    experiment = build(Settings(rounds=3, epochs=2, batch=32, dirichlet=0.5))
+    samples, table = experiment.task.samples, experiment.timetable
+    assert len(set(samples.tolist())) > 1
+    assert table.local_steps.tolist() == (2 * -(-samples // 32))[table.worker].tolist()
+    assert experiment.work.shuffle
+    assert not build(Settings(rounds=3)).work.shuffle
+    with pytest.raises(ConfigError, match="epochs=2 or local steps, not both"):
+        Settings(epochs=2, local_steps=3)
+    with pytest.raises(ConfigError, match="epochs=0"):
+        build(Settings(epochs=0))
+
+
+def test_local_rules_can_be_wrapped():
+    settings = Settings(local_rule="clipnorm+adam", local_options={"max_norm": 0.5}, local_lr=0.01)
+    assert build(settings).work.rule == ClipNorm(0.5, Adam())
+    with pytest.raises(ConfigError, match="no local rule 'clap'"):
+        Settings(local_rule="clap+adam")
+
+
 def test_compute_choices_reach_the_task(monkeypatch):
     """Also where there is none."""
-    learnt = {"dtype": "float32", "augment": False, "metrics": {}, "per_worker": True}
+    learnt = {
+        "dtype": "float32",
+        "augment": False,
+        "buffers": "local",
+        "metrics": {},
+        "per_worker": True,
+    }
     computed = {"device": "cuda:1", "precision": "bf16", "graphs": False}
     met = {}
 
@@ -289,3 +319,56 @@ def test_fedavg_meets_the_same_stragglers_in_synchronous_rounds(participation):
     assert anarchic.staleness.max() > 0
     assert synchronous.staleness.max() == 0
     assert synchronous.version_s is not None
+
+
+CLOCKED = Settings(participation="exponential", slow_share=0.2, rounds=200)
+
+
+@pytest.mark.parametrize("rule", ["afa-cd", "fedavg", "fedasync"])
+def test_a_run_ends_at_a_virtual_time(rule):
+    rounds = make_table(replace(CLOCKED, rule=rule), 10)
+    assert rounds.version_s is not None
+    until_s = rounds.version_s[179] + 1e-9
+    table = make_table(replace(CLOCKED, rule=rule, rounds=Settings.rounds, until_s=until_s), 10)
+    assert table == rounds.cut(180)  # 150 rounds, the default, are no bound
+    fewer = make_table(replace(CLOCKED, rule=rule, rounds=20, until_s=until_s), 10)
+    assert fewer == rounds.cut(20)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"until_s": 5.0}, "'sampler' has no use for until_s=5.0"),
+        ({"participation": "exponential", "until_s": 0.0}, "above 0 and finite, got until_s=0.0"),
+        ({"participation": "exponential", "until_s": inf}, "above 0 and finite, got until_s=inf"),
+    ],
+)
+def test_an_end_without_a_clock_or_without_time_is_refused(settings, problem):
+    with pytest.raises(ConfigError, match=problem):
+        Settings(**settings)
+
+
+def test_a_time_before_the_first_round_is_refused():
+    with pytest.raises(ConfigError, match=r"No round ends before until_s=0\.001: end later"):
+        make_table(replace(CLOCKED, until_s=0.001), 10)
+
+
+@dataclass
+class Metronome:
+    """A process of its own kind: one worker per second, in turn."""
+
+    workers: int
+    m: int
+
+    def timetable(self, rng, rounds):
+        worker = np.arange(rounds * self.m, dtype=np.int32) % self.workers
+        push_s = np.arange(1.0, rounds * self.m + 1)
+        steps = np.ones(rounds * self.m, np.int32)
+        return from_visits(Visits(worker, push_s - 1, push_s, steps), self.m, self.workers)
+
+
+def test_a_process_that_is_asked_for_rounds_ends_at_a_time():
+    own = Settings(participation=f"{__name__}:Metronome", until_s=2004.0)
+    table = make_table(own, 10)
+    assert (table.rounds, table.push_s[-1]) == (400, 2000.0)
+    assert make_table(replace(own, rounds=7), 10) == table.cut(7)

@@ -12,7 +12,10 @@ pytest.importorskip("torch")
 import torch
 
 from anarchic import (
+    Adam,
     AfaCd,
+    ClipNorm,
+    Decay,
     Experiment,
     LocalWork,
     Momentum,
@@ -32,6 +35,12 @@ from tests.train.conftest import WORKERS, make_task
 
 MODELS = ["quadratic", "logistic", "logistic-crops", "mlp", "cnn", "lstm"]
 RULES = [Sgd(), Prox(0.1), Momentum(0.9), Scaffold(), Scaffold(option=1)]
+# Adam divides tiny gradients by their size: a small epsilon would show their rounding.
+WRAPPED = Decay(per_step=0.8, per_version=0.9, rule=ClipNorm(0.5, Adam(epsilon=1e-3)))
+EXACT_RULES = [
+    *(Adam(), Adam(keep_state=True), ClipNorm(0.5, Momentum(0.9)), ClipNorm(0.5, Scaffold())),
+    WRAPPED,
+]
 
 
 def walked(task, work, rounds, backend):
@@ -51,7 +60,7 @@ def difference(a, b):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
+@pytest.mark.parametrize("rule", [*RULES, WRAPPED], ids=lambda rule: type(rule).__name__)
 @pytest.mark.parametrize("model", MODELS)
 def test_batched_equals_loop_in_double_precision_after_20_rounds(model, rule):
     work = LocalWork(rule, lr=0.05, batch=3)
@@ -70,6 +79,31 @@ def test_batched_equals_loop_in_single_precision_after_one_round(model, rule):
     loop, batched = walked(task, work, 1, Loop()), walked(task, work, 1, Batched())
     assert loop.dtype == np.float32
     assert difference(batched, loop) < 1e-4
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("rule", EXACT_RULES, ids=repr)
+def test_batched_equals_loop_for_rules_with_a_state_or_a_wrapper(rule, shuffle):
+    task, work = make_task("logistic"), LocalWork(rule, lr=0.05, batch=3, shuffle=shuffle)
+    loop, batched = walked(task, work, 6, Loop()), walked(task, work, 6, Batched())
+    assert (loop != task.init()).any()
+    assert difference(batched, loop) < 1e-10
+
+
+@pytest.mark.parametrize("backend", [Loop(), Batched()], ids=["loop", "batched"])
+@pytest.mark.parametrize("rule", [ClipNorm(float("inf")), Decay(1.0)])
+def test_wrappers_that_change_nothing_change_no_byte_of_a_run(rule, backend):
+    task = make_task("logistic", "float32")
+    runs = [walked(task, LocalWork(each, 0.1, 8), 4, backend) for each in (rule, Sgd())]
+    assert runs[0].tobytes() == runs[1].tobytes()
+
+
+def test_a_rate_that_decays_with_the_version_is_that_of_the_pulled_version():
+    task = make_task("logistic")
+    two = lanes(task, [1, 1], LocalWork(Decay(per_version=0.5)))  # from versions 0 and 1
+    decayed = Batched().compute(task, two).directions
+    plain = Batched().compute(task, replace(two, work=[LocalWork()] * 2)).directions
+    np.testing.assert_array_equal(decayed, plain * [[1.0], [0.5]])
 
 
 def test_workers_of_one_run_may_differ_in_rule_rate_and_batch():

@@ -19,6 +19,7 @@ from anarchic.train.task import LocalWork
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
+from anarchic.train import probe  # noqa: E402
 from anarchic.train.torch_data import PAD, crop_and_flip, padded, pick_crops  # noqa: E402
 from anarchic.train.torch_task import TorchTask, cross_entropy  # noqa: E402
 
@@ -120,14 +121,19 @@ def test_tied_weights_travel_once():
 @pytest.mark.parametrize(
     ("layer", "says"),
     [
-        (nn.BatchNorm1d(64), "BatchNorm1d.*nn.GroupNorm"),
-        (nn.Dropout(0.5), "Dropout with p=0.5.*Set p=0"),
-        (nn.LSTM(64, 64), "nn.LSTM.*anarchic.models.lstm"),
+        (nn.BatchNorm1d(64), 'BatchNorm1d.*buffers="average".*buffers="local".*nn.GroupNorm'),
+        (nn.LazyLinear(64), "'1.weight' of Sequential has no shape yet: call the module once"),
     ],
 )
-def test_modules_that_could_not_be_repeated_are_refused_with_a_remedy(layer, says):
+def test_modules_that_cannot_be_trained_as_they_are_are_refused_with_a_remedy(layer, says):
     with pytest.raises(ConfigError, match=says):
         task(net(layer))
+
+
+@pytest.mark.parametrize("wrong", [{"sparse": True}, {"max_norm": 1.0}])
+def test_embeddings_that_are_no_dense_tensors_are_refused(wrong):
+    with pytest.raises(ConfigError, match=r"nn.Embedding with .*leave that out"):
+        task(nn.Embedding(3, 3, **wrong))
 
 
 class Deciding(nn.Module):
@@ -142,6 +148,7 @@ class Deciding(nn.Module):
 
 
 def computed(backend, then):
+    torch.manual_seed(0)
     problem = task(Deciding(then))
     table = Sampler(4, 2, ConstantSteps(2)).timetable(0, 2)
     work = LocalWork(lr=0.1, batch=8)
@@ -156,17 +163,62 @@ def computed(backend, then):
         lambda z: z - z[z > 0].sum(),
     ],
 )
-def test_a_model_that_decides_by_values_is_sent_to_the_loop_which_computes_it(then):
+def test_a_model_that_decides_by_values_is_computed_visit_by_visit(then, caplog):
+    probe._say.cache_clear()
+    batched = computed(Batched(), then).params
+    assert "values of a tensor decide what it does" in caplog.text
+    assert np.array_equal(batched, computed(Loop(), then).params)
+
+
+def test_a_model_that_begins_to_decide_is_sent_to_the_loop():
+    def late(z):
+        return z if len(z) < 8 or z.sum() > 0 else 2 * z  # not with the two samples of a look
+
     with pytest.raises(ConfigError, match=r"Deciding cannot be .* at once.* backend=Loop\(\)"):
-        computed(Batched(), then)
-    assert np.isfinite(computed(Loop(), then).params).all()
+        computed(Batched(), late)
+    assert np.isfinite(computed(Loop(), late).params).all()
 
 
-def test_a_model_that_draws_is_refused_and_an_error_of_its_own_is_left_alone():
-    with pytest.raises(ConfigError, match=r"random numbers from a global generator"):
-        computed(Batched(), lambda z: z + torch.rand(z.shape))
-    with pytest.raises(RuntimeError, match="shape"):
-        computed(Batched(), lambda z: z @ z)
+def test_a_model_that_begins_to_draw_is_refused():
+    def late(z):
+        return z if len(z) < 8 else z + torch.rand(z.shape)
+
+    with pytest.raises(ConfigError, match="draws random numbers now"):
+        computed(Batched(), late)
+
+
+def test_what_is_drawn_elsewhere_is_refused():
+    with pytest.raises(ConfigError, match="two results for the same parameters and inputs"):
+        task(Deciding(lambda z: z * float(np.random.default_rng().random())))
+
+
+def test_an_error_of_the_module_is_said_before_training():
+    with pytest.raises(ConfigError, match=r"Deciding fails on inputs .* cannot be multiplied"):
+        task(Deciding(lambda z: z @ z))
+
+
+def test_a_module_that_returns_more_than_the_loss_takes_needs_a_forward():
+    with pytest.raises(ConfigError, match=r"Deciding returns a tuple, not a tensor: give forward="):
+        task(Deciding(lambda z: (z, 1)))
+    found = task(Deciding(lambda z: (z, 1)), forward=lambda module, x: module(x)[0])
+    assert 0 <= found.evaluate(found.init())["accuracy"] <= 1
+
+
+def test_a_selection_of_nothing_is_refused():
+    with pytest.raises(ConfigError, match=r"train= selects none of the 2 parameters.*'1.weight'"):
+        task(net(), train=lambda name: "lora_" in name)
+
+
+def test_a_module_that_cannot_be_copied_is_refused():
+    module = net()
+    module.cache = torch.ones(2, requires_grad=True) * 2  # no leaf
+    with pytest.raises(ConfigError, match="cannot be copied"):
+        task(module)
+
+
+def test_an_unknown_policy_for_buffers_is_refused():
+    with pytest.raises(ConfigError, match="mean"):
+        task(net(), buffers="mean")
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 
 from anarchic import Layout
-from anarchic.data import load, random_quadratics
+from anarchic.data import Dataset, load, random_quadratics
 from anarchic.errors import ConfigError
 from anarchic.train.quadratic import QuadraticTask
 from anarchic.worker import FromTask, FunctionTask, SoftmaxTask, digits_task, load_task
+from anarchic.worker.visit_loop import _check_buffers
 
 TASKS = """
 from anarchic import Layout
@@ -151,3 +152,53 @@ def test_wrong_workers_and_batches_are_refused(wrong):
 def test_a_function_is_a_task():
     task = FunctionTask(Layout.of({"x": ((1,), "F32")}), lambda x: (2 * x, None, 0))
     assert task.gradient(np.ones(1))[0].tolist() == [2.0]
+
+
+def normed(policy):
+    torch = pytest.importorskip("torch")
+    from anarchic import TorchTask
+    from tests.models.own_modules import Normed
+
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, 3)).astype(np.float32), rng.integers(2, size=40)
+    data = Dataset("normed", x, y, x[:8], y[:8], 2)
+    return TorchTask(Normed(), data, [np.arange(20), np.arange(20, 40)], buffers=policy)
+
+
+def test_a_gradient_brings_the_averaged_buffers_as_they_are_after_the_step():
+    task = FromTask(normed("average"), 0, batch=8, seed=1)
+    assert len(task.layout.buffers) == 3
+    assert (task.local_buffers, task.kept()) == ((), {})
+    tensors = task.layout.split(task.gradient(task.init())[0])
+    assert tensors["bn.num_batches_tracked"] == 1
+    assert (tensors["bn.running_var"] > 0).all()
+    assert not (tensors["bn.running_var"] == 1).any()
+
+
+def test_local_buffers_are_no_part_of_the_layout_and_can_be_restored():
+    whole = normed("local")
+    task = FromTask(whole, 0, batch=8, seed=1)
+    assert task.layout.buffers == ()
+    assert task.layout.dim == len(task.init()) == whole.layout.dim - len(whole.layout.buffer_places)
+    first = task.kept()["buffers"]
+    gradient, _, _ = task.gradient(task.init())
+    averaged = FromTask(normed("average"), 0, batch=8, seed=1)
+    full = averaged.gradient(averaged.init())[0]
+    places = averaged.layout.buffer_places
+    np.testing.assert_array_equal(gradient, np.delete(full, places))
+    np.testing.assert_array_equal(task.kept()["buffers"], full[places])
+    task.restore({"buffers": np.zeros(5, np.float32)})  # of another model
+    np.testing.assert_array_equal(task.kept()["buffers"], first)
+    task.restore({"buffers": full[places]})
+    np.testing.assert_array_equal(task.kept()["buffers"], full[places])
+
+
+def test_a_task_with_another_policy_than_the_run_is_refused():
+    average, local = (FromTask(normed(policy), 0).layout for policy in ("average", "local"))
+    _check_buffers(average, average, "average")
+    _check_buffers(local, local, "local")
+    with pytest.raises(ConfigError, match="averages 0 buffers, since each worker keeps its own"):
+        _check_buffers(local, average, "local")
+    with pytest.raises(ConfigError, match="averages 3 buffers, the task has 0"):
+        _check_buffers(average, local, "average")

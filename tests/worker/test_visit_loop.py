@@ -1,10 +1,11 @@
 import json
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from anarchic import Layout, Momentum, Prox, Scaffold
+from anarchic import Adam, ClipNorm, Decay, Layout, Momentum, Prox, Scaffold, TorchOptimizer
 from anarchic.errors import ConfigError, Diverged, WorkerError
 from anarchic.worker import (
     ConstantSteps,
@@ -61,6 +62,8 @@ def test_training_reaches_the_optimum(server):
     [
         (Prox(mu=1.0), [1.0, 2.0]),  # second gradient -2 + 1 * 2 = 0: mean -2, times 0.5
         (Momentum(beta=0.5), [2.0, 4.0]),  # second velocity -2 - 2 = -4: mean -4
+        (ClipNorm(80**0.5 / 2), [1.0, 2.0]),  # -4 and -3 are both cut to -2
+        (Decay(per_step=0.5), [1.25, 2.5]),  # second gradient -2, halved: mean -2.5
     ],
 )
 def test_local_rules_by_hand(server, rule, expected):
@@ -229,6 +232,50 @@ def test_scaffold_keeps_its_control_after_a_crash(tmp_path):
     with server.worker(spool=tmp_path) as again:
         assert again.send_spooled() == {"duplicate": 1}
     assert kept(tmp_path) == [-4.0, -8.0]
+
+
+def optimizers():
+    """Adam, ours and torch's, which keep their state."""
+    torch = pytest.importorskip("torch")
+    return [Adam(keep_state=True), TorchOptimizer(torch.optim.Adam, keep_state=True)]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_the_state_of_an_optimiser_survives_a_restart(tmp_path, which):
+    ends = []
+    for updates in ([4], [1, 3]):  # without and with a restart
+        server, spool = Scripted(), tmp_path / str(len(updates))
+        for count in updates:
+            plan = WorkPlan(
+                steps=ConstantSteps(2), local_lr=0.5, local_rule=optimizers()[which], updates=count
+            )
+            with server.worker(spool=spool) as worker:
+                worker.run(TASK, plan)
+        ends.append(server.state.params.tolist())
+    assert ends[0] == ends[1]
+    forgets = Scripted()
+    forgets.worker().run(TASK, WorkPlan(steps=ConstantSteps(2), local_rule=Adam(), updates=4))
+    assert forgets.state.params.tolist() != ends[0]
+
+
+def test_both_kinds_of_adam_take_the_same_way():
+    ends = []
+    for rule in optimizers():
+        server = Scripted()
+        plan = WorkPlan(steps=ConstantSteps(3), local_lr=0.5, local_rule=rule, updates=5)
+        server.worker().run(TASK, plan)
+        ends.append(server.state.params)
+    np.testing.assert_allclose(*ends, rtol=1e-6)
+
+
+def test_a_rate_follows_the_version_that_was_pulled(server):
+    plan = WorkPlan(steps=ConstantSteps(1), local_lr=0.5, local_rule=Decay(per_version=0.5))
+    worker, ends = server.worker(), []
+    for _ in range(2):
+        worker.run(TASK, replace(plan, updates=1))
+        ends.append(server.state.params.tolist())
+    # Half of the way, then a quarter of what is left.
+    assert ends == [[2.0, 4.0], [2.5, 5.0]]
 
 
 def test_another_run_begins_without_local_state(tmp_path):

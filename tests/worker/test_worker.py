@@ -11,7 +11,7 @@ import pytest
 from anarchic import Update, wire
 from anarchic.errors import ConfigError, WorkerError
 from anarchic.worker import Answer, Connection, Retry, Worker, exchange, read_token
-from tests.worker.faulty import LAYOUT, TestClock, ids
+from tests.worker.faulty import LAYOUT, Scripted, TestClock, ids
 
 ONES = np.ones(2, np.float32)
 
@@ -45,6 +45,21 @@ def test_a_damaged_model_is_pulled_again(server):
     whole = server(httpx.Request("GET", "http://server/v1/model")).content
     server.pull_faults = [httpx.Response(200, content=whole[:-3]), httpx.Response(200, text="Hi!")]
     assert server.worker().pull().version == 0
+
+
+@pytest.mark.parametrize(("worked_s", "waits_s"), [(2.0, 0.2), (3600.0, 1.0)])
+def test_a_pull_waits_a_moment_for_the_own_update(worked_s, waits_s):
+    server, clock = Scripted(m=2), TestClock()
+    worker, other = server.worker(clock=clock), server.worker(name="bob")
+    worker.pull()
+    clock.time_s += worked_s
+    push(worker)  # no step yet
+    assert worker.pull().version == 0
+    assert not clock.naps
+    assert worker.pull(own=True).version == 0
+    assert sum(clock.naps) == pytest.approx(waits_s, abs=0.03)
+    clock.on_sleep = lambda: push(other)
+    assert worker.pull(own=True).version == 1  # as soon as it is there
 
 
 # Pushing
@@ -275,6 +290,10 @@ def test_the_token_names_the_worker(server, tmp_path):
     file = tmp_path / "token"
     file.write_text("bob.s3cret-s3cret\n")
     worker = server.worker(name=None, token=read_token(file))
+    with Worker("http://127.0.0.1:1", token_file=str(file)) as other:
+        assert other.name == worker.name
+    with pytest.raises(ConfigError, match="token or token_file, not both"):
+        Worker("http://127.0.0.1:1", token="ann.secret", token_file=file)
     worker.pull()
     assert (worker.name, server.authorizations) == ("bob", ["Bearer bob.s3cret-s3cret"])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import typer
 
 from anarchic.cli.options import Given, examples
@@ -50,23 +51,25 @@ def show_partition(given: Given, out: Path | None = None) -> None:
     from anarchic.sim.settings import partition
 
     data, parts = partition(settings_from(given))
-    table = partition_table(parts, data.y_train, data.classes)
-    held, classes = table.sum(axis=1), (table > 0).sum(axis=1)
-    print_facts(
-        [
-            ("data", f"{data.name}, {data.classes} classes"),
-            ("workers", number(len(parts))),
-            ("samples used", f"{number(held.sum())} of {number(len(data.y_train))}"),
-            ("samples per worker", f"{number(held.min())} to {number(held.max())}"),
-            ("classes per worker", f"{number(classes.min())} to {number(classes.max())}"),
-        ],
-        title="Partition",
-    )
-    if len(parts) <= 20 and data.classes <= 10:
+    # Without classes there is one column, of all samples.
+    classes = data.classes or 1
+    y = data.y_train if data.classes else np.zeros(len(data.y_train), np.int64)
+    table = partition_table(parts, y, classes)
+    held, present = table.sum(axis=1), (table > 0).sum(axis=1)
+    facts = [
+        ("data", f"{data.name}, {data.classes} classes" if data.classes else data.name),
+        ("workers", number(len(parts))),
+        ("samples used", f"{number(held.sum())} of {number(len(data.y_train))}"),
+        ("samples per worker", f"{number(held.min())} to {number(held.max())}"),
+    ]
+    if data.classes:
+        facts.append(("classes per worker", f"{number(present.min())} to {number(present.max())}"))
+    print_facts(facts, title="Partition")
+    if len(parts) <= 20 and classes <= 10:
         rows = [
             (str(worker), *(number(n) if n else MISSING for n in row), number(sum(row)))
             for worker, row in enumerate(table.tolist())
         ]
-        print_table(["worker", *map(str, range(data.classes)), "all"], rows)
+        print_table(["worker", *map(str, range(classes)), "all"], rows)
     if out is not None:
-        typer.echo(f"Drawn in {plot_partition(parts, data.y_train, data.classes, out)}.")
+        typer.echo(f"Drawn in {plot_partition(parts, y, classes, out)}.")

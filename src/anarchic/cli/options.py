@@ -105,7 +105,9 @@ def chosen(record: Any, given: Given, base: object = None) -> Given:
     for name, (chooser, kind) in _TAKEN_BY.items():
         if name in values:
             part = values.get(chooser) or getattr(base or record, chooser) or "sgd"  # a server step
-            values[name] = parse_options(_flag(name[:-1]), values[name], registry.find(kind, part))
+            names = registry.chain(part) if kind == "local_rules" else [part]
+            kinds = [registry.find(kind, each) for each in names]
+            values[name] = parse_options(_flag(name[:-1]), values[name], *kinds)
     return values
 
 
@@ -121,7 +123,7 @@ def _default(field: Any) -> Any:
 
 
 def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+    return "--" + name.rstrip("_").replace("_", "-")  # from_ is a field where from cannot be one
 
 
 def _parameter(name: str, known: Option, default: Any, hint: Any) -> Parameter:
@@ -156,13 +158,13 @@ def _typed(hint: Any) -> Any:
     return hint if hint in (int, float, bool, str, Path) else str
 
 
-def parse_options(flag: str, pairs: Iterable[str], kind: Any) -> dict[str, Any]:
-    """``["power=0.5"]`` as a mapping, each value of the type that ``kind`` declares.
+def parse_options(flag: str, pairs: Iterable[str], *kinds: Any) -> dict[str, Any]:
+    """``["power=0.5"]`` as a mapping, each value of the type that one of ``kinds`` declares.
 
-    ``kind`` is the dataclass or function that takes them; ``none`` is None where its type allows
-    it. A name that ``kind`` lacks is kept: its constructor refuses it.
+    They are the dataclasses or functions that take them; ``none`` is None where its type allows
+    it. A name that all of them lack is kept: a constructor refuses it.
     """
-    types = get_type_hints(kind) if kind is not None else {}
+    types = {n: hint for kind in kinds if kind for n, hint in get_type_hints(kind).items()}
     options: dict[str, Any] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")

@@ -30,8 +30,11 @@ Run
   history N: Number of versions that can be pulled.
   keep_payloads: Keep every update, for `anarchic replay`.
     (default: as the run has done so far; a new run does not)
-  evaluate MODULE:NAME: Evaluate new versions with this function of a snapshot, in a separate
-    process. (default: versions are not evaluated)
+  evaluate MODULE:NAME: Evaluate new versions with this function, in a separate process. It is given
+    the snapshot, and a torch module if it has a parameter for one.
+    (default: versions are not evaluated)
+  model MODULE:NAME: The module, its class or a function that makes it, for --evaluate.
+    (default: that of `anarchic init --from`)
   callback NAMES: Tell these callbacks of new versions and evaluations, in a separate process:
     {", ".join(registry.names("callbacks"))}, or MODULE:NAME; separated by commas. (default: none)
 Fixed when the run begins

@@ -15,6 +15,7 @@ from anarchic.errors import ConfigError
 from anarchic.participation.work import TIME_DISTRIBUTIONS
 from anarchic.sim.settings import WORKERS, Settings
 from anarchic.train.compute import BACKENDS, PRECISIONS, Compute
+from anarchic.train.task import BUFFER_POLICIES
 
 
 def _known(kind: str) -> str:
@@ -33,6 +34,8 @@ Data and model
   dirichlet ALPHA: Split each class in Dirichlet(alpha) proportions; small alpha is uneven.
     (default: all classes, at random)
   augment: Crop and mirror training images. (default: as is usual for the data set)
+  buffers NAME: What becomes of running statistics, as BatchNorm's: the server averages them, each
+    worker keeps its own, or the model is refused: {", ".join(BUFFER_POLICIES)}.
 Server
   rule NAME: How updates become steps: {_known("rules")}.
   m: Updates per server step (m). (default: 5, for rules that have it)
@@ -50,11 +53,14 @@ Server
   guard F: Updates longer than F times the median length of the workers' updates hardly count.
     (default: no guard)
 Workers
-  local_rule NAME: What a local step does: {_known("local_rules")}.
+  local_rule NAME: What a local step does: {_known("local_rules")}; clipnorm and decay wrap
+    another, as in clipnorm+decay+adam.
   mu: Pull of prox towards the pulled model (mu). (default: 0.1, for prox)
   local_options: Another setting of the local rule, such as beta=0.9 of momentum; may be repeated.
     (default: the rule's own)
   local_steps: Local steps per visit (K).
+  epochs: Passes through a worker's samples per visit, instead of --local-steps.
+    (default: local steps)
   dynamic_steps: Draw K for each visit uniformly from 1 .. 2*local-steps.
   local_lr: Local learning rate (eta_L).
   batch: Samples per local step.
@@ -78,7 +84,9 @@ Participation in continuous time
     (default: never; needed with --lost-share)
   availability FILE: CSV file worker,from_s,until_s: when workers are available. (default: always)
 Run
-  rounds: Number of server steps (T).
+  rounds: Number of server steps (T). With --until-s, the run may end earlier.
+  until_s: Continuous time: end the run at this virtual time, in seconds; then 150 rounds are no
+    bound, another number is. (default: after --rounds)
   seed: Random seed.
   dtype NAME: Type of parameters: float32, float64.
   eval_every: Rounds between evaluations. (default: about 50 in all)

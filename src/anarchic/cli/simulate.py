@@ -31,6 +31,7 @@ EPILOG = examples(
     "anarchic simulate --rule afa-cs --server-lr 5 --participation exponential --slow-share 0.3 "
     "--out runs/cs",
     "anarchic simulate --resume --out runs/cd",
+    "anarchic simulate --resume --rounds 300 --out runs/cd",
 )
 _OWN = """
 Participation
@@ -39,7 +40,8 @@ Participation
 Record
   out DIR: Directory for the run's files; it must be new or empty. (default: the run is not
     recorded)
-  resume: Go on with the run in --out from its last checkpoint, with its own settings.
+  resume: Go on with the run in --out from its last checkpoint, with its own settings; with a
+    larger --rounds or --until-s further than it was first asked for.
   checkpoint_every: Rounds between checkpoints. (default: one every minute)
   callback NAMES: Tell these callbacks of versions and evaluations:
     CALLBACKS, or MODULE:NAME; separated by commas. (default: none)
@@ -68,11 +70,13 @@ def simulate(
     record = RunDirectory(out) if resume and out is not None else None
     found = record.settings() if record is not None else {}
     trace = found.pop("trace", trace)
-    settings = settings_from(given, Settings.from_record(found) if found else None)
+    own = Settings.from_record(found) if found else None
+    settings = settings_from(given, own)
     compute = compute_from(given, Compute.from_record(found))
     named = [] if callback is None else [name.strip() for name in callback.split(",")]
     callbacks = [registry.find("callbacks", name)() for name in named]
-    was_finished = record is not None and record.finished
+    as_far = own is not None and (settings.rounds, settings.until_s) == (own.rounds, own.until_s)
+    was_finished = record is not None and record.finished and as_far
     try:
         with watching() as bar, _ending_between_rounds(bar) as watch:
             result = run(

@@ -20,7 +20,8 @@ _BAR = 30  # characters of the longest bar
 
 _TAKEN = """
 workers rule m local_steps dynamic_steps participation max_staleness replace arrival_probs idle_s
-step_s time_distribution slow_share slow_factor lost_share timeout_s availability rounds seed
+step_s time_distribution slow_share slow_factor lost_share timeout_s availability rounds until_s
+seed
 """
 
 

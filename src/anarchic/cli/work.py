@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Mapping
 
 import typer
 
@@ -16,12 +17,20 @@ EPILOG = examples(
     "anarchic work --server https://example.org --task my_tasks:task --token-file ann.token "
     "--policy hours:22-6 --time-budget-s 60",
     "anarchic work --server http://127.0.0.1:8780 --task digits:3/8 --name ann --updates 20",
+    "anarchic work --server http://127.0.0.1:8780 --flower my_app:client_fn --flower-config "
+    "partition-id=0 --name ann",
 )
 OPTIONS = table(f"""
 Options
   server URL: Where the server is, such as http://127.0.0.1:8780 or https://example.org.
   task MODULE:NAME: What to train: a task, or a function without arguments that returns one; or
     digits:3/8, the third of eight parts of the digits that come with the package.
+    (default: that of --flower)
+  flower MODULE:NAME: Instead, a Flower client as it is: its client_fn, or a ClientApp. Each visit
+    is one call of its fit; the options of local steps, rate and rule have no use then.
+    (default: that of --task)
+  flower_configs: What the Flower client finds in its node_config, run_config and config, such as
+    partition-id=0; may be repeated. (default: what pyproject.toml sets for the app)
 Connection
   token_file FILE: File that holds the worker's token. (default: the variable {TOKEN_VARIABLE})
   name: The worker's name, where the server takes updates without tokens.
@@ -45,7 +54,7 @@ When, and how much
     (default: --local-steps counts)
   local_lr: Local learning rate (eta_L).
   local_rule NAME: What a local step does: {", ".join(registry.names("local_rules"))}, or
-    MODULE:NAME.
+    MODULE:NAME; clipnorm and decay wrap another, as in clipnorm+adam.
   local_options: A setting of the local rule, such as mu=0.1 of prox; may be repeated.
     (default: the rule's own)
   updates N: Stop once N updates were accepted. (default: go on)
@@ -53,7 +62,9 @@ When, and how much
 
 
 @takes(OPTIONS, WorkSettings)
-def work(given: Given) -> None:
+def work(
+    given: Given, flower: str | None = None, flower_configs: Mapping[str, str] | None = None
+) -> None:
     """Pull the model, train on your own data, push the update, and again.
 
     It outlasts any absence of the server, and stops cleanly on Ctrl-C or SIGTERM.
@@ -64,7 +75,12 @@ def work(given: Given) -> None:
 
     settings = WorkSettings(**chosen(WorkSettings, given))
     _log_to_stderr()
-    summary = worker.run(settings)
+    if flower is None:
+        summary = worker.run(settings)
+    else:
+        from anarchic.bridges import flower as bridge
+
+        summary = bridge.run(settings, flower, bridge.parse_config(flower_configs or ()))
     typer.echo(
         f"{summary.accepted + summary.duplicate} updates accepted, {summary.stale} too old, "
         f"{summary.refused} refused, {summary.diverged} diverged, {summary.spooled} left in the "

@@ -152,6 +152,13 @@ def dtype_of(array: Array) -> np.dtype[Any]:
     return np.dtype(str(array.dtype).removeprefix("torch."))
 
 
+def places_in(array: Array, places: NDArray[np.intp]) -> Array:
+    """Positions in the last axis of ``array``, as what indexes it without waiting for a copy."""
+    if isinstance(array, np.ndarray):
+        return places
+    return array.new_empty(0).long().new_tensor(places)
+
+
 def like_that(array: NDArray[Any], like: Array) -> Array:
     """The way back: ``array`` where ``like`` lies."""
     return array if isinstance(like, np.ndarray) else like.new_tensor(array)

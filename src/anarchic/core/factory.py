@@ -71,10 +71,25 @@ def make_rule(settings: RuleSettings, known: Mapping[str, Any] | None = None) ->
 
 
 def make_local_rule(name: str, options: Mapping[str, Any]) -> LocalRule:
-    """A local rule with its settings."""
-    local: LocalRule = make_part(registry.find("local_rules", name), {}, options)
-    _check_members(name, local, LocalRule, "local rule")
-    return local
+    """A local rule with its settings; ``clipnorm+adam`` is one in a wrapper.
+
+    Of several, each takes the settings that it has.
+    """
+    parts = registry.chain(name)
+    kinds = [registry.find("local_rules", part) for part in parts]
+    known = {setting for kind in kinds for setting in setting_names(kind)}
+    local: Any = None
+    for part, kind in zip(reversed(parts), reversed(kinds), strict=True):
+        has, inner = setting_names(kind), {} if local is None else {"rule": local}
+        if inner and "rule" not in has:
+            raise ConfigError(
+                f"{part} wraps no other local rule, so that it can only stand last, got {name}."
+            )
+        own = {s: v for s, v in options.items() if s in has or s not in known}
+        local = make_part(kind, inner, own)
+        _check_members(part, local, LocalRule, "local rule")
+    found: LocalRule = local
+    return found
 
 
 def _check_members(name: str, made: object, protocol: type, what: str) -> None:
@@ -87,7 +102,7 @@ def _check_members(name: str, made: object, protocol: type, what: str) -> None:
 
 def shared_names(local_rule: str) -> tuple[str, ...]:
     """The vectors that workers with this local rule share, as SCAFFOLD its control."""
-    kind = registry.find("local_rules", local_rule)
+    kind = registry.find("local_rules", registry.chain(local_rule)[-1])  # wrappers share nothing
     shared = getattr(kind, "shares", None)
     return shared if isinstance(shared, tuple) else tuple(make_part(kind, {}, {}).shares)
 

@@ -242,7 +242,7 @@ class Guard(Wrapper[S]):
             extras = {name: times(v, weights[1], v) for name, v in seen.extras.items()}
             seen = replace(seen, local_lr=max(rate * weights[0], LEAST), extras=extras)
         inner = self.rule.receive(state.inner, seen)
-        if self.rule.remembers != 0:
+        if self.remembers != 0:
             for worker in record.outgrown(self.factor, seen.worker, weights[0] * length):
                 self.rule.forget(inner, worker)
         return GuardState(inner, record)
@@ -269,7 +269,7 @@ class Guard(Wrapper[S]):
         inner, start, weights = state.inner, 0, []
         for row, each in enumerate(zip(*columns, strict=True)):
             weights.append(record.weigh(self.factor, *each))
-            if self.rule.remembers == 0:
+            if self.remembers == 0:
                 continue
             worker, length, _ = each
             if found := record.outgrown(self.factor, worker, weights[-1][0] * length):
@@ -298,8 +298,10 @@ class Guard(Wrapper[S]):
 
 
 def guard_of(state: Any) -> Record | None:
-    """What the guard around a rule has seen, if there is one."""
-    return state.record if isinstance(state, GuardState) else None
+    """What the guard around a rule has seen, if there is one; another wrapper may be around it."""
+    while state is not None and not isinstance(state, GuardState):
+        state = getattr(state, "inner", None)
+    return None if state is None else state.record
 
 
 def _weighed(block: Updates, weights: Iterable[Weights]) -> Updates:

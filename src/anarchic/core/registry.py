@@ -45,7 +45,11 @@ KINDS: Mapping[str, Kind] = {
             "fedbuff": "anarchic.core.rules.fedbuff:FedBuff",
         },
     ),
-    "local_rules": Kind("local rule", _in("core.local", "Sgd", "Prox", "Scaffold", "Momentum")),
+    "local_rules": Kind(
+        "local rule",
+        _in("core.local", "Sgd", "Prox", "Scaffold", "Momentum", "Adam")
+        | _in("core.local_wrappers", "ClipNorm", "Decay"),
+    ),
     "server_steps": Kind(
         "server optimiser", _in("core.steps", "SgdStep", "MomentumStep", "AdamStep", "YogiStep")
     ),
@@ -61,8 +65,13 @@ KINDS: Mapping[str, Kind] = {
             "mnist": "anarchic.data.mnist:load_mnist",
             "fashion-mnist": "anarchic.data.mnist:load_fashion_mnist",
             "cifar10": "anarchic.data.cifar10:load_cifar10",
+            "cifar100": "anarchic.data.cifar100:load_cifar100",
             "shakespeare": "anarchic.data.shakespeare:load_shakespeare",
             "synthetic": "anarchic.data.synthetic:load_synthetic",
+            "femnist": "anarchic.data.leaf:load_femnist",
+            "leaf-shakespeare": "anarchic.data.leaf:load_leaf_shakespeare",
+            "csv": "anarchic.data.csv_file:load_csv",
+            "huggingface": "anarchic.data.huggingface:load_huggingface",
         },
     ),
     "models": Kind(
@@ -145,6 +154,11 @@ def check_name(kind: str, name: str) -> None:
     """Refuse a name that nobody knows; nothing is imported."""
     if ":" not in name:
         check_choice(KINDS[kind].called, name, names(kind))
+
+
+def chain(name: str) -> list[str]:
+    """The names in ``clipnorm+decay+adam``: wrappers, the outermost first, and what they wrap."""
+    return name.split("+")
 
 
 def names(kind: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ has no single truth value. Compare their fields.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from math import prod
@@ -133,21 +133,14 @@ class Updates:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Snapshot:
-    """A published model: what a worker pulls. Never written to after publication."""
-
-    version: int
-    params: Vector
-    extras: Mapping[str, Vector] = field(default_factory=lambda: EMPTY)
-
-
 @dataclass(frozen=True)
 class Layout:
     """Names, shapes and dtypes of the tensors of a model inside its flat vector.
 
     The order is the one in which safetensors writes a file: by dtype, widest first, then by name.
     The data part of a file of float32 tensors therefore *is* the vector, byte for byte.
+    ``buffers`` names those tensors that no gradient changes, such as the running statistics of
+    a BatchNorm: ``AverageBuffers`` averages them.
 
     >>> layout = Layout.of({"weight": ((2, 3), "F32"), "bias": ((2,), "F32")})
     >>> layout.names, layout.dim, layout.slices["weight"]
@@ -157,12 +150,22 @@ class Layout:
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[str, ...]  # safetensors' names: "F64", "F32", "F16", "BF16"
+    buffers: tuple[str, ...] = ()
 
     _RANKS = MappingProxyType({"F64": 0, "F32": 1, "BF16": 2, "F16": 3})  # as safetensors sorts
 
+    def __post_init__(self) -> None:
+        if unknown := sorted(set(self.buffers) - set(self.names)):
+            raise ConfigError(f"The layout has no tensors {unknown}, which are named as buffers.")
+
+    def __repr__(self) -> str:
+        # Without buffers as it was when runs were first recorded: their fingerprints hold it.
+        parts = f"names={self.names!r}, shapes={self.shapes!r}, dtypes={self.dtypes!r}"
+        return f"Layout({parts}{f', buffers={self.buffers!r}' if self.buffers else ''})"
+
     @staticmethod
-    def of(tensors: Mapping[str, tuple[Sequence[int], str]]) -> Layout:
-        """From ``{name: (shape, dtype)}`` in any order."""
+    def of(tensors: Mapping[str, tuple[Sequence[int], str]], buffers: Iterable[str] = ()) -> Layout:
+        """From ``{name: (shape, dtype)}`` in any order, and the names of those that are buffers."""
         for name, (_, dtype) in tensors.items():
             if dtype not in Layout._RANKS:
                 raise ConfigError(
@@ -174,6 +177,7 @@ class Layout:
             tuple(ordered),
             tuple(tuple(int(n) for n in tensors[name][0]) for name in ordered),
             tuple(tensors[name][1] for name in ordered),
+            tuple(sorted(buffers)),
         )
 
     @property
@@ -190,6 +194,13 @@ class Layout:
         """Where each tensor lies in the vector."""
         ends = np.cumsum([0, *self.sizes]).tolist()
         return {name: slice(ends[i], ends[i + 1]) for i, name in enumerate(self.names)}
+
+    @cached_property
+    def buffer_places(self) -> Rows:
+        """The positions of the buffers in the vector, in ascending order."""
+        whole = np.arange(self.dim)
+        parts = [whole[self.slices[name]] for name in self.names if name in self.buffers]
+        return np.concatenate([whole[:0], *parts])
 
     def split(self, vector: Vector) -> dict[str, NDArray[np.floating[Any]]]:
         """The vector as named tensors (views). Leading axes, as of a matrix, are kept."""
@@ -222,3 +233,38 @@ class Layout:
             [np.asarray(tensors[name], dtype=dtype).reshape(-1) for name in self.names]
             or [np.zeros(0, dtype)]
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a server says beside a model about what becomes of an update.
+
+    ``buffers`` is the policy for buffers, "average" or "local", and ``buffer_names`` says which
+    they are. None, or nothing: there are none, or the server did not say.
+    """
+
+    rule: str | None = None
+    server_lr: float | None = None
+    buffers: str | None = None
+    buffer_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """A published model: what a worker pulls. Never written to after publication.
+
+    One that was decoded knows the ``layout`` of its parameters, and so its ``tensors``.
+    """
+
+    version: int
+    params: Vector
+    extras: Mapping[str, Vector] = field(default_factory=lambda: EMPTY)
+    layout: Layout | None = None
+    terms: Terms = field(default_factory=Terms)
+
+    @property
+    def tensors(self) -> dict[str, NDArray[np.floating[Any]]]:
+        """The model by the names of its tensors (views), buffers that are averaged among them."""
+        if self.layout is None:
+            raise ConfigError("This snapshot has no layout: split its params with the model's own.")
+        return self.layout.split(self.params)

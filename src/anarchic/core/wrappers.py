@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import ulp
 from typing import Any, ClassVar, Generic, final
 
@@ -40,7 +41,7 @@ class Wrapper(Generic[S]):
     def takes_late(self) -> bool:
         return self.rule.takes_late
 
-    @property
+    @cached_property  # asked for with every update, and a rule may have to make a state to know
     def remembers(self) -> int | None:
         return self.rule.remembers
 

@@ -17,7 +17,7 @@ from anarchic.data.files import damaged, find, read
 
 _CLASSES = 10
 _BATCH = 10_000
-_RECORD = 1 + 3 * 32 * 32
+_PIXELS = 3 * 32 * 32
 _MEAN = (125.306918046875, 122.950394140625, 113.86538318359375)  # of the training images, of 255
 _STD = (62.9932, 62.0887, 66.7049)
 
@@ -33,12 +33,12 @@ def load_cifar10(data_dir: Folder = None) -> Dataset:
     paths = [find("cifar10", name, data_dir) for name in names]
     # In parallel: to decompress xz takes two seconds each and releases the GIL.
     with ThreadPoolExecutor(min(len(paths), os.cpu_count() or 1)) as pool:
-        batches = list(pool.map(_read_batch, paths))
+        batches = list(pool.map(lambda path: read_records(path, _BATCH, (_CLASSES,)), paths))
     x_train = np.empty((5 * _BATCH, 3, 32, 32), np.float32)
     x_test = np.empty((_BATCH, 3, 32, 32), np.float32)
     for number, batch in enumerate(batches[:5]):
-        _normalise(batch, x_train[number * _BATCH : (number + 1) * _BATCH])
-    _normalise(batches[5], x_test)
+        normalise(batch[:, 1:], x_train[number * _BATCH : (number + 1) * _BATCH], _MEAN, _STD)
+    normalise(batches[5][:, 1:], x_test, _MEAN, _STD)
     return Dataset(
         "cifar10",
         x_train,
@@ -50,19 +50,26 @@ def load_cifar10(data_dir: Folder = None) -> Dataset:
     )
 
 
-def _read_batch(path: Path) -> NDArray[np.uint8]:
-    content = read(path)
-    if len(content) != _BATCH * _RECORD:
-        raise damaged(path, f"it holds {len(content):,} bytes, not {_BATCH * _RECORD:,}")
-    records = np.frombuffer(content, np.uint8).reshape(_BATCH, _RECORD)
-    if records[:, 0].max() >= _CLASSES:
-        raise damaged(path, f"it has the label {records[:, 0].max()}, where 0 to 9 are expected")
+def read_records(path: Path, images: int, classes: tuple[int, ...]) -> NDArray[np.uint8]:
+    """(images, labels + pixels) bytes; each label byte has its number of classes."""
+    content, size = read(path), len(classes) + _PIXELS
+    if len(content) != images * size:
+        raise damaged(path, f"it holds {len(content):,} bytes, not {images * size:,}")
+    records = np.frombuffer(content, np.uint8).reshape(images, size)
+    for place, known in enumerate(classes):
+        if (most := records[:, place].max()) >= known:
+            raise damaged(path, f"it has the label {most}, where 0 to {known - 1} are expected")
     return records
 
 
-def _normalise(records: NDArray[np.uint8], out: NDArray[np.float32]) -> None:
-    """Write ``(x - mean) / std`` to ``out`` without a copy."""
-    mean, std = (np.array(each, np.float32).reshape(3, 1, 1) for each in (_MEAN, _STD))
-    out[:] = records[:, 1:].reshape(-1, 3, 32, 32)
+def normalise(
+    pixels: NDArray[np.uint8],
+    out: NDArray[np.float32],
+    means: tuple[float, ...],
+    deviations: tuple[float, ...],
+) -> None:
+    """Write ``(x - mean) / std`` of each channel to ``out`` without a copy."""
+    mean, std = (np.array(each, np.float32).reshape(3, 1, 1) for each in (means, deviations))
+    out[:] = pixels.reshape(-1, 3, 32, 32)
     out -= mean
     out /= std

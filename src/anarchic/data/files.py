@@ -24,7 +24,7 @@ from anarchic.errors import DataError, DownloadError
 MAX_BYTES = 1 << 28  # of a data file, compressed or not; the largest has 47 MB
 _SUFFIXES = ("", ".gz", ".xz")
 
-_SUBFOLDERS = {"cifar10": "cifar-10-batches-bin"}
+_SUBFOLDERS = {"cifar10": "cifar-10-batches-bin", "cifar100": "cifar-100-binary"}
 """The folder that an archive unpacks to when it is unpacked by hand."""
 
 _SYSTEM_FOLDERS = {"fashion-mnist": Path("/usr/share/datasets/fashion-mnist")}
@@ -36,7 +36,7 @@ def find(folder: str, filename: str, data_dir: Folder = None) -> Path:
 
     ``folder`` is the data set's (``"mnist"``), ``filename`` the uncompressed name.
     """
-    folders = [root / folder for root in _roots(data_dir)]
+    folders = [root / folder for root in roots(data_dir)]
     searched = _searched(folder, folders)
     if found := _first(searched, [filename + suffix for suffix in _SUFFIXES]):
         return found
@@ -54,7 +54,7 @@ def locate(folder: str, data_dir: Folder = None) -> Path | None:
 
     None if one of them is missing; nothing is downloaded.
     """
-    searched = _searched(folder, [root / folder for root in _roots(data_dir)])
+    searched = _searched(folder, [root / folder for root in roots(data_dir)])
     found = None
     for filename, source in SOURCES[folder].items():
         found = _first(searched, [*(filename + suffix for suffix in _SUFFIXES), source.name])
@@ -97,7 +97,8 @@ def damaged(path: Path, found: str) -> DataError:
     )
 
 
-def _roots(data_dir: Folder) -> list[Path]:
+def roots(data_dir: Folder) -> list[Path]:
+    """The folders that are searched, each with one folder per data set."""
     named = [data_dir, os.environ.get("ANARCHIC_DATA")]
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return [Path(place).expanduser() for place in named if place] + [Path(cache) / "anarchic"]

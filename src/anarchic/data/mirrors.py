@@ -70,6 +70,14 @@ _CIFAR10 = Source(
     sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
     members={f"cifar-10-batches-bin/{name}": name for name in _CIFAR10_BATCHES},
 )
+_CIFAR100_FILES = ("train.bin", "test.bin")
+_CIFAR100 = Source(
+    "cifar-100-binary.tar.gz",
+    ("https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",),
+    size=168_513_733,
+    sha256="58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+    members={f"cifar-100-binary/{name}": name for name in _CIFAR100_FILES},
+)
 
 # Project Gutenberg publishes no checksum and has moved old files before, hence two addresses. The
 # zip has CRCs, and the loader refuses a text with other roles than LEAF's.
@@ -86,6 +94,7 @@ SOURCES: Mapping[str, Mapping[str, Source]] = {
     "mnist": _gzipped(_MNIST_MIRRORS, _MNIST),
     "fashion-mnist": _gzipped(_FASHION_MNIST_MIRRORS, _FASHION_MNIST),
     "cifar10": dict.fromkeys(_CIFAR10_BATCHES, _CIFAR10),
+    "cifar100": dict.fromkeys(_CIFAR100_FILES, _CIFAR100),
     "shakespeare": {"pg100.txt": _SHAKESPEARE},
 }
 """Folder of the data set -> uncompressed file name -> source."""

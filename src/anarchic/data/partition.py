@@ -6,6 +6,10 @@ the same seed gives the same parts.
 
 from __future__ import annotations
 
+from copy import deepcopy
+from importlib import import_module
+from typing import Any
+
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
@@ -24,7 +28,7 @@ def labels(y: ArrayLike, workers: int, per_worker: int, seed: int) -> Parts:
     the same number of samples of each of its classes, as many as the rarest class allows, without
     replacement.
     """
-    known, y = np.unique(np.asarray(y), return_inverse=True)
+    known, y = np.unique(_checked(y, "labels"), return_inverse=True)
     _check_per_worker(len(known), workers, per_worker)
     rng = np.random.default_rng(seed)
     held = _draw_classes(len(known), workers, per_worker, rng)
@@ -53,7 +57,7 @@ def dirichlet(y: ArrayLike, workers: int, alpha: float, seed: int) -> Parts:
     """
     if not alpha > 0:
         raise ConfigError(f"dirichlet needs alpha > 0, got alpha={alpha}.")
-    y = np.asarray(y)
+    y = _checked(y, "dirichlet")
     _check_workers(workers, len(y))
     rng = np.random.default_rng(seed)
     owner = np.empty(len(y), np.int64)
@@ -80,6 +84,39 @@ def by_role(dataset: Dataset) -> Parts:
             f"{dataset.name} has no roles to partition by. Use labels, dirichlet or iid."
         )
     return _by_owner(dataset.role_train, len(dataset.roles))
+
+
+def by_partitioner(dataset: Dataset, partitioner: Any) -> Parts:
+    """One worker per partition that a partitioner of flwr-datasets makes of the training samples.
+
+    It sees the columns ``label`` and, where there are roles, ``role``: write ``partition_by=
+    "label"``. It is copied, so that it can be used again and gives the same parts.
+    """
+    if getattr(partitioner, "is_dataset_assigned", lambda: False)():
+        raise ConfigError(
+            f"{type(partitioner).__name__} has rows of its own already: use "
+            "Dataset.of(partitioner, ...) and by_role, or a new partitioner."
+        )
+    columns: dict[str, Any] = {"row": np.arange(len(dataset.y_train))}
+    if dataset.y_train.ndim == 1:
+        columns["label"] = np.asarray(dataset.y_train)
+    if dataset.roles:
+        columns["role"] = np.array(dataset.roles)[dataset.role_train]
+    own = deepcopy(partitioner)
+    own.dataset = import_module("datasets").Dataset.from_dict(columns)
+    parts = [own.load_partition(number)["row"] for number in range(own.num_partitions)]
+    return [np.sort(np.asarray(part, np.int64)) for part in parts]
+
+
+def _checked(y: ArrayLike, who: str) -> NDArray[Any]:
+    """Labels, one per sample."""
+    found = np.asarray(y)
+    if found.ndim != 1 or found.dtype.kind not in "iubUS":
+        raise ConfigError(
+            f"{who} partitions by labels, but the targets are of type {found.dtype} and shape "
+            f"{found.shape[1:]} per sample: use iid or by_role."
+        )
+    return found
 
 
 def _check_per_worker(classes: int, workers: int, per_worker: int) -> None:

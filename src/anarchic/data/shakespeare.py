@@ -108,9 +108,12 @@ def _speeches(lines: Iterable[str], *, indented: bool) -> dict[str, list[str]]:
 
 
 def _tokens(lines: list[str]) -> Tokens:
-    text = re.sub("  +", " ", " ".join(lines) + " ")
-    letters = np.frombuffer(text.encode("latin-1", errors="replace"), np.uint8)
-    return _TOKEN_OF[letters]
+    return letters(re.sub("  +", " ", " ".join(lines) + " "))
+
+
+def letters(text: str) -> Tokens:
+    """A text as tokens."""
+    return _TOKEN_OF[np.frombuffer(text.encode("latin-1", errors="replace"), np.uint8)]
 
 
 # Character code -> token; a character outside the alphabet (none in this text) is a blank.
@@ -139,6 +142,7 @@ def _dataset(texts: dict[str, Tokens]) -> Dataset:
         classes=len(ALPHABET),
         roles=tuple(texts),
         role_train=np.repeat(np.arange(len(texts)), train),
+        role_test=np.repeat(np.arange(len(texts)), windows - train),
     )
 
 

@@ -89,4 +89,5 @@ def _split(name: str, drawn: list[Samples], counts: NDArray[np.int64]) -> Datase
         classes=_CLASSES,
         roles=tuple(f"worker-{k}" for k in range(len(drawn))),
         role_train=np.repeat(np.arange(len(drawn)), train),
+        role_test=np.repeat(np.arange(len(drawn)), counts - train),
     )

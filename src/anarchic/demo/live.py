@@ -245,7 +245,7 @@ class _Processes:
     def _accuracy(self, snapshot: Snapshot) -> float:
         """On the test digits, by softmax regression; the bias comes before the weight."""
         x = self._test.x_test.reshape(len(self._test.x_test), -1)
-        classes = self._test.classes
+        classes = self._test.need_classes("The demo")
         weight = snapshot.params[classes:].reshape(classes, -1)
         right = (x @ weight.T + snapshot.params[:classes]).argmax(axis=1) == self._test.y_test
         return float(right.mean())

@@ -7,8 +7,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from anarchic.demo import demo_directory
 from anarchic.report.curves import Curve, plot_race
 from anarchic.report.runs import first_at
@@ -137,17 +135,10 @@ def _anarchic(baseline: Settings, rule: str, horizon_s: float) -> Settings:
     """
     server_lr = (baseline.server_lr or 1.0) * baseline.local_steps
     settings = replace(baseline, rule=rule, server_lr=server_lr)
-    while (end_s := _end_s(settings)) < horizon_s:
-        settings = replace(settings, rounds=int(settings.rounds * 1.2 * horizon_s / end_s) + 1)
-    fit = int(np.searchsorted(_version_s(settings), horizon_s))
-    return replace(settings, rounds=max(fit, 1))
+    return replace(settings, rounds=Settings.rounds, until_s=horizon_s)
 
 
 def _end_s(settings: Settings) -> float:
-    return float(_version_s(settings)[-1])
-
-
-def _version_s(settings: Settings) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     table = make_table(settings, WORKERS)
     assert table.version_s is not None, "the demo runs in continuous time"
-    return table.version_s
+    return float(table.version_s[-1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anarchic.core import registry
 from anarchic.data.dataset import Dataset
@@ -27,16 +27,31 @@ def make(name: str, data: Dataset, *, seed: int = 0) -> nn.Module:
         ) from error
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        shape, classes = data.x_train.shape[1:], data.classes
-        flat = prod(shape), classes
-        sizes = {"logistic": flat, "mlp": flat, "cnn": (*shape[:2], classes), "lstm": (classes,)}
-        module: nn.Module = registry.find("models", name)(*sizes.get(name, (data,)))
+        module: nn.Module = registry.find("models", name)(*_sizes(name, data))
         return module
+
+
+def _sizes(name: str, data: Dataset) -> tuple[Any, ...]:
+    """What a model is made from: its sizes, or the data where it is from elsewhere."""
+    if name not in registry.KINDS["models"].built_in:
+        return (data,)
+    shape, classes = data.x_train.shape[1:], data.need_classes(f"Model {name!r}")
+    flat = prod(shape), classes
+    sizes: dict[str, tuple[int, ...]] = {"cnn": (*shape[:2], classes), "lstm": (classes,)}
+    return sizes.get(name, flat)
 
 
 def check(name: str, data: Dataset) -> None:
     """Refuse a model that does not exist, or that does not go with the data."""
     registry.check_name("models", name)
+    if name not in registry.KINDS["models"].built_in:
+        return
+    data.need_classes(f"Model {name!r}")
+    if data.y_train.ndim > 1:
+        raise ConfigError(
+            f"Model {name!r} predicts one label per sample, {data.name} has sequences of them: use "
+            "TorchTask with a module of your own."
+        )
     shape, tokens = data.x_train.shape[1:], data.x_train.dtype.kind in "ui"
     if tokens != (name == "lstm"):
         kind = "sequences of tokens" if tokens else "arrays of numbers"

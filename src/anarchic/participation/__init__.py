@@ -21,6 +21,7 @@ from anarchic.participation.visits import Participation, Visits, VisitStream
 from anarchic.participation.work import (
     ConstantSteps,
     ConstantTime,
+    Epochs,
     ExponentialTime,
     LogNormalTime,
     SpeedClasses,
@@ -37,6 +38,7 @@ __all__ = [
     "ContinuousTime",
     "Diurnal",
     "Dropout",
+    "Epochs",
     "Exponential",
     "ExponentialTime",
     "Idle",

@@ -13,7 +13,7 @@ from anarchic.errors import ConfigError
 from anarchic.participation.availability import Availability
 from anarchic.participation.idle import Idle
 from anarchic.participation.visits import Visits, VisitStream
-from anarchic.participation.work import Work
+from anarchic.participation.work import Work, draw_steps
 
 
 @final
@@ -119,7 +119,7 @@ class _ContinuousVisits:
         """One visit of each of these workers, and those of them that stay."""
         process, rng = self._process, self._rng
         pull, factor = self._pull_s[rows], self._factor[rows]
-        steps = process.work.steps.draw(rng, factor.shape)
+        steps = draw_steps(process.work.steps, rng, rows)
         seconds = process.work.draw_seconds(rng, steps, factor)
         lost = process.dropout.loses(rng, seconds)
         end = pull + seconds

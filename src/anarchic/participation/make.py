@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from inspect import signature
 from typing import Any
 
@@ -13,22 +14,51 @@ from anarchic.core import registry
 from anarchic.core.factory import make_part
 from anarchic.core.types import Floats, Ints, Rows
 from anarchic.errors import ConfigError
-from anarchic.participation.timetable import Timetable, check_rounds, running_numbers
-from anarchic.participation.visits import Participation, Visits, VisitStream
+from anarchic.participation.timetable import (
+    FIRST_ROUNDS,
+    Timetable,
+    check_end,
+    check_length,
+    running_numbers,
+)
+from anarchic.participation.visits import Participation, Visits
 
 _ATTEMPTS = 30
 _STRETCH = 1 << 18  # visits drawn at a time; another value gives other long tables for a seed
+_IN_VAIN = 1_000_000  # visits without a round, besides 100 per update: the process has ended
 
 
 def make_timetable(
-    process: Participation, *, workers: int, m: int, rounds: int, rng: Generator | int
+    process: Participation,
+    *,
+    workers: int,
+    m: int,
+    rounds: int | None = None,
+    until_s: float | None = None,
+    rng: Generator | int,
 ) -> Timetable:
-    """A timetable of exactly ``rounds`` rounds; ``rng`` may be a seed."""
-    return Timetable.join(list(_stretches(process, workers, m, rounds, rng)))
+    """A timetable of exactly ``rounds`` rounds, or of those that end by ``until_s``.
+
+    Of both, that of fewer rounds. A longer one of the same seed begins with it. ``rng`` may be a
+    seed.
+    """
+    parts, rows = [], 0
+    for stretch in _stretches(process, workers, m, (rounds, until_s), rng):
+        parts.append(stretch)
+        rows += len(stretch)
+        check_length(rows, until_s)
+    return Timetable.join(parts)
 
 
 def timetable_blocks(
-    process: Participation, *, workers: int, m: int, rounds: int, rng: Generator | int, size: int
+    process: Participation,
+    *,
+    workers: int,
+    m: int,
+    rounds: int | None = None,
+    until_s: float | None = None,
+    rng: Generator | int,
+    size: int,
 ) -> Iterator[Timetable]:
     """The rows of `make_timetable` in blocks of ``size`` updates, in whole rounds.
 
@@ -39,7 +69,7 @@ def timetable_blocks(
         raise ConfigError(f"A block holds at least one round: 1 <= m <= size, got {m} and {size}.")
     most = size // m
     parts: list[Timetable] = []
-    for stretch in _stretches(process, workers, m, rounds, rng):
+    for stretch in _stretches(process, workers, m, (rounds, until_s), rng):
         parts.append(stretch)
         if sum(part.rounds for part in parts) < most:
             continue
@@ -53,55 +83,83 @@ def timetable_blocks(
 
 
 def _stretches(
-    process: Participation, workers: int, m: int, rounds: int, rng: Generator | int
+    process: Participation,
+    workers: int,
+    m: int,
+    end: tuple[int | None, float | None],
+    rng: Generator | int,
 ) -> Iterator[Timetable]:
-    """The timetable in stretches of time; at least one, which may be empty."""
-    check_rounds(rounds)
+    """The timetable in stretches of time; at least one, which may be empty.
+
+    What is drawn does not depend on the end, only how much of it.
+    """
+    rounds, until_s = end
+    check_end(rounds, until_s)
     if workers < 1 or m < 1:
         raise ConfigError(f"A timetable needs workers and m >= 1, got {workers} and {m}.")
     rng = np.random.default_rng(rng)
-    stream, horizon_s, visits = _begin(process, rng, workers, min(rounds * m, _STRETCH))
-    folding = Folding(m, workers)
-    missing, length_s, since_s = rounds, np.inf, 0.0
+    drawing = _Drawing(process, rng, workers, min(FIRST_ROUNDS * m, _STRETCH))
+    folding, made, in_vain = Folding(m, workers), 0, 0
     while True:
-        table = folding.fold(visits, horizon_s)
-        yield table if len(table) <= missing * m else table.cut(missing)
-        missing -= table.rounds
-        if missing <= 0:
+        table, horizon_s = folding.fold(drawing.visits, drawing.horizon_s), drawing.horizon_s
+        keep, made = table.rounds, made + table.rounds
+        in_vain = 0 if table.rounds else in_vain + len(drawing.visits)
+        if rounds is not None:
+            keep -= max(made - rounds, 0)
+        if until_s is not None:
+            keep = min(keep, table.rounds_until(until_s))
+        end_s = np.inf if until_s is None else until_s
+        dry = drawing.ended or in_vain > 100 * m + _IN_VAIN
+        if made == rounds or keep < table.rounds or horizon_s > end_s or (dry and end_s < np.inf):
+            yield folding.last(table, keep)
             return
-        if horizon_s == np.inf:
-            raise _too_few((rounds - missing) * m, since_s, rounds * m)
-        # Sized for the busiest time so far: a quiet night may be followed by a busy morning.
-        length_s = min(length_s, (horizon_s - since_s) * _STRETCH / max(len(visits), 1))
-        since_s = horizon_s
-        horizon_s = max(since_s + length_s, float(np.nextafter(stream.next_s, np.inf)))
-        visits = stream.until(horizon_s)
+        if dry:
+            passed_s = horizon_s if horizon_s < np.inf else drawing.since_s
+            raise _too_few(made * m, passed_s, (rounds or 0) * m)
+        yield table
+        drawing.go_on()
 
 
-def _begin(
-    process: Participation, rng: Generator, workers: int, wanted: int
-) -> tuple[VisitStream, float, Visits]:
-    """A first stretch of ``wanted`` updates, and the stream of visits after it.
+class _Drawing:
+    """Visits in one stretch of time after the other.
 
-    The horizon is guessed from the pace of the process and extended until there are enough updates.
-    Each attempt draws anew, so that a horizon that was too short leaves no trace in the table.
+    The first is one of ``wanted`` updates. The next ones grow to `_STRETCH` visits.
     """
-    # Workers begin idle: add one pace for that, and 3 % for chance.
-    horizon_s = process.pace_s * (1.03 * wanted / workers + 1)
-    before, stalls = 0, 0
-    for _ in range(_ATTEMPTS):
-        stream = process.begin(rng, workers)
-        visits = stream.until(horizon_s)
-        found = int(np.count_nonzero(visits.push_s <= horizon_s))
-        if found >= wanted:
-            return stream, horizon_s, visits
-        stalls = stalls + 1 if 0 < found <= 1.02 * before else 0
-        # Almost all visits are lost: a longer horizon would fill the memory with more of them.
-        if stalls == 3 or len(visits) > 100 * wanted + 1_000_000:
-            break
-        before = found
-        horizon_s *= min(max(1.1 * wanted / max(found, 1), 1.5), 8.0)
-    raise _too_few(found, horizon_s, wanted)
+
+    def __init__(self, process: Participation, rng: Generator, workers: int, wanted: int) -> None:
+        self.since_s = 0.0
+        self._visits, self._visit_s = 0, np.inf  # so far; seconds per visit in the busiest stretch
+        self.ended = False
+        # Workers begin idle: add one pace for that, and 3 % for chance.
+        self.horizon_s = process.pace_s * (1.03 * wanted / workers + 1)
+        before, stalls = 0, 0
+        # Each attempt draws anew, so that a horizon that was too short leaves no trace.
+        for _ in range(_ATTEMPTS):
+            self._stream = process.begin(rng, workers)
+            self.visits = self._stream.until(self.horizon_s)
+            found = int(np.count_nonzero(self.visits.push_s <= self.horizon_s))
+            if found >= wanted:
+                return
+            stalls = stalls + 1 if 0 < found <= 1.02 * before else 0
+            # Almost all visits are lost: a longer horizon would fill the memory with more of them.
+            if stalls == 3 or len(self.visits) > 100 * wanted + _IN_VAIN:
+                break
+            before = found
+            self.horizon_s *= min(max(1.1 * wanted / max(found, 1), 1.5), 8.0)
+        self.ended = True
+
+    def go_on(self) -> None:
+        """Draw the next stretch."""
+        # Sized for the busiest time so far: a quiet night may be followed by a busy morning.
+        drawn = max(len(self.visits), 1)
+        self._visit_s = min(self._visit_s, (self.horizon_s - self.since_s) / drawn)
+        self._visits += drawn
+        length_s = self._visit_s * min(self._visits, _STRETCH)
+        self.since_s = self.horizon_s
+        next_s = float(np.nextafter(self._stream.next_s, np.inf))
+        self.horizon_s = max(self.since_s + length_s, next_s)
+        self.visits = self._stream.until(self.horizon_s)
+        self.ended = self.horizon_s == np.inf
 
 
 def _too_few(found: int, horizon_s: float, wanted: int) -> ConfigError:
@@ -161,6 +219,16 @@ class Folding:
         self._version += table.rounds
         return table
 
+    def last(self, table: Timetable, rounds: int) -> Timetable:
+        """The first rounds of the table that was made last, with the versions still in use.
+
+        Whoever has not been folded by then has pulled one of these, or pulls a later version.
+        """
+        end, rest = table.before + rounds, table.base_version[rounds * self._m :]
+        base = np.concatenate((rest, self._base, np.array([end], np.int32)))
+        later = np.flatnonzero(np.bincount(base[base <= end])).astype(np.int32)
+        return replace(table.block(0, rounds), later=later)
+
     def _table(self, visits: Visits, rows: Rows, base: Ints) -> Timetable:
         worker = visits.worker[rows].astype(np.int32, copy=False)
         visit = running_numbers(worker)
@@ -208,14 +276,36 @@ def make_process(name: str, given: Mapping[str, Any], chosen: Iterable[str]) -> 
     return make_part(kind, {each: value for each, value in given.items() if each in wants}, {})
 
 
-def timetable_of(process: Any, *, workers: int, m: int, rounds: int, rng: Generator) -> Timetable:
+def timetable_of(
+    process: Any,
+    *,
+    workers: int,
+    m: int,
+    rounds: int | None,
+    until_s: float | None = None,
+    seed: int,
+) -> Timetable:
     """What a process gives by ``timetable(rng, rounds)``, or by its course in continuous time."""
     if hasattr(process, "timetable"):
-        table: Timetable = process.timetable(rng, rounds)
-        return table
+        if until_s is None:
+            table: Timetable = process.timetable(np.random.default_rng(seed), rounds)
+            return table
+        return _until(process, rounds, until_s, seed)
     if not hasattr(process, "begin"):
         raise ConfigError(
             f"{type(process).__name__} is no participation process: it needs timetable(rng, "
             "rounds), or pace_s and begin(rng, workers), or to be an Idle."
         )
-    return make_timetable(process, workers=workers, m=m, rounds=rounds, rng=rng)
+    return make_timetable(process, workers=workers, m=m, rounds=rounds, until_s=until_s, rng=seed)
+
+
+def _until(process: Any, rounds: int | None, until_s: float, seed: int) -> Timetable:
+    """The rounds that end by ``until_s``, of a process that is asked for a number of rounds."""
+    asked = FIRST_ROUNDS if rounds is None else rounds
+    while True:
+        table: Timetable = process.timetable(np.random.default_rng(seed), asked)
+        ended = table.rounds_until(until_s)
+        if ended < table.rounds or rounds is not None or table.rounds < asked:
+            return table.cut(ended)
+        asked *= 2
+        check_length(asked * table.m, until_s)

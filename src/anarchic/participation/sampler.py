@@ -12,8 +12,13 @@ from numpy.typing import NDArray
 
 from anarchic.core.types import Bools, Floats, Ints
 from anarchic.errors import ConfigError
-from anarchic.participation.timetable import Timetable, check_rounds, running_numbers
-from anarchic.participation.work import StepPolicy
+from anarchic.participation.timetable import (
+    Timetable,
+    check_rounds,
+    growing_blocks,
+    running_numbers,
+)
+from anarchic.participation.work import StepPolicy, draw_steps
 
 _BLOCK_ROWS = 1 << 20  # rows drawn at a time; another value gives other tables for the same seed
 
@@ -55,19 +60,26 @@ class Sampler:
             self._check_probabilities(np.asarray(self.probabilities, np.float64))
 
     def timetable(self, rng: Generator | int, rounds: int) -> Timetable:
-        """A timetable of ``rounds`` rounds; ``rng`` may be a seed."""
+        """A timetable of ``rounds`` rounds; a longer one begins with it. ``rng`` may be a seed."""
         check_rounds(rounds)
         rng = np.random.default_rng(rng)
         worker, base, steps = (np.empty((rounds, self.m), np.int32) for _ in range(3))
-        block = max(1, _BLOCK_ROWS // self.m)
-        for start in range(0, rounds, block):
-            part = slice(start, min(start + block, rounds))
-            shape, versions = worker[part].shape, np.arange(part.start, part.stop, dtype=np.int32)
-            worker[part] = self._draw_workers(rng, shape)
-            base[part] = self._draw_bases(rng, versions, shape)
-            steps[part] = self.steps.draw(rng, shape)
-        workers, bases, drawn = (column.reshape(-1) for column in (worker, base, steps))
-        return Timetable(self.workers, self.m, workers, running_numbers(workers), bases, drawn)
+        for first, end in growing_blocks(self.m, _BLOCK_ROWS):
+            if first >= rounds:
+                break
+            part, shape = slice(first, min(end, rounds)), (end - first, self.m)
+            who = self._draw_workers(rng, shape)
+            drawn = (
+                who,
+                self._draw_bases(rng, np.arange(first, end, dtype=np.int32), shape),
+                draw_steps(self.steps, rng, who),
+            )
+            for column, block in zip((worker, base, steps), drawn, strict=True):
+                column[part] = block[: part.stop - first]
+        workers, bases, taken = (column.reshape(-1) for column in (worker, base, steps))
+        columns = workers, running_numbers(workers), bases, taken
+        later = np.arange(max(0, rounds - self.max_staleness), rounds + 1, dtype=np.int32)
+        return Timetable(self.workers, self.m, *columns, later=later)
 
     def _draw_workers(self, rng: Generator, shape: tuple[int, int]) -> Ints:
         given = self.probabilities

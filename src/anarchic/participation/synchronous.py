@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, final
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.random import Generator
@@ -12,8 +12,34 @@ from numpy.typing import NDArray
 from anarchic.core.types import Floats, Ints
 from anarchic.errors import ConfigError
 from anarchic.participation.sampler import distinct_workers
-from anarchic.participation.timetable import Timetable, check_rounds, running_numbers
-from anarchic.participation.work import Work
+from anarchic.participation.timetable import (
+    Timetable,
+    check_end,
+    check_length,
+    growing_blocks,
+    running_numbers,
+)
+from anarchic.participation.work import Work, draw_steps
+
+_BLOCK_ROWS = 1 << 20  # rows drawn at a time; another value gives other tables for the same seed
+
+
+class _Rounds(NamedTuple):
+    """Rounds that follow each other; all (rounds, m), times since the beginning of each round."""
+
+    worker: Ints
+    steps: Ints
+    pull_s: Floats
+    push_s: Floats
+
+    def first(self, rounds: int | None) -> _Rounds:
+        some = slice(rounds)
+        return _Rounds(self.worker[some], self.steps[some], self.pull_s[some], self.push_s[some])
+
+    @staticmethod
+    def none(m: int) -> _Rounds:
+        ints, floats = np.zeros((0, m), np.int32), np.zeros((0, m))
+        return _Rounds(ints, ints, floats, floats)
 
 
 @final
@@ -51,25 +77,46 @@ class Synchronous:
         if self.timeout_s is not None and not 0 < self.timeout_s < np.inf:
             raise ConfigError(f"Synchronous needs 0 < timeout_s < inf, got {self.timeout_s}.")
 
-    def timetable(self, rng: Generator | int, rounds: int) -> Timetable:
-        """A timetable of ``rounds`` rounds; ``rng`` may be a seed."""
-        check_rounds(rounds)
+    def timetable(
+        self, rng: Generator | int, rounds: int | None = None, *, until_s: float | None = None
+    ) -> Timetable:
+        """A timetable of ``rounds`` rounds, or of those that end by ``until_s``.
+
+        Of both, that of fewer rounds. A longer one begins with it. ``rng`` may be a seed.
+        """
+        check_end(rounds, until_s)
         rng = np.random.default_rng(rng)
         factor = self.work.speeds.draw(rng, self.workers)
+        blocks: list[_Rounds] = [_Rounds.none(self.m)]
+        end_s = 0.0
+        for first, end in growing_blocks(self.m, _BLOCK_ROWS):
+            if (rounds is not None and first >= rounds) or (
+                until_s is not None and end_s > until_s
+            ):
+                break
+            blocks.append(self._rounds(rng, factor, end - first))
+            end_s += float(blocks[-1].push_s.max(axis=1).sum())
+            check_length(end * self.m, until_s)
+        drawn = _Rounds(*map(np.concatenate, zip(*blocks, strict=True)))
+        table = timetable_of_rounds(self.workers, *drawn.first(rounds))
+        table = table if until_s is None else table.cut(table.rounds_until(until_s))
+        return replace(table, later=np.array([table.rounds], np.int32))
+
+    def _rounds(self, rng: Generator, factor: Floats, rounds: int) -> _Rounds:
         worker = distinct_workers(rng, self.workers, (rounds, self.m))
-        steps, seconds = self._work(rng, factor[worker])
+        steps, seconds = self._work(rng, worker, factor[worker])
         picked_s = np.zeros(worker.shape)  # since the round began
         failed = rng.random(worker.shape) < self.lost_share
         while failed.any():
             assert self.timeout_s is not None
             picked_s[failed] += self.timeout_s
             _replace(rng, self.workers, worker, failed)
-            steps[failed], seconds[failed] = self._work(rng, factor[worker[failed]])
+            steps[failed], seconds[failed] = self._work(rng, worker[failed], factor[worker[failed]])
             failed[failed] = rng.random(np.count_nonzero(failed)) < self.lost_share
-        return timetable_of_rounds(self.workers, worker, steps, picked_s, picked_s + seconds)
+        return _Rounds(worker, steps, picked_s, picked_s + seconds)
 
-    def _work(self, rng: Generator, factor: Floats) -> tuple[Ints, Floats]:
-        steps = self.work.steps.draw(rng, factor.shape)
+    def _work(self, rng: Generator, worker: Ints, factor: Floats) -> tuple[Ints, Floats]:
+        steps = draw_steps(self.work.steps, rng, worker)
         return steps, self.work.draw_seconds(rng, steps, factor)
 
 

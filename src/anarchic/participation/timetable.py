@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,11 @@ from anarchic.errors import ConfigError
 _INTS = ("worker", "visit", "base_version", "local_steps")
 _TIMES = ("pull_s", "push_s")
 MOST_STEPS = 1 << 24  # per visit: the random numbers of a run can tell this many apart
+# Processes draw this many rounds at first, and then more, whatever number was asked for: a longer
+# table of the same seed begins with the shorter one. Another value gives other tables for a seed.
+FIRST_ROUNDS = 150
 MOST_WORKERS = 1 << 24
+MOST_ROWS = 1 << 28  # of a whole table that ends at a time: 10 GiB
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +32,8 @@ class Timetable:
     ``visit`` counts a worker's rows from 0, so that ``(worker, visit)`` names one row. A block of a
     longer table says how many rounds stand ``before`` it; its versions and visits go on from there.
     Times are virtual seconds, or None where the process has no clock (the paper's sampler).
+    ``later`` are the versions from which updates after the last row may start, None where that is
+    not known. They say nothing about the rows, but a run that keeps them can go on further.
 
     Symbols: ``workers`` is M, ``base_version`` is mu, ``local_steps`` is K, ``staleness`` is tau.
     """
@@ -41,6 +47,7 @@ class Timetable:
     pull_s: Floats | None = None  # (n,)
     push_s: Floats | None = None  # (n,)
     before: int = 0
+    later: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.worker)
@@ -78,13 +85,25 @@ class Timetable:
             )
         return self.block(0, rounds)
 
+    def rounds_until(self, until_s: float) -> int:
+        """How many rounds have ended at a virtual time."""
+        if self.version_s is None:
+            raise ConfigError(
+                f"A timetable without a clock does not end at until_s={until_s:g}: give rounds."
+            )
+        return int(np.searchsorted(self.version_s, until_s, side="right"))
+
+    def begins_with(self, shorter: Timetable) -> bool:
+        """Whether its first rounds are those of another table."""
+        return shorter.rounds <= self.rounds and self.cut(shorter.rounds) == shorter
+
     def block(self, first: int, end: int) -> Timetable:
         """The rounds ``first`` .. ``end - 1``."""
         rows = slice(first * self.m, end * self.m)
         arrays, _ = self.to_arrays()
         # Copies: a view would keep the whole table alive.
         kept: dict[str, Any] = {name: column[rows].copy() for name, column in arrays.items()}
-        return replace(self, before=self.before + first, **kept)
+        return replace(self, before=self.before + first, later=None, **kept)
 
     @staticmethod
     def join(blocks: Sequence[Timetable]) -> Timetable:
@@ -93,7 +112,7 @@ class Timetable:
         joined: dict[str, Any] = {
             name: np.concatenate([column[name] for column in columns]) for name in columns[0]
         }
-        return replace(blocks[0], **joined)
+        return replace(blocks[0], later=blocks[-1].later, **joined)
 
     def check(self) -> None:
         """Raise ConfigError for a table that no run can produce."""
@@ -206,6 +225,43 @@ def check_rounds(rounds: int) -> None:
     """Refuse a negative number of rounds."""
     if rounds < 0:
         raise ConfigError(f"A timetable has rounds >= 0, got {rounds}.")
+
+
+def check_end(rounds: int | None, until_s: float | None) -> None:
+    """Refuse a table without an end, or one that ends before it begins."""
+    if rounds is None and until_s is None:
+        raise ConfigError("A timetable has an end: give rounds, until_s or both.")
+    if rounds is not None:
+        check_rounds(rounds)
+    if until_s is not None and not 0 <= until_s < np.inf:
+        raise ConfigError(f"A timetable ends at a finite time: 0 <= until_s < inf, got {until_s}.")
+
+
+def check_length(rows: int, until_s: float | None) -> None:
+    """Refuse a time that is so late that the updates up to it would fill the memory."""
+    if until_s is not None and rows > MOST_ROWS:
+        raise ConfigError(
+            f"There are more than {MOST_ROWS} updates up to until_s={until_s:g}: end earlier, or "
+            "make the timetable in blocks."
+        )
+
+
+def growing_blocks(m: int, rows: int) -> Iterator[tuple[int, int]]:
+    """First and last round of one block after the other, without end, for rounds of ``m`` rows.
+
+    A block has `FIRST_ROUNDS` rounds or half of those before it, but at most ``rows`` rows. A
+    process that draws block by block, each whole, gives tables that begin alike, and draws little
+    in vain.
+
+    >>> blocks = growing_blocks(5, 1 << 20)
+    >>> [next(blocks) for _ in range(4)]
+    [(0, 150), (150, 300), (300, 450), (450, 675)]
+    """
+    most, begin = max(1, rows // m), 0
+    while True:
+        end = begin + min(max(FIRST_ROUNDS, begin // 2), most)
+        yield begin, end
+        begin = end
 
 
 def running_numbers(worker: Ints) -> Ints:

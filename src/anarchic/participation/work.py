@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, final
+from functools import cached_property
+from typing import Any, Protocol, final
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from anarchic.core.types import Floats, Ints
 from anarchic.errors import ConfigError
@@ -16,7 +18,10 @@ Shape = int | tuple[int, ...]
 
 
 class StepPolicy(Protocol):
-    """Draws K, the local steps of visits."""
+    """Draws K, the local steps of visits.
+
+    One for which it matters whose visits they are also has ``of(rng, worker)``; see ``draw_steps``.
+    """
 
     @property
     def mean(self) -> float:
@@ -76,6 +81,60 @@ class UniformSteps:
     def more(self, done: int, elapsed_s: float, chance: float) -> bool:
         """For a live worker: ``chance``, uniform on [0, 1), is drawn once per visit."""
         return done < self.low + int(chance * (self.high - self.low + 1))
+
+
+@final
+@dataclass(frozen=True)
+class Epochs:
+    """Every visit goes ``epochs`` times through its worker's samples, in batches.
+
+    That is epochs * ceil(n_i / batch) local steps, n_i being ``samples`` of worker i. Which samples
+    a batch holds is up to the local work: with ``LocalWork(shuffle=True)`` an epoch is one pass
+    through all samples, otherwise as many independent draws.
+    """
+
+    epochs: int
+    batch: int
+    samples: Sequence[int] | NDArray[np.integer[Any]]  # (workers,), n_i
+
+    def __post_init__(self) -> None:
+        given = np.asarray(self.samples)
+        if self.epochs < 1 or self.batch < 1 or given.ndim != 1 or not len(given):
+            raise ConfigError(
+                f"Epochs needs epochs >= 1, batch >= 1 and the samples of each worker, got "
+                f"epochs={self.epochs}, batch={self.batch} and {len(np.atleast_1d(given))} workers."
+            )
+        if given.min() < 1:
+            raise ConfigError(f"Worker {given.argmin()} has no sample to go through.")
+
+    @cached_property
+    def steps(self) -> Ints:
+        """(workers,) local steps of a visit."""
+        return (self.epochs * -(-np.asarray(self.samples) // self.batch)).astype(np.int32)
+
+    @property
+    def mean(self) -> float:
+        return float(self.steps.mean())
+
+    def draw(self, rng: Generator, shape: Shape) -> Ints:
+        raise ConfigError(
+            "Epochs must know whose visits they are: this participation process does not say it. "
+            "Let it draw by draw_steps(policy, rng, worker), or use ConstantSteps."
+        )
+
+    def of(self, rng: Generator, worker: Ints) -> Ints:
+        if worker.max(initial=0) >= len(self.steps):
+            raise ConfigError(
+                f"Epochs knows the samples of {len(self.steps)} workers, but there is a worker "
+                f"{worker.max()}: give the samples of all."
+            )
+        return self.steps[worker]
+
+
+def draw_steps(policy: StepPolicy, rng: Generator, worker: NDArray[np.integer[Any]]) -> Ints:
+    """The local steps of one visit of each of these workers, in an array of the same shape."""
+    of: Callable[..., Ints] | None = getattr(policy, "of", None)
+    return policy.draw(rng, worker.shape) if of is None else of(rng, worker)
 
 
 class TimeDistribution(Protocol):

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from anarchic.core import registry
 from anarchic.data import Parts, load, locate
 from anarchic.data.dataset import Folder
+from anarchic.data.leaf import locate_leaf
 from anarchic.data.mirrors import SOURCES
 from anarchic.errors import ConfigError, DataError
 from anarchic.report.figure import check_format, new_figure, save
@@ -21,6 +22,9 @@ from anarchic.report.figure import check_format, new_figure, save
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_LEAF = ("femnist", "leaf-shakespeare")
+_YOURS = {"csv": "a file of yours (path)", "huggingface": "the Hub, or a folder of yours (path)"}
+_PLACES = {"digits": "with the package", "synthetic": "made from a seed", **_YOURS}
 _MOST_SEPARATE_BARS = 30
 _MOST_NAMED_CLASSES = 20
 
@@ -41,8 +45,9 @@ def list_datasets(data_dir: Folder = None, *, check: bool = False) -> Iterator[D
     for name in registry.names("datasets"):
         place = _where(name, data_dir)
         if place is None:
-            yield DatasetStatus(name, "not here; fetched on first use")
-        elif check:
+            here = "fetched on first use" if name in SOURCES else "LEAF's scripts make its files"
+            yield DatasetStatus(name, f"not here; {here}")
+        elif check and name not in _YOURS:
             yield _loaded(name, place, data_dir)
         else:
             yield DatasetStatus(name, place)
@@ -57,9 +62,11 @@ def _loaded(name: str, place: str, data_dir: Folder) -> DatasetStatus:
 
 
 def _where(name: str, data_dir: Folder) -> str | None:
-    if name not in SOURCES:
-        return "with the package" if name == "digits" else "made from a seed"
-    place = locate(name, data_dir)
+    if name in _PLACES:
+        return _PLACES[name]
+    if name not in (*SOURCES, *_LEAF):
+        return "from another package"
+    place = locate_leaf(name, data_dir) if name in _LEAF else locate(name, data_dir)
     return None if place is None else str(place)
 
 

@@ -92,7 +92,8 @@ class Aggregator:
                     pause_s = self.turn()
                 except BaseException as error:  # whatever a rule of somebody else's may raise
                     pause_s = self._fail(error)
-                self._stopping.wait(pause_s)
+                if pause_s:
+                    self._stopping.wait(pause_s)
             self.finish()
         finally:
             self._ended, self._epoch = True, None

@@ -71,7 +71,7 @@ class _Answering:
         request = Request(scope, receive)
         try:
             if self._answer is not health:  # which a probe may ask by any name
-                request.app.state.origins.check(request.headers)
+                request.app.state.origins.check(_headers(request))
             response = await self._answer(self._service, request)
         except Disconnected:
             return
@@ -116,6 +116,16 @@ class _ModelResponse(Response):
                 await send({"type": "http.response.body", **piece})
         finally:
             self._end()
+
+
+def _headers(request: Request) -> Mapping[str, str]:
+    """All headers, decoded once: Starlette goes through the whole list for every name."""
+    headers: dict[str, str] | None = request.scope.get("headers_by_name")
+    if headers is None:
+        pairs = reversed(request.scope["headers"])  # of several with one name the first counts
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in pairs}
+        request.scope["headers_by_name"] = headers
+    return headers
 
 
 def _hang_up(request: Request) -> Callable[[], None]:
@@ -176,15 +186,17 @@ def _is_known(request: Request, model: PublishedModel) -> bool:
 
 
 async def push(service: Service, request: Request) -> Response:
-    check_type(request.headers)
-    pusher = service.access.may_push(request.headers.get("authorization"), _address(request))
-    length = _length(request.headers, service.most_body_bytes)
+    headers = _headers(request)
+    check_type(headers)
+    pusher = service.access.may_push(headers.get("authorization"), _address(request))
+    length = _length(headers, service.most_body_bytes)
     receipt = await service.bodies.read(
         request.receive,
         length,
         key_of(pusher.worker, pusher.address),
         check=partial(service.collector.check_beginning, length=length, worker=pusher.worker),
         submit=partial(service.collector.submit, pusher=pusher),
+        came=request.scope.get("came", False),
     )
     service.metrics.received(receipt.outcome, length)
     answer = {

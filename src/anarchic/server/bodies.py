@@ -40,25 +40,31 @@ class Bodies:
 
     async def read(
         self, receive: Receive, length: int, key: str, *, check: Callable[[bytearray], None],
-        submit: Submit,
+        submit: Submit, came: bool = False,
     ) -> Receipt:  # fmt: skip
-        """Read a body and submit it. ``check`` looks at the first piece of a large one."""
+        """Read a body and submit it. ``check`` looks at the first piece of a large one.
+
+        If all of it ``came`` with the head, as small ones do, nothing needs to be awaited.
+        """
         body = Body(receive, length, self._limits)
         piece = self._pieces.take(key, min(length, self._limits.first_piece), body.give_way)
         slot: Slot | None = None
         wasted = True
         try:
-            async with body.in_time():
+            if came and length <= self._limits.first_piece:
                 await body.first_piece()
-                piece.ready = True
-                if not body.complete:
-                    check(body.held)
-                    slot = await self._slots.take(
-                        key, length, rate=body.rate, give_way=body.give_way
-                    )
-                    self._pieces.end(piece)  # a slot has room for the whole body
-                    await body.rest()
-                    self._slots.keep(slot)
+            else:
+                async with body.in_time():
+                    await body.first_piece()
+                    piece.ready = True
+                    if not body.complete:
+                        check(body.held)
+                        slot = await self._slots.take(
+                            key, length, rate=body.rate, give_way=body.give_way
+                        )
+                        self._pieces.end(piece)  # a slot has room for the whole body
+                        await body.rest()
+                        self._slots.keep(slot)
             piece.kept = True
             receipt = await submit(body.held)
             wasted = False

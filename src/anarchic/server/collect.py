@@ -10,17 +10,21 @@ import asyncio
 import hashlib
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from anarchic import wire
+from anarchic.core.buffers import trained_norm
 from anarchic.core.checking import CheckedUpdate, check
+from anarchic.core.inspection import negative_variance
 from anarchic.core.rule import Rule
 from anarchic.core.types import Layout, Vector
-from anarchic.errors import NotFinite, StaleUpdate, StoreError
+from anarchic.errors import MalformedUpdate, NotFinite, StaleUpdate, StoreError
 from anarchic.server.access import Access, Pusher
 from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.pending import Pending
@@ -37,13 +41,15 @@ UNKNOWN_S = 60.0  # after a failed write; workers are told to come again after 3
 FAILED_S = 0.1  # pause after an error that nobody expected
 INLINE_BYTES = 1 << 18  # larger bodies are checked outside the event loop
 
+Waiting = Future[Receipt] | asyncio.Future[Receipt]  # for a thread, or for the event loop
+
 
 class _Writing(NamedTuple):
     """An update that waits to be written, and the receipt that its sender waits for."""
 
     new: NewUpdate
     decoded: Decoded
-    receipt: Future[Receipt]
+    receipt: Waiting
 
 
 class UpdateCheck:
@@ -83,6 +89,7 @@ class UpdateCheck:
             extras=newest.extras,
             measured=True,
         )
+        self._check_variances(seen)
         self._check_length(seen)
         new = NewUpdate(
             worker=update.worker,
@@ -92,7 +99,7 @@ class UpdateCheck:
             local_steps=update.local_steps,
             local_lr=update.local_lr,
             samples=update.samples,
-            norm=update.local_lr * (seen.norm or 0.0),
+            norm=update.local_lr * trained_norm(self._layout, seen),
             received_s=self._clock.time(),
             body=body,
         )
@@ -103,12 +110,25 @@ class UpdateCheck:
         extras = self._published.newest.extras
         wire.check_beginning(body, length, self._layout, extras=extras, worker=worker)
 
+    def _check_variances(self, seen: CheckedUpdate) -> None:
+        """Each update counts in a mean, which is none of a variance if one of them is none."""
+        found = negative_variance(self._layout, seen.direction)
+        if found is not None:
+            raise MalformedUpdate(
+                f"The update of worker {seen.worker!r} has a variance below 0 in {found[0]} "
+                f"({found[1]:g}): send buffers as they are at the end of the visit, not what they "
+                "changed by."
+            )
+
     def _check_length(self, seen: CheckedUpdate) -> None:
-        most, longest = self._limits.max_norm, seen.norm or 0.0
+        most = self._limits.max_norm
+        if most is None:
+            return
+        longest = trained_norm(self._layout, seen)
         if seen.extras:  # what a local rule shares is as long as a direction, and stays
             longest = max(longest, seen.longest)
         length = self._rule.scale(seen.local_lr, seen.local_steps) * longest
-        if most is not None and length > most:
+        if length > most:
             raise NotFinite(
                 f"The update of worker {seen.worker!r} has norm {length:g}; this server takes "
                 f"norms up to {most:g}."
@@ -177,7 +197,9 @@ class Collector:
             new, decoded = await asyncio.to_thread(self._check.check, body, pusher.worker)
         self._access.admit(pusher, new.worker)
         await self._check_base(new.base_version, decoded.epoch)
-        receipt = await asyncio.wrap_future(self.queue(new, decoded))
+        waiting = asyncio.get_running_loop().create_future()
+        self.queue(new, decoded, waiting)
+        receipt: Receipt = await waiting
         if receipt.outcome == "conflict":
             told = f"Worker {new.worker!r} has sent another update with the id {new.id!r}."
             raise Refusal(409, "conflict", told, "Give every update an id of its own.")
@@ -210,17 +232,17 @@ class Collector:
             )
             raise Refusal(409, "unknown_version", told, PULL_AGAIN)
 
-    def queue(self, new: NewUpdate, decoded: Decoded) -> Future[Receipt]:
-        """Let an update wait for the next write, and its sender for the receipt."""
-        receipt: Future[Receipt] = Future()
-        receipt.set_running_or_notify_cancel()  # the update counts though its sender may leave
+    def queue(self, new: NewUpdate, decoded: Decoded, receipt: Waiting) -> None:
+        """Let an update wait for the next write, and its sender for the receipt.
+
+        The update counts though its sender may leave.
+        """
         with self._wake:
             if self._stopping:
                 raise Refusal(503, "busy", "The server is stopping.", "Send it again later.", 5.0)
             self._pending.reserve(new.worker)
             self._queue.append(_Writing(new, decoded, receipt))
             self._wake.notify()
-        return receipt
 
     def _run(self) -> None:
         while not (self._stopping and not self._queue):
@@ -249,14 +271,12 @@ class Collector:
         except BaseException as error:
             told = error if isinstance(error, StoreError) else StoreError(repr(error))
             self._failure = (told, self._clock.monotonic())
-            for writing in group:
-                writing.receipt.set_exception(told)
+            _tell(group, [told] * len(group))
             if not isinstance(error, Exception):
                 raise
             return
         self._failure = None
-        for receipt, writing in zip(receipts, group, strict=True):
-            writing.receipt.set_result(receipt)
+        _tell(group, receipts)
 
     def _next_group(self, wait_s: float | None) -> list[_Writing]:
         with self._wake:
@@ -282,3 +302,23 @@ class Collector:
             return None
         error, when = self._failure
         return error if self._clock.monotonic() - when < UNKNOWN_S else None
+
+
+def _tell(group: list[_Writing], outcomes: Sequence[Receipt | StoreError]) -> None:
+    """Wake all who wait for a group, in the event loop: once, for each waking costs it time."""
+
+    def tell() -> None:
+        for writing, outcome in zip(group, outcomes, strict=True):
+            if writing.receipt.done():  # its sender has left
+                continue
+            if isinstance(outcome, StoreError):
+                writing.receipt.set_exception(outcome)
+            else:
+                writing.receipt.set_result(outcome)
+
+    first = group[0].receipt
+    if isinstance(first, Future):
+        tell()
+        return
+    with suppress(RuntimeError):  # the loop is closed: nobody waits
+        first.get_loop().call_soon_threadsafe(tell)

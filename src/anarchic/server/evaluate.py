@@ -9,15 +9,22 @@ import json
 import multiprocessing
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from inspect import Parameter, signature
 from math import isfinite
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, final
+
+import numpy as np
 
 from anarchic import wire
 from anarchic.core.registry import load
-from anarchic.errors import StoreError
+from anarchic.core.types import Layout, Snapshot
+from anarchic.errors import ConfigError, StoreError
+from anarchic.models.module import make_module, set_tensors
 from anarchic.server.log import Log
 from anarchic.server.published import PublishedModel
+from anarchic.server.settings import RunSettings
 from anarchic.server.store import Store
 
 
@@ -27,12 +34,74 @@ def shown(version: int, metrics: Mapping[str, float]) -> dict[str, Any]:
     return {**numbers, "version": version}
 
 
+@final
+@dataclass(frozen=True)
+class Judging:
+    """A function that evaluates, and the module that it is given where it asks for one."""
+
+    judge: str  # MODULE:NAME, as the next
+    module: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)  # with which the module is made
+
+    def make(self) -> Any:  # Any: a torch module, and PyTorch may be missing
+        return None if self.module is None else make_module(self.module, self.options)
+
+
+def judging(run: RunSettings, about: Mapping[str, Any], layout: Layout) -> Judging | None:
+    """How versions are evaluated; ``about`` says of which module the model was made.
+
+    A module that does not have the model's tensors is refused here, not after the first version.
+    """
+    if run.evaluate is None:
+        if run.model is not None:
+            raise ConfigError("--model is for --evaluate: give that too, or leave it out.")
+        return None
+    asked = parameters_of(load(run.evaluate))
+    if sum(not is_module(p) for p in asked) > 1:
+        names = ", ".join(parameter.name for parameter in asked)
+        raise ConfigError(
+            f"{run.evaluate} has the parameters {names}: a judge takes a snapshot, or a torch "
+            "module called module, or both."
+        )
+    if not any(map(is_module, asked)):
+        return Judging(run.evaluate)
+    spec = run.model or about.get("module")
+    if spec is None:
+        raise ConfigError(
+            f"{run.evaluate} asks for a torch module, and the model does not say of which it was "
+            "made: give --model MODULE:NAME."
+        )
+    options = {} if run.model else about.get("module_options", {})
+    found = Judging(run.evaluate, spec, options)
+    zeros = {n: np.zeros(s, np.float32) for n, s in zip(layout.names, layout.shapes, strict=True)}
+    set_tensors(found.make(), zeros, spec)
+    return found
+
+
+def parameters_of(judge: Callable[..., Any]) -> list[Parameter]:
+    """The parameters of a judge that it is given: those without a default, and the module."""
+    try:
+        found = signature(judge).parameters.values()
+    except (TypeError, ValueError):  # of something that is no Python function
+        return [Parameter("snapshot", Parameter.POSITIONAL_ONLY)]
+    wanted = [p for p in found if is_module(p) or p.default is Parameter.empty]
+    return [p for p in wanted if p.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)]
+
+
+def is_module(parameter: Parameter) -> bool:
+    """Whether a parameter is named ``module``, or annotated as a torch module."""
+    hint = parameter.annotation
+    told = hint if isinstance(hint, str) else getattr(hint, "__name__", "")
+    return parameter.name == "module" or told.rpartition(".")[2] == "Module"
+
+
 class Evaluator:
     """Hands the newest version to the process, one at a time."""
 
-    def __init__(self, name: str, store: Store, log: Log) -> None:
-        load(name)  # a wrong name fails now, not after the first version
-        self._name, self._store, self._log = name, store, log
+    def __init__(self, judge: str | Judging, store: Store, log: Log) -> None:
+        self._judging = Judging(judge) if isinstance(judge, str) else judge
+        load(self._judging.judge)  # a wrong name fails now, not after the first version
+        self._store, self._log = store, log
         self._next: PublishedModel | None = None
         self._wake = threading.Condition()
         self._stopping = False
@@ -65,7 +134,7 @@ class Evaluator:
     def _serve_one_process(self) -> None:
         spawn = multiprocessing.get_context("spawn")
         ours, theirs = spawn.Pipe()
-        process = spawn.Process(target=_serve, args=(self._name, theirs), daemon=True)
+        process = spawn.Process(target=_serve, args=(self._judging, theirs), daemon=True)
         try:
             with theirs:
                 process.start()
@@ -101,18 +170,32 @@ class Evaluator:
             return None if self._stopping else model
 
 
-def _serve(name: str, pipe: Connection) -> None:
-    evaluate = load(name)  # of a snapshot: numbers by their names
+def _serve(judging: Judging, pipe: Connection) -> None:
+    judge, module = load(judging.judge), judging.make()
     while True:
         try:
             _, snapshot, _ = wire.decode_snapshot(pipe.recv_bytes())
         except EOFError:
             return
         try:
-            answer: dict[str, Any] = {"found": _numbers(evaluate(snapshot))}
+            if module is not None:
+                set_tensors(module, snapshot.tensors, str(judging.module))
+                module.eval()
+            answer: dict[str, Any] = {"found": _numbers(_judged(judge, snapshot, module))}
         except Exception as error:  # the user's function may do anything
             answer = {"failed": repr(error)}
         pipe.send_bytes(json.dumps(answer).encode())
+
+
+def _judged(judge: Callable[..., Any], snapshot: Snapshot, module: Any) -> object:
+    given, named = [], {}
+    for parameter in parameters_of(judge):
+        value = module if is_module(parameter) else snapshot
+        if parameter.kind is Parameter.KEYWORD_ONLY:
+            named[parameter.name] = value
+        else:
+            given.append(value)
+    return judge(*given, **named)
 
 
 def _numbers(found: object) -> dict[str, float]:

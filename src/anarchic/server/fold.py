@@ -15,10 +15,11 @@ import numpy as np
 
 from anarchic import wire
 from anarchic.core.arrays import all_finite, norms
+from anarchic.core.buffers import trained_norm
 from anarchic.core.guard import guard_of
 from anarchic.core.rule import Rule
 from anarchic.core.saving import pack, unpack
-from anarchic.core.types import Layout, Snapshot, Update, Vector
+from anarchic.core.types import Layout, Snapshot, Terms, Update, Vector
 from anarchic.errors import AnarchicError, Diverged, StoreCorrupt, UpdateRefused
 from anarchic.server.access import Access
 from anarchic.server.clock import SYSTEM, Clock
@@ -45,8 +46,11 @@ class Folding:
         access: Access,
         log: Log,
         clock: Clock = SYSTEM,
+        *,
+        terms: Terms | None = None,
     ) -> None:
         self._rule, self._layout, self._run = rule, layout, run
+        self._terms = terms or Terms()
         self._access, self._log, self._clock = access, log, clock
         self._first: int | None = None  # updates folded until the last publication
         self._state: Any = None
@@ -164,7 +168,8 @@ class Folding:
             )
         mean = sum(self._losses) / len(self._losses) if self._losses else nan
         loss = mean if isfinite(mean) else None  # ``fmean`` would raise what any worker can cause
-        snapshot = Snapshot(self.version, self._state.params, self._state.extras)
+        params, extras = self._state.params, self._state.extras
+        snapshot = Snapshot(self.version, params, extras, terms=self._terms)
         body = wire.encode_snapshot(self._layout, snapshot, self._run, loss=loss, epoch=self._epoch)
         changed, removed = changed_rows(self._rule, self._state)
         publication = Publication(
@@ -193,7 +198,8 @@ class Folding:
 
     def length(self, update: Update) -> float:
         """How far a rule would go with an update, about."""
-        longest = max(float(norms(v[None])[0]) for v in (update.direction, *update.extras.values()))
+        beside = (float(norms(vector[None])[0]) for vector in update.extras.values())
+        longest = max(trained_norm(self._layout, update), *beside, 0.0)
         return self._rule.scale(update.local_lr, update.local_steps) * longest
 
     def published(self) -> list[tuple[int, str]]:

@@ -184,6 +184,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._past_parser:
             return
         self._refused_timer.cancel()
+        self.scope["came"] = True  # type: ignore[typeddict-unknown-key]
         super().on_message_complete()
         if self._answering:
             self._work()

@@ -38,7 +38,8 @@ def replay(store: Store, progress: Callable[[int], None] = lambda count: None) -
         )
     if run is None or first is None or newest is None:
         raise RunError("The store has no run that could be replayed, or not its first model.")
-    layout, rule = stored_layout(run), served_rule(stored_rules(run))
+    layout = stored_layout(run)
+    rule = served_rule(stored_rules(run), layout)
     _, snapshot, _ = wire.decode_snapshot(first)
     _, published, _ = wire.decode_snapshot(newest)
     state, revoked = rule.init(snapshot.params), store.revoked()

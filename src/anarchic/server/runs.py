@@ -7,7 +7,7 @@ import json
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, final
@@ -16,7 +16,10 @@ import numpy as np
 
 from anarchic import wire
 from anarchic.core.guard import FACTOR
-from anarchic.core.types import Layout, Snapshot, Vector
+from anarchic.core.inspection import negative_variance
+from anarchic.core.reading import parse_json, reason
+from anarchic.core.rule import Rule
+from anarchic.core.types import Layout, Snapshot, Terms, Vector
 from anarchic.errors import AnarchicError, ConfigError
 from anarchic.server.fold import encode_state
 from anarchic.server.records import StoredRun
@@ -24,6 +27,9 @@ from anarchic.server.settings import RuleSettings, ServerSettings, check_memory,
 from anarchic.server.store import Store
 
 FIRST_MODEL = "first_model"  # among a run's settings: the digest of the model that it began with
+# Also among them, where the file of the first model says so: the policy for buffers, the names of
+# those that stay with the workers, and the module that the model was made from, with its options.
+ABOUT = ("buffer_policy", "local_buffers", "module", "module_options")
 
 
 @final
@@ -33,11 +39,13 @@ class FirstModel:
 
     layout: Layout
     params: Vector
+    about: Mapping[str, Any] = field(default_factory=dict)  # see ``ABOUT``
 
     @cached_property
     def digest(self) -> str:
         """The same for the same tensors and numbers, whatever else their file says."""
-        digest = hashlib.sha256(json.dumps(asdict(self.layout)).encode())
+        facts = layout_settings(self.layout)
+        digest = hashlib.sha256(json.dumps(facts).encode())
         digest.update(np.ascontiguousarray(self.params).data)
         return digest.hexdigest()
 
@@ -46,10 +54,35 @@ def first_model(init: str | Path | None) -> FirstModel:
     """The model in the file that ``--init`` names."""
     if init is None:
         raise ConfigError("The store holds no run yet: give a first model with --init.")
-    layout, params, _ = wire.load_model(Path(init))
+    layout, params, metadata = wire.load_model(Path(init))
     if not np.isfinite(params).all():
         raise ConfigError(f"The model {init} has numbers that are not finite: begin with another.")
-    return FirstModel(layout, params)
+    negative = negative_variance(layout, params)
+    if negative is not None:
+        raise ConfigError(
+            f"The model {init} has a variance below 0 in {negative[0]} ({negative[1]:g}): begin "
+            "with another."
+        )
+    return FirstModel(layout, params, _about(metadata))
+
+
+def _about(metadata: Mapping[str, str]) -> dict[str, Any]:
+    """What the file of a model says beside its tensors, as settings of a run."""
+    policy, names = wire.buffers_of(metadata)
+    found: dict[str, Any] = {} if policy is None else {"buffer_policy": policy}
+    if policy == "local":
+        found["local_buffers"] = list(names)
+    if "module" in metadata:
+        found["module"] = metadata["module"]
+    if "module_options" in metadata:
+        try:
+            found["module_options"] = dict(parse_json(metadata["module_options"]))
+        except (ValueError, TypeError) as error:
+            raise ConfigError(
+                f"The model's metadata module_options are no JSON object ({reason(error)}): write "
+                "it again with `anarchic init`."
+            ) from error
+    return found
 
 
 def open_run(store: Store, rules: Mapping[str, Any], init: str | Path | None) -> StoredRun:
@@ -58,7 +91,7 @@ def open_run(store: Store, rules: Mapping[str, Any], init: str | Path | None) ->
     if run is None:
         first = first_model(init)
         try:
-            return begin(store, RuleSettings(**rules), first.layout, first.params)
+            return begin(store, RuleSettings(**rules), first.layout, first.params, first.about)
         except ConfigError:
             run = store.run()  # another server may have begun it at the same moment
             if run is None:
@@ -105,7 +138,12 @@ def _why_other(store: Store, run: StoredRun, init: str | Path) -> str | None:
             return f"its first model is no longer kept, to compare --init {init} with"
         params = wire.decode_snapshot(kept)[1].params
         stored = FirstModel(stored_layout(run), params).digest
-    return None if given.digest == stored else f"--init {init} is not the model that it began with"
+    if given.digest != stored:
+        return f"--init {init} is not the model that it began with"
+    policies = [about.get("buffer_policy") for about in (run.settings, given.about)]
+    if policies[0] != policies[1]:
+        return f"its policy for buffers is {policies[0]}, that of --init {init} is {policies[1]}"
+    return None
 
 
 def check_alone(store: Store, wait_s: float = 3.0) -> None:
@@ -131,28 +169,34 @@ def check_enrolment(settings: ServerSettings, *, tokens: bool) -> None:
 
 def check_begin(
     rules: Mapping[str, Any], init: str | Path | None, settings: ServerSettings
-) -> None:
+) -> FirstModel:
     """Before a run is begun: its settings could not be corrected afterwards."""
     served_rule(RuleSettings(**rules))
     check_memory(RuleSettings(**rules), settings)
-    first_model(init)
+    return first_model(init)
 
 
-def begin(store: Store, rules: RuleSettings, layout: Layout, params: Vector) -> StoredRun:
+def begin(
+    store: Store,
+    rules: RuleSettings,
+    layout: Layout,
+    params: Vector,
+    about: Mapping[str, Any] | None = None,
+) -> StoredRun:
     """Start a run in an empty store; unless the settings say otherwise, with a guard."""
     rules = replace(rules, guard=FACTOR if rules.guard is None else rules.guard)
-    rule = served_rule(rules)
+    rule = served_rule(rules, layout)
     state = rule.init(params)
-    first = Snapshot(0, state.params, state.extras)
     own = {"run": secrets.token_hex(8), FIRST_MODEL: FirstModel(layout, params).digest}
-    settings = {**asdict(rules), **own, **asdict(layout)}
+    settings = {**asdict(rules), **own, **layout_settings(layout), **(about or {})}
+    first = Snapshot(0, state.params, state.extras, terms=_terms(rules.rule, rule, settings))
     body = wire.encode_snapshot(layout, first, settings["run"])
     return store.create(settings, body, encode_state(rule, state))
 
 
 def stored_rules(run: StoredRun) -> RuleSettings:
     """The rule with which a run was begun."""
-    facts = ("run", FIRST_MODEL, *Layout.__dataclass_fields__)
+    facts = ("run", FIRST_MODEL, *ABOUT, *Layout.__dataclass_fields__)
     told = {name: value for name, value in _as_begun(run).items() if name not in facts}
     unknown = told.keys() - RuleSettings.__dataclass_fields__.keys()
     if unknown:
@@ -163,6 +207,26 @@ def stored_rules(run: StoredRun) -> RuleSettings:
     return RuleSettings(**told)
 
 
+def stored_terms(run: StoredRun, rule: Rule[Any]) -> Terms:
+    """What workers of a run are told about what becomes of their updates."""
+    return _terms(run.settings["rule"], rule, run.settings)
+
+
+def _terms(name: str, rule: Any, settings: Mapping[str, Any]) -> Terms:
+    while hasattr(rule, "rule"):  # the wrappers have no rate of their own
+        rule = rule.rule
+    rate = getattr(rule, "server_lr", None)
+    averaged = tuple(settings.get("buffers", ()))
+    policy = settings.get("buffer_policy") or ("average" if averaged else None)
+    names = averaged or tuple(settings.get("local_buffers", ()))
+    return Terms(name, None if rate is None else float(rate), policy, names)
+
+
+def layout_settings(layout: Layout) -> dict[str, Any]:
+    """A layout as it is recorded; one without buffers as before there were any."""
+    return {name: value for name, value in asdict(layout).items() if name != "buffers" or value}
+
+
 def _as_begun(run: StoredRun) -> dict[str, Any]:
     """Its settings; a run that was begun before there was a guard has none."""
     return {"guard": 0.0, **run.settings}
@@ -171,4 +235,5 @@ def _as_begun(run: StoredRun) -> dict[str, Any]:
 def stored_layout(run: StoredRun) -> Layout:
     """The layout of a run's model."""
     names, shapes, dtypes = (run.settings[name] for name in ("names", "shapes", "dtypes"))
-    return Layout(tuple(names), tuple(map(tuple, shapes)), tuple(dtypes))
+    buffers = tuple(run.settings.get("buffers", ()))
+    return Layout(tuple(names), tuple(map(tuple, shapes)), tuple(dtypes), buffers)

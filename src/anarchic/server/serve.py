@@ -14,17 +14,25 @@ from typing import Any
 import uvicorn
 
 from anarchic.core import registry
+from anarchic.core.inspection import concerns
 from anarchic.core.validation import check_kind
 from anarchic.errors import RunError
 from anarchic.server.app import make_app
 from anarchic.server.callbacks import Callbacks
 from anarchic.server.connections import Connections, Listener
 from anarchic.server.database import exists
-from anarchic.server.evaluate import Evaluator
+from anarchic.server.evaluate import Evaluator, judging
 from anarchic.server.log import JsonLog, Log, catching
 from anarchic.server.origin import origins_of
 from anarchic.server.protocol import BoundedProtocol
-from anarchic.server.runs import check_alone, check_begin, check_enrolment, check_same, open_run
+from anarchic.server.runs import (
+    check_alone,
+    check_begin,
+    check_enrolment,
+    check_same,
+    open_run,
+    stored_layout,
+)
 from anarchic.server.service import Service
 from anarchic.server.settings import (
     Address,
@@ -62,10 +70,11 @@ def run(
         registry.load(run.evaluate)
     callbacks = None if run.callback is None else Callbacks(run.callback, log)
     check_tls(address, log)
-    is_new = not exists(run.store)
+    first, is_new = None, not exists(run.store)
     if is_new:  # a start that is refused leaves no store behind
         check_enrolment(settings, tokens=False)
-        check_begin(given, run.init, settings)
+        first = check_begin(given, run.init, settings)
+        judging(run, first.about, first.layout)
         address.check_free()
     store = open_store(run.store, keep_payloads=run.keep_payloads, history=run.history)
     with closing(store):
@@ -73,14 +82,21 @@ def run(
         if stored is not None:  # a refusal comes before anything is written, such as a new epoch
             check_same(store, stored, given, run.init)
         elif not is_new:
-            check_begin(given, run.init, settings)
+            first = check_begin(given, run.init, settings)
+            judging(run, first.about, first.layout)
             address.check_free()
         check_enrolment(settings, tokens=bool(store.accounts()))
         check_alone(store)
         address.check_free()
         if stored is None:
-            open_run(store, given, run.init)
-        evaluator = None if run.evaluate is None else Evaluator(run.evaluate, store, log)
+            stored = open_run(store, given, run.init)
+            for concern in [] if first is None else concerns(first.layout, str(run.init)):
+                log("model_warning", level="warning", message=concern)
+        judge = judging(run, stored.settings, stored_layout(stored))
+        if judge is not None and judge.module and stored.settings.get("local_buffers"):
+            told = "The judge's module has the buffers that it was made with: workers keep theirs."
+            log("model_warning", level="warning", message=told)
+        evaluator = None if judge is None else Evaluator(judge, store, log)
         service = Service(store, settings, log, evaluator, callbacks)
         log("listening", host=address.host, port=address.port, tls=address.tls_cert is not None)
         listen(service, address)

@@ -22,7 +22,7 @@ from anarchic.server.log import JsonLog, Log, never_raising
 from anarchic.server.monitoring import ServerMetrics
 from anarchic.server.pending import Pending
 from anarchic.server.published import PublishedModel, PublishedModels
-from anarchic.server.runs import stored_layout, stored_rules
+from anarchic.server.runs import stored_layout, stored_rules, stored_terms
 from anarchic.server.sending import Sending
 from anarchic.server.settings import ServerSettings, check_memory, served_rule
 from anarchic.server.slots import Pool
@@ -51,7 +51,7 @@ class Service:
         self._store, self._evaluator, self._callbacks = store, evaluator, callbacks
         self.rules, self.layout = stored_rules(run), stored_layout(run)
         check_memory(self.rules, self.settings)
-        limits, rule = self.settings.limits, served_rule(self.rules)
+        limits, rule = self.settings.limits, served_rule(self.rules, self.layout)
         self._m = rule.m
         self._patience_s = HANG_S + 4 * 4 * self.layout.dim / SLOW_DISK
         self.bodies = Bodies(limits)
@@ -71,7 +71,10 @@ class Service:
         self.collector = Collector(
             store, self.check, self.access, self.pending, self.published, clock
         )
-        folding = Folding(rule, self.layout, self.run, self.access, self.log, clock)
+        self.terms = stored_terms(run, rule)
+        folding = Folding(
+            rule, self.layout, self.run, self.access, self.log, clock, terms=self.terms
+        )
         self.aggregator = Aggregator(
             store, self.pending, folding, self.published,
             metrics=self.metrics, log=self.log, step_after_s=self.settings.step_after_s,

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from anarchic.core import registry
+from anarchic.core.buffers import average_buffers
 from anarchic.core.factory import RuleSettings as RuleSettings
 from anarchic.core.factory import make_rule, setting_names, shared_names
 from anarchic.core.rule import Rule
+from anarchic.core.types import Layout
 from anarchic.core.validation import check_kind, check_kinds
 from anarchic.errors import ConfigError
 
@@ -33,8 +35,11 @@ def given_rules(rules: RuleSettings | Mapping[str, Any] | None) -> dict[str, Any
     return given
 
 
-def served_rule(settings: RuleSettings) -> Rule[Any]:
-    """The rule of a run. An update that was accepted must count, so not every rule will do."""
+def served_rule(settings: RuleSettings, layout: Layout | None = None) -> Rule[Any]:
+    """The rule of a run. An update that was accepted must count, so not every rule will do.
+
+    Buffers that the ``layout`` names are averaged beside it.
+    """
     has = setting_names(registry.find("rules", settings.rule))
     defaults = {"m": "m", "server_lr": "server_lr", "server_opt": "step"}
     unused = {
@@ -50,7 +55,7 @@ def served_rule(settings: RuleSettings) -> Rule[Any]:
         )
     _check_options(settings)
     _check_shared(settings)
-    return rule
+    return rule if layout is None else average_buffers(rule, layout)
 
 
 def served_names() -> list[str]:
@@ -146,6 +151,7 @@ class RunSettings:
     history: int = HISTORY  # versions that can be pulled
     keep_payloads: bool | None = None  # for a replay; None: as the run has done, a new one not
     evaluate: str | None = None  # MODULE:NAME of a function that evaluates new versions
+    model: str | None = None  # MODULE:NAME of the torch module that it is given if it asks for one
     callback: str | None = None  # names of callbacks, or MODULE:NAME, separated by commas
 
     def __post_init__(self) -> None:

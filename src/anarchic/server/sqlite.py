@@ -143,7 +143,7 @@ class Sqlite:
                 run = self._connection.exec_driver_sql
                 _when_free(run, begin)
                 _when_free(run, "PRAGMA schema_version")  # a plain BEGIN does not lock yet
-                self._check_file()
+                self._check_file()  # before anything is written to a copy that took its place
                 yield self._connection
                 _when_free(run, "COMMIT")
                 self._check_file()  # or whoever is told of it would not find it again

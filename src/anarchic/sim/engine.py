@@ -14,14 +14,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from anarchic.core.arrays import copied, like_that, on_host, readable, stack, zeros
+from anarchic.core.arrays import copied, like_that, on_host, places_in, readable, stack, zeros
 from anarchic.core.reading import shown
 from anarchic.core.saving import Arrays, Numbers, pack, unpack
-from anarchic.core.types import Integers, Matrix, Snapshot, Updates, Vector
+from anarchic.core.types import Bools, Integers, Matrix, Snapshot, Updates, Vector
 from anarchic.errors import Diverged, NotFinite, RunError
 from anarchic.participation.timetable import Timetable
 from anarchic.sim.experiment import Experiment
-from anarchic.train.task import Computed, Lanes
+from anarchic.train.task import OWN_BUFFERS, Computed, Lanes
 
 CHECK_EVERY = 16  # versions: a GPU has to wait while the host checks one
 
@@ -39,10 +39,13 @@ class Engine:
         self.row = 0  # the next update to be folded
         self.local_steps = 0  # of all that were
         self._names = [str(worker) for worker in range(table.workers)]
-        self._stateful = np.array([bool(work.rule.keeps) for work in works])
+        places, first = experiment.task.layout.buffer_places, self.state.params
+        self._places, self._first_buffers = places, first[places_in(first, places)]
+        self._own_buffers = bool(getattr(experiment.task, "keeps_buffers", False))
+        self._stateful = np.array([bool(work.rule.keeps) or self._own_buffers for work in works])
         self._rates = np.array([work.lr for work in works])
         self._previous = _previous_rows(table) if self._stateful.any() else None
-        self._needed = np.bincount(table.base_version, minlength=table.rounds + 2)
+        self._needed = self._count_needed(np.ones(len(table), bool))
         self._computed = np.zeros(len(table), bool)
         self._results: dict[int, tuple[Computed, int]] = {}  # row -> where its result is
         self._asked: Integers = np.zeros(0, np.int64)  # rows that are being computed
@@ -150,6 +153,9 @@ class Engine:
             for lane, w in enumerate(worker.tolist()):
                 if name in self._works[w].rule.keeps:
                     self._kept[name, w] = copied(matrix[lane])  # not the whole batch
+        if self._own_buffers:
+            own = directions[:, places_in(directions, self._places)]
+            self._kept |= {(OWN_BUFFERS, w): copied(own[i]) for i, w in enumerate(worker.tolist())}
         self.row += len(rows)
         self.local_steps += int(table.local_steps[rows].sum())
 
@@ -171,7 +177,19 @@ class Engine:
     def _kept_by(self, workers: Integers) -> dict[str, Matrix]:
         those, zero = workers.tolist(), zeros(self.state.params)
         names = {name for w in those for name in self._works[w].rule.keeps}
-        return {name: stack([self._kept.get((name, w), zero) for w in those]) for name in names}
+        kept = {name: stack([self._kept.get((name, w), zero) for w in those]) for name in names}
+        if self._own_buffers:
+            first = self._first_buffers
+            kept[OWN_BUFFERS] = stack([self._kept.get((OWN_BUFFERS, w), first) for w in those])
+        return kept
+
+    def _count_needed(self, rows: Bools) -> Integers:
+        """How many of these rows start from each version; one more where later rows may."""
+        table = self.experiment.timetable
+        needed = np.bincount(table.base_version[rows], minlength=table.rounds + 2)
+        if table.later is not None:
+            needed[table.later] += 1
+        return needed
 
     def _publish(self) -> None:
         state, version = self.state, self.version
@@ -216,7 +234,8 @@ class Engine:
         self._results = {row: (waiting, lane) for lane, row in enumerate(numbers["waiting"])}
         self._computed[: self.row] = True
         self._computed[numbers["waiting"]] = True
-        self._needed = np.bincount(table.base_version[~self._computed], minlength=len(self._needed))
+        self._needed = self._count_needed(~self._computed)
+        self._snapshots = {v: s for v, s in self._snapshots.items() if self._needed[v]}
 
 
 @np.errstate(over="ignore", invalid="ignore")  # an error says so, and more than a warning

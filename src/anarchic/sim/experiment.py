@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from anarchic.core.buffers import average_buffers
+from anarchic.core.local import VisitStart, begun
 from anarchic.core.rule import Rule
 from anarchic.core.saving import pack
 from anarchic.errors import ConfigError
@@ -35,7 +37,7 @@ class Experiment:
     ``Metric``). ``target_accuracy`` ends the run once it is reached. ``lookahead`` is how many
     updates ahead may be computed with those that are due. ``threads`` compute the run (None: as
     many as the process and the task have). ``about`` is for people: it is written to the run
-    directory as it is.
+    directory as it is. Around the rule of a task with buffers ``AverageBuffers`` is put.
     """
 
     task: Task
@@ -85,7 +87,11 @@ class Experiment:
         check_schedule(self.eval_every, self.target_accuracy, self.eval_samples)
         self._check_judged()
         check_lookahead(self.lookahead)
+        # Frozen, but nobody has seen it yet: a model with buffers needs a rule that averages them.
+        object.__setattr__(self, "rule", average_buffers(self.rule, self.task.layout))
         self._check_extras()
+        for work in {work.rule: work for work in self.works}.values():
+            begun(work.rule, VisitStart(work.lr, 0, self.task.layout))  # it may refuse the model
 
     def _check_judged(self) -> None:
         asked = {"eval_samples": self.eval_samples, "metrics": self.metrics}
@@ -99,7 +105,8 @@ class Experiment:
 
     def _check_extras(self) -> None:
         """Refuse vectors that only the rule or only the workers know: they would be lost."""
-        first = self.rule.init(np.zeros(1, np.float32))
+        layout = self.task.layout
+        first = self.rule.init(np.zeros(layout.dim if layout.buffers else 1, np.float32))
         pack(first)  # a state that cannot be saved is refused now, not at the first checkpoint
         carried = set(first.extras)
         shared = {name for rule in {work.rule for work in self.works} for name in rule.shares}
@@ -124,9 +131,12 @@ class Experiment:
     @property
     def evaluated(self) -> frozenset[int]:
         """The versions that are evaluated."""
-        rounds = self.timetable.rounds
-        every = self.eval_every or max(1, rounds // 50)
-        return frozenset([*range(0, rounds, every), *self.at_end])
+        return frozenset([*range(0, self.timetable.rounds, self.interval), *self.at_end])
+
+    @property
+    def interval(self) -> int:
+        """Rounds from one evaluation to the next."""
+        return self.eval_every or max(1, self.timetable.rounds // 50)
 
     @property
     def at_end(self) -> range:
@@ -146,6 +156,17 @@ class Experiment:
         rng = np.random.default_rng([self.seed, self.eval_samples])
         some = np.sort(rng.permutation(task.test_samples)[: self.eval_samples])
         return task.tested_on(some), task
+
+    @property
+    def open_until(self) -> int:
+        """The last version at which a longer run of the same beginning has the same checkpoint.
+
+        After it, that run could have computed updates together that this one does not have.
+        """
+        table, ahead = self.timetable, max(self.lookahead, self.timetable.m)
+        if table.later is None or table.later.min(initial=table.rounds) == table.rounds:
+            return table.rounds
+        return max(0, table.rounds - -(-(ahead - 1) // table.m))
 
     @property
     def folded(self) -> int:

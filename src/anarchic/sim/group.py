@@ -131,9 +131,9 @@ def join(parts: Sequence[Lanes], firsts: Sequence[int]) -> Lanes:
 
 def _kept(parts: Sequence[Lanes]) -> dict[str, Matrix]:
     """The vectors that the lanes' workers keep, zero where a run's local rule keeps none."""
-    names = {name for lanes in parts for name in lanes.kept}
     like, count = parts[0].snapshots[0].params, sum(map(len, parts))
-    joint = {name: zeros(like, (count, len(like))) for name in names}
+    widths = {name: matrix.shape[1] for lanes in parts for name, matrix in lanes.kept.items()}
+    joint = {name: zeros(like, (count, width)) for name, width in widths.items()}
     first = 0
     for lanes in parts:
         for name, matrix in lanes.kept.items():

@@ -59,10 +59,9 @@ class RunDirectory:
                 "in it."
             )
         record = cls(path)
-        arrays, numbers = timetable.to_arrays()
         try:
             path.mkdir(parents=True, exist_ok=True)
-            wire.write(path / "timetable.safetensors", arrays, dict(numbers))
+            record.write_timetable(timetable)
             record._write("settings.json", json.dumps(settings, indent=2) + "\n")
         except OSError as error:
             raise RunError(
@@ -89,6 +88,20 @@ class RunDirectory:
             )
         return record
 
+    def extend(self, settings: Mapping[str, Any], timetable: Timetable) -> None:
+        """Make it the directory of a longer run, whose beginning it holds.
+
+        Checkpoints of the runs that ``earlier`` names by their fingerprints are those of this one.
+        Cut off in between, it is the directory of the one or the other.
+        """
+        (self.path / "summary.json").unlink(missing_ok=True)
+        self._write("settings.json", json.dumps(settings, indent=2) + "\n")
+        self.write_timetable(timetable)
+
+    def write_timetable(self, timetable: Timetable) -> None:
+        arrays, numbers = timetable.to_arrays()
+        wire.write(self.path / "timetable.safetensors", arrays, dict(numbers))
+
     def settings(self) -> dict[str, Any]:
         """What the run was started with, and the fingerprint that tells it from any other."""
         found = self._json("settings.json")
@@ -96,7 +109,12 @@ class RunDirectory:
             raise RunError(
                 f"{self.path / 'settings.json'} is not that of a run: it has no fingerprint."
             )
-        for name, kind in (("format", int), ("versions_back", int), ("compute", dict)):
+        for name, kind in (
+            ("format", int),
+            ("versions_back", int),
+            ("compute", dict),
+            ("earlier", list),
+        ):
             if not isinstance(found.get(name, kind()), kind):
                 raise RunError(
                     f"{self.path / 'settings.json'} is damaged: {name} is {shown(found[name])}."
@@ -186,7 +204,8 @@ class RunDirectory:
             arrays, numbers = wire.read(self.checkpoint)
         except RunError as error:
             raise RunError(f"{error} Put a whole one back, or remove it to begin again.") from error
-        if numbers.pop("run", None) != self.settings()["fingerprint"]:
+        settings = self.settings()
+        if numbers.get("run") not in (settings["fingerprint"], *settings.get("earlier", [])):
             raise RunError(
                 f"{self.checkpoint} is the checkpoint of another run: put the right one back, or "
                 "remove it to begin again."

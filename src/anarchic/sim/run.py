@@ -113,12 +113,19 @@ class ActiveRun:
             due = engine.version % self.checkpoint_every == 0
         else:
             due = time.monotonic() - self.saved_at >= CHECKPOINT_S
-        if due:
+        if self._due_here(due):
             self.save()
         try:
             self.watch(Progress(engine.version, rounds, engine.row, self.metrics[-1]))
         except Stop as stop:
             self.stopped = stop
+
+    def _due_here(self, due: bool) -> bool:
+        """The last checkpoint is one that a longer run can go on from."""
+        last = self.engine.experiment.open_until
+        if self.engine.version != last or self.record is None:
+            return due and self.engine.version < last
+        return due or self.checkpoint_every is not None or self.record.checkpoint.exists()
 
     def finish(self) -> Run:
         """Evaluate the last version on all test samples, and record model and summary."""
@@ -238,6 +245,9 @@ class ActiveRun:
             try:
                 self.engine.unpack(*saved)
                 self.metrics, self.train_seconds = _told(saved[1])
+                if saved[1]["run"] != self.record.settings()["fingerprint"]:
+                    # Of a run that was to end earlier, and was evaluated before its end.
+                    self.metrics = [row for row in self.metrics if row["round"] in self._evaluated]
             except (KeyError, TypeError, ValueError, IndexError, AttributeError, RunError) as error:
                 raise RunError(
                     f"{self.record.checkpoint} does not fit this run ({reason(error)}): put a "

@@ -11,7 +11,6 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from anarchic.core import factory, registry
-from anarchic.core.local import LocalRule
 from anarchic.core.reading import shown
 from anarchic.core.rule import Rule
 from anarchic.core.validation import check_choice, check_kinds
@@ -21,13 +20,14 @@ from anarchic.errors import ConfigError, RunError
 from anarchic.participation.availability import read_availability
 from anarchic.participation.continuous_time import ContinuousTime, Dropout
 from anarchic.participation.idle import IDLE_TIMES
-from anarchic.participation.make import make_process, make_timetable, timetable_of
+from anarchic.participation.make import make_process, timetable_of
 from anarchic.participation.sampler import Sampler
 from anarchic.participation.synchronous import Synchronous
 from anarchic.participation.timetable import Timetable
 from anarchic.participation.work import (
     TIME_DISTRIBUTIONS,
     ConstantSteps,
+    Epochs,
     SpeedClasses,
     StepPolicy,
     UniformSteps,
@@ -35,14 +35,14 @@ from anarchic.participation.work import (
 )
 from anarchic.sim.experiment import Experiment, check_schedule
 from anarchic.train.compute import BACKENDS, Compute
-from anarchic.train.task import LocalWork, Task, make_task
+from anarchic.train.task import BUFFER_POLICIES, BufferPolicy, LocalWork, Task, make_task
 
 PARTICIPATIONS = registry.KINDS["participation"].built_in
 WORKERS = 10  # where neither the settings nor the roles of the data say how many
 LONG = 25_000  # local steps; in a shorter run, loading Numba takes longer than it saves
 COUNTS = (
     *("rounds", "workers", "m", "local_steps", "batch", "max_staleness"),
-    *("eval_every", "eval_samples"),
+    *("eval_every", "eval_samples", "epochs"),
 )
 SAMPLER_ONLY = ("max_staleness", "replace", "arrival_probs")
 CLOCK_ONLY = (
@@ -70,6 +70,7 @@ class Settings:
     labels_per_worker: int | None = None  # p
     dirichlet: float | None = None  # alpha
     augment: bool | None = None
+    buffers: BufferPolicy = "refuse"  # what becomes of running statistics
     # server
     rule: str = "afa-cd"
     m: int | None = None  # 5, for rules that have it
@@ -85,6 +86,7 @@ class Settings:
     mu: float | None = None
     local_options: Mapping[str, Any] = field(default_factory=dict)
     local_steps: int = 5  # K, or its half-range c
+    epochs: int | None = None  # instead of local steps: passes through the worker's samples
     dynamic_steps: bool = False
     local_lr: float = 0.1  # eta_L
     batch: int = 64
@@ -102,7 +104,8 @@ class Settings:
     timeout_s: float | None = None
     availability: str | None = None
     # run
-    rounds: int = 150
+    rounds: int = 150  # T; with until_s no bound, unless it is another number
+    until_s: float | None = None  # virtual time at which the run ends
     seed: int = 0
     dtype: Literal["float32", "float64"] = "float32"
     eval_every: int | None = None
@@ -119,14 +122,20 @@ class Settings:
                 raise ConfigError(f"{name} must be below 2^31, got {shown(count)}.")
         if self.rounds < 1:
             raise ConfigError(f"A run needs at least one round, got rounds={self.rounds}.")
+        if self.until_s is not None and not 0 < self.until_s < np.inf:
+            raise ConfigError(
+                f"A run ends at a time above 0 and finite, got until_s={self.until_s}."
+            )
         if self.seed < 0:
             raise ConfigError(f"The seed must not be negative, got {self.seed}.")
         registry.check_name("rules", self.rule)
-        registry.check_name("local_rules", self.local_rule)
+        for part in registry.chain(self.local_rule):
+            registry.check_name("local_rules", part)
         registry.check_name("server_steps", self.server_opt or "sgd")
         registry.check_name("participation", self.participation)
         check_choice("time distribution", self.time_distribution, TIME_DISTRIBUTIONS)
         check_choice("dtype", self.dtype, ("float32", "float64"))
+        check_choice("policy for buffers", self.buffers, BUFFER_POLICIES)
         check_schedule(self.eval_every, self.target_accuracy, self.eval_samples)
         for name, metric in self.metrics.items():
             if not isinstance(metric, str) or ":" not in metric:
@@ -138,6 +147,13 @@ class Settings:
         if not 0 <= self.slow_share <= 1:
             raise ConfigError(f"slow_share is a probability, 0 to 1, got {self.slow_share}.")
         self._refuse_unused()
+        if self.epochs is not None and (self.local_steps, self.dynamic_steps) != (
+            Settings.local_steps,
+            False,
+        ):
+            raise ConfigError(
+                f"A visit takes epochs={self.epochs} or local steps, not both: leave out one."
+            )
         if self.labels_per_worker is not None and self.dirichlet is not None:
             raise ConfigError(
                 "Partition the data by labels_per_worker or by dirichlet, not by both."
@@ -146,7 +162,7 @@ class Settings:
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> Settings:
         """The settings of a recorded run, as ``RunDirectory.settings`` reads them."""
-        others = ("compute", "fingerprint", "format")
+        others = ("compute", "fingerprint", "format", "earlier")
         values = {name: value for name, value in record.items() if name not in others}
         strange = sorted(values.keys() - {f.name for f in fields(Settings)})
         if strange or not values:
@@ -163,7 +179,7 @@ class Settings:
     def _refuse_unused(self) -> None:
         sampled = self.participation == "sampler"
         others = " or ".join(name for name in PARTICIPATIONS if (name == "sampler") != sampled)
-        foreign = CLOCK_ONLY if sampled else SAMPLER_ONLY
+        foreign = (*CLOCK_ONLY, "until_s") if sampled else SAMPLER_ONLY
         why = f"Participation {self.participation!r}", f"participation {others}"
         unused = dict.fromkeys(foreign, why) if self.participation in PARTICIPATIONS else {}
         if not sampled and self.slow_share == 0:
@@ -202,7 +218,7 @@ def build(
         task=_task(settings, compute, data, parts, int(timetable.local_steps.sum())),
         rule=make_rule(settings, len(parts), staleness=int(timetable.staleness.max())),
         timetable=timetable,
-        work=LocalWork(_local_rule(settings), settings.local_lr, settings.batch),
+        work=_local_work(settings),
         seed=_seed(settings, "training"),
         backend=BACKENDS[compute.backend](),
         eval_every=settings.eval_every,
@@ -258,14 +274,28 @@ def make_rule(settings: Settings, workers: int, *, staleness: int = 0) -> Rule[A
 
 
 def make_table(settings: Settings, workers: int) -> Timetable:
-    """Who reports when: by the paper's sampler, in continuous time, or in synchronous rounds."""
+    """Who reports when: by the paper's sampler, in continuous time, or in synchronous rounds.
+
+    With the same seed, that of more rounds or of a later ``until_s`` begins with it.
+    """
+    table = _drawn(settings, workers)
+    if not table.rounds:
+        raise ConfigError(
+            f"No round ends before until_s={settings.until_s}: end later, or make rounds shorter "
+            "with a smaller m, idle_s or step_s."
+        )
+    return table
+
+
+def _drawn(settings: Settings, workers: int) -> Timetable:
     m = make_rule(settings, workers).m
-    rng = np.random.default_rng(_seed(settings, "timetable"))
-    c = settings.local_steps
-    steps: StepPolicy = UniformSteps(1, 2 * c) if settings.dynamic_steps else ConstantSteps(c)
+    seed, until_s = _seed(settings, "timetable"), settings.until_s
+    # A time without a number of rounds: all that end by then.
+    rounds = settings.rounds if until_s is None or settings.rounds != Settings.rounds else None
+    steps = _steps(settings)
     if settings.participation == "sampler":
         late, again, chances = settings.max_staleness, settings.replace, settings.arrival_probs
-        return Sampler(workers, m, steps, late, again, chances).timetable(rng, settings.rounds)
+        return Sampler(workers, m, steps, late, again, chances).timetable(seed, settings.rounds)
     slow = settings.slow_share
     classes = {"fast": (1 - slow, 1.0), "slow": (slow, settings.slow_factor)}
     distribution = TIME_DISTRIBUTIONS[settings.time_distribution]()
@@ -276,14 +306,13 @@ def make_table(settings: Settings, workers: int) -> Timetable:
         given = {**vars(settings), "workers": workers, "m": m, "steps": steps, "work": work}
         chosen = [n for n in (*CLOCK_ONLY, *SAMPLER_ONLY) if given[n] != getattr(Settings, n)]
         process = make_process(settings.participation, given, chosen)
-        if not hasattr(process, "pulls"):  # more than an idle time
-            return timetable_of(process, workers=workers, m=m, rounds=settings.rounds, rng=rng)
-    if _is_synchronous(settings.rule):
-        rounds = Synchronous(workers, m, work, settings.lost_share, settings.timeout_s)
-        return rounds.timetable(rng, settings.rounds)
-    windows = read_availability(settings.availability) if settings.availability else None
-    continuous = ContinuousTime(process, work, Dropout(settings.lost_share), windows)
-    return make_timetable(continuous, workers=workers, m=m, rounds=settings.rounds, rng=rng)
+    if hasattr(process, "pulls"):  # only an idle time
+        if _is_synchronous(settings.rule):
+            waits = Synchronous(workers, m, work, settings.lost_share, settings.timeout_s)
+            return waits.timetable(seed, rounds, until_s=until_s)
+        windows = read_availability(settings.availability) if settings.availability else None
+        process = ContinuousTime(process, work, Dropout(settings.lost_share), windows)
+    return timetable_of(process, workers=workers, m=m, rounds=rounds, until_s=until_s, seed=seed)
 
 
 def _by_role(settings: Settings, data: Dataset) -> Parts:
@@ -295,9 +324,20 @@ def _by_role(settings: Settings, data: Dataset) -> Parts:
     return by_role(data)
 
 
-def _local_rule(settings: Settings) -> LocalRule:
+def _local_work(settings: Settings) -> LocalWork:
     mu = {} if settings.mu is None else {"mu": settings.mu}
-    return factory.make_local_rule(settings.local_rule, {**mu, **settings.local_options})
+    rule = factory.make_local_rule(settings.local_rule, {**mu, **settings.local_options})
+    shuffle = settings.epochs is not None
+    return LocalWork(rule, settings.local_lr, settings.batch, shuffle=shuffle)
+
+
+def _steps(settings: Settings) -> StepPolicy:
+    """How many local steps visits take."""
+    if settings.epochs is not None:
+        samples = [len(part) for part in partition(settings)[1]]
+        return Epochs(settings.epochs, settings.batch, samples)
+    c = settings.local_steps
+    return UniformSteps(1, 2 * c) if settings.dynamic_steps else ConstantSteps(c)
 
 
 def _task(
@@ -311,6 +351,7 @@ def _task(
         device=compute.device,
         dtype=settings.dtype,
         augment=settings.augment,
+        buffers=settings.buffers,
         compiled=local_steps >= LONG if compute.compiled is None else compute.compiled,
         precision=compute.precision,
         graphs=compute.graphs,

@@ -13,7 +13,8 @@ from anarchic.errors import ConfigError
 from anarchic.sim.engine import Engine
 from anarchic.sim.experiment import Experiment
 from anarchic.sim.group import RunGroup
-from anarchic.sim.record import FORMAT, SUMMARY, RunDirectory
+from anarchic.sim.record import SUMMARY, RunDirectory
+from anarchic.sim.resume import recorded, reopen
 from anarchic.sim.run import ActiveRun, Progress, Run, Watcher
 from anarchic.sim.settings import Settings, build
 from anarchic.train.compute import Compute
@@ -35,10 +36,12 @@ def simulate(
     ``compute`` says how ``Settings`` are computed; an ``Experiment`` says so itself. The process is
     set up for it while the run lasts. With ``resume`` a run that was cut off goes on from its last
     checkpoint, to the same bytes as if it had not been; ``what`` and ``compute`` are then that
-    run's own where they are left out. Checkpoints are written every ``checkpoint_every`` rounds
-    (None: every minute). ``watch`` is called after every round; a KeyboardInterrupt that it raises
-    ends the run there, after a checkpoint. ``callbacks`` hear what happens (see ``Callback``); they
-    and ``watch`` end the run by raising ``Stop``. ``progress`` shows a bar, in a notebook too.
+    run's own where they are left out. With more ``rounds`` or a later ``until_s`` it goes on
+    further, finished or not, to the model of a run that was asked for so much at once.
+    Checkpoints are written every ``checkpoint_every`` rounds (None: every minute). ``watch`` is
+    called after every round; a KeyboardInterrupt that it raises ends the run there, after a
+    checkpoint. ``callbacks`` hear what happens (see ``Callback``); they and ``watch`` end the run
+    by raising ``Stop``. ``progress`` shows a bar, in a notebook too.
 
     >>> run = simulate(Settings(rounds=20, max_staleness=4, batch=16))
     >>> run.accuracy > 0.8
@@ -53,13 +56,11 @@ def simulate(
             "lookahead: leave it out."
         )
     directory = None if out is None else Path(out)
-    recorded = directory if resume else None
     if what is None:
         what = Settings()
-        if recorded is not None:
-            what = Settings.from_record(RunDirectory(recorded).settings())
-    experiment = _experiment(what, compute, recorded)
-    record = None if directory is None else _open(experiment, directory, resume)
+        if resume and directory is not None:
+            what = Settings.from_record(RunDirectory(directory).settings())
+    experiment, record = _opened(what, compute, directory, resume)
     if record is not None and record.finished:
         return _finished(experiment, record)
     heard = [*check_callbacks(callbacks), *([ProgressBar()] if progress else [])]
@@ -96,8 +97,7 @@ def simulate_many(
     for name, what in runs.items():
         directory = None if out is None else out / name
         known = resume and directory is not None and (directory / "settings.json").exists()
-        experiment = _experiment(what, compute, directory if known else None)
-        record = None if directory is None else _open(experiment, directory, known)
+        experiment, record = _opened(what, compute, directory, known)
         if record is not None and record.finished:
             ended[name] = _finished(experiment, record)
             continue
@@ -114,25 +114,18 @@ def _check_interval(checkpoint_every: int | None) -> None:
         raise ConfigError(f"checkpoint_every must be at least 1 round, got {checkpoint_every}.")
 
 
-def _experiment(
-    what: Settings | Experiment, compute: Compute | None, recorded: Path | None
-) -> Experiment:
-    """What is to be run; ``recorded`` is the directory of the run that goes on, if one does."""
-    if isinstance(what, Settings):
-        if compute is None and recorded is not None:
-            compute = Compute.from_record(RunDirectory(recorded).settings())
-        return build(what, compute)
-    if not isinstance(what, Experiment):
+def _opened(
+    what: Settings | Experiment, compute: Compute | None, directory: Path | None, resume: bool
+) -> tuple[Experiment, RunDirectory | None]:
+    """What is to be run, and its directory: a new one, or with ``resume`` its own."""
+    if not isinstance(what, Settings | Experiment):
         raise ConfigError(f"simulate takes Settings or an Experiment, got {what!r}.")
-    return what
-
-
-def _open(experiment: Experiment, path: Path, resume: bool) -> RunDirectory:
-    """A new directory for the run, or with ``resume`` its own."""
-    settings = {**experiment.about, "fingerprint": experiment.fingerprint(), "format": FORMAT}
-    if resume:
-        return RunDirectory.reopen(path, settings)
-    return RunDirectory.create(path, settings, experiment.timetable)
+    if resume and directory is not None:
+        return reopen(what, compute, directory)
+    experiment = what if isinstance(what, Experiment) else build(what, compute)
+    if directory is None:
+        return experiment, None
+    return experiment, RunDirectory.create(directory, recorded(experiment), experiment.timetable)
 
 
 def _finished(experiment: Experiment, record: RunDirectory) -> Run:

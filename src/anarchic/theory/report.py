@@ -169,7 +169,7 @@ def training_loss(task: Task, data: Dataset, parts: Parts, params: Vector) -> fl
     losses = []
     for part in parts:
         x, y = data.x_train[part], data.y_train[part]
-        held = replace(data, x_train=x, y_train=y, x_test=x, y_test=y)
+        held = Dataset(data.name, x, y, x, y, data.classes)
         own = task.on_data(held, [np.arange(len(part))])
         losses.append(own.evaluate(params)["loss"])
     return float(np.mean(losses))

@@ -20,11 +20,13 @@ from anarchic.train.task import (
     Lanes,
     Picks,
     Task,
+    begun_rule,
     blank,
+    buffers_of,
     column,
     fill,
-    from_snapshots,
     held_at_start,
+    starts,
 )
 
 
@@ -41,17 +43,19 @@ class Loop:
 
 def _visit(task: Task, lane: Lanes, results: Computed, index: int) -> None:
     work, worker, steps = lane.work[0], int(lane.worker[0]), int(lane.local_steps[0])
-    picks = task.pick(Draws(lane.seed, lane.worker, lane.visit, steps), work.batch)
+    draws = Draws(lane.seed, lane.worker, lane.visit, steps, in_epochs=work.shuffle)
+    picks = task.pick(draws, work.batch)
     held = {name: matrix[0] for name, matrix in held_at_start(task, lane, work.rule).items()}
     visit = take_local_steps(
-        work.rule,
-        task.put(lane.snapshots[int(lane.snapshot[0])].params),
+        begun_rule(task, lane, alone=True),
+        starts(task, lane)[0],
         held,
         lr=work.lr,
         gradient=lambda x, k: task.gradient(
             x, worker, {n: pick[0, k] for n, pick in picks.items()}
         ),
         more=lambda done: done < steps,
+        buffers=buffers_of(task),
     )
     fill(results, np.array([index]), task, visit.direction, (visit.kept, visit.sent))
 
@@ -92,10 +96,10 @@ class Batched:
 
 def _groups(lanes: Lanes) -> list[Integers]:
     """Lanes that can share a program, each group with the most local steps first."""
-    members: dict[tuple[LocalRule, int], list[int]] = {}
+    members: dict[tuple[LocalRule, int, bool], list[int]] = {}
     for lane in np.argsort(-lanes.local_steps, kind="stable").tolist():
         work = lanes.work[lane]
-        members.setdefault((work.rule, work.batch), []).append(lane)
+        members.setdefault((work.rule, work.batch, work.shuffle), []).append(lane)
     return [np.array(group) for group in members.values()]
 
 
@@ -103,8 +107,8 @@ def _picks(task: Task, lanes: Lanes, group: Integers) -> Picks:
     """For all lanes at once: the arrays are small, so drawing for a piece would take as long."""
     seed = lanes.seed if isinstance(lanes.seed, int) else lanes.seed[group]
     steps = int(lanes.local_steps[group[0]])
-    draws = Draws(seed, lanes.worker[group], lanes.visit[group], steps)
-    return task.pick(draws, lanes.work[group[0]].batch)
+    work, numbers = lanes.work[group[0]], (lanes.worker[group], lanes.visit[group])
+    return task.pick(Draws(seed, *numbers, steps, in_epochs=work.shuffle), work.batch)
 
 
 def _pieces(lanes: int, most: int | None) -> list[slice]:
@@ -118,16 +122,17 @@ def _pieces(lanes: int, most: int | None) -> list[slice]:
 
 
 def _visits(task: Task, lanes: Lanes, picks: Picks, results: Computed, indices: Integers) -> None:
-    rule = lanes.work[0].rule
+    rule = begun_rule(task, lanes)
     held = held_at_start(task, lanes, rule)
-    start = from_snapshots(task, lanes, [snapshot.params for snapshot in lanes.snapshots])
+    start = starts(task, lanes)
     rates = column(task, lanes, [work.lr for work in lanes.work])
     at_once = _at_once(task, rule)
     if at_once is None:
-        mean = _mean_direction(task, lanes, picks, held, start, rates)
+        mean, x = _mean_direction(task, lanes, rule, picks, held, start, rates)
     else:
-        mean = at_once(start, rates, lanes.local_steps, picks)
-    fill(results, indices, task, mean, rule.finish(mean, held))
+        mean, x = at_once(start, rates, lanes.local_steps, picks), None
+    buffers, finished = buffers_of(task), rule.finish(mean, held)
+    fill(results, indices, task, mean if buffers is None else buffers.sent(mean, x), finished)
 
 
 def _at_once(task: Task, rule: LocalRule) -> Callable[..., Array] | None:
@@ -135,20 +140,32 @@ def _at_once(task: Task, rule: LocalRule) -> Callable[..., Array] | None:
 
 
 def _mean_direction(
-    task: Task, lanes: Lanes, picks: Picks, held: Held, start: Array, rates: Array
-) -> Array:
-    """G_i of every lane, step by step."""
-    rule, steps = lanes.work[0].rule, lanes.local_steps
-    x, total = copied(start), zeros(start)
+    task: Task,
+    lanes: Lanes,
+    rule: LocalRule,
+    picks: Picks,
+    held: Held,
+    start: Array,
+    rates: Array,
+) -> tuple[Array, Array]:
+    """G_i of every lane, step by step, and where it ends."""
+    steps = lanes.local_steps
+    x, total, buffers = copied(start), zeros(start), buffers_of(task)
     # How many lanes still have a step k to do.
     active = (steps[:, None] > np.arange(steps[0])).sum(axis=0).tolist()
     for k, n in enumerate(active):
         at_k = {name: pick[:n, k] for name, pick in picks.items()}
         gradient = task.lane_gradients(x[:n], lanes.worker[:n], at_k)
+        after = None if buffers is None else buffers.taken_from(gradient)
         holding = {name: matrix[:n] for name, matrix in held.items()}
+        before = dict(holding)
         direction = rule.step(gradient, x[:n], start[:n], holding)
-        for name in rule.scratch:
-            held[name][:n] = holding[name]
-        x[:n] -= rates[:n] * direction
+        for name, matrix in holding.items():
+            if matrix is not before[name]:
+                held[name][:n] = matrix
+        if buffers is None:
+            x[:n] -= rates[:n] * direction
+        else:
+            x[:n] = buffers.stepped(x[:n], rates[:n], direction, after)
         total[:n] += direction
-    return total / column(task, lanes, steps)
+    return total / column(task, lanes, steps), x

@@ -35,6 +35,7 @@ class Draws:
     steps: int
     put: Callable[[Integers], Array] = np.asarray  # moves counters to where the numbers are wanted
     fast: bool = False  # for NumPy: the same numbers by a compiled loop, where Numba is installed
+    in_epochs: bool = False  # samples without replacement, one epoch after another
 
     def bits(self, stream: Literal["samples", "augment", "noise"], count: int) -> Array:
         """(lanes, steps, count) integers, uniform on 0 .. 2^32 - 1, as int64."""

@@ -5,23 +5,27 @@ A lane is a visit with parameters, a row of (lanes, dim), and a batch of its own
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from threading import local
-from typing import final
+from typing import Any, final
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from anarchic.core.types import Layout
 from anarchic.errors import ConfigError
 from anarchic.kernels import find
+from anarchic.train.noise import Noise
 
-Loss = Callable[[Tensor, Tensor], Tensor]
+Loss = Callable[[Any, Tensor], Tensor]
+Forward = Callable[[nn.Module, Tensor], Any]
 
 
 def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -32,56 +36,135 @@ def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Objective:
-    """The loss of a module as a function of its flat parameters and a batch."""
+    """The loss of a module as a function of its flat parameters and a batch.
+
+    Where the vector holds buffers, a gradient has in their places what they are after the step.
+    ``key`` and ``keys`` are those of ``Noise``, where the module ``draws`` random numbers.
+    """
 
     module: nn.Module
     loss: Loss
     layout: Layout
-    in_threads: bool = False  # several at a time may ask for it; images lie with channels last
+    forward: Forward | None = None  # how to call the module, if not by ``module(x)``
+    draws: bool = False
+    in_threads: bool = False  # several at a time may ask for it
+    channels_last: bool = False  # of images: faster convolutions on a CPU
+
+    @cached_property
+    def _integers(self) -> dict[str, torch.dtype]:
+        """The buffers that are no floats, as counters are."""
+        named = dict(self.module.named_buffers())
+        kinds = {name: named[name].dtype for name in self.layout.buffers}
+        return {name: kind for name, kind in kinds.items() if not kind.is_floating_point}
 
     def split(self, params: Tensor) -> dict[str, Tensor]:
         """(..., dim) as named tensors."""
         lead, places = params.shape[:-1], self.layout.slices.items()
-        return {
-            name: params[..., where].reshape(*lead, *shape)
+        tensors = {
+            name: params[..., where].reshape((*lead, *shape))
             for (name, where), shape in zip(places, self.layout.shapes, strict=True)
         }
+        for name, kind in self._integers.items():
+            tensors[name] = tensors[name].round().to(kind)
+        return tensors
 
-    def outputs(self, tensors: dict[str, Tensor], x: Tensor) -> Tensor:
+    def outputs(self, tensors: dict[str, Tensor], x: Tensor) -> Any:
+        """What the module gives; buffers among the tensors are replaced by those afterwards."""
         module = self.module
         if self.in_threads:  # functional_call puts tensors into a module while it runs
             module = _own_copy(module)
-        if self.in_threads and x.ndim == 4:
-            x = x.contiguous(memory_format=torch.channels_last)  # faster convolutions on a CPU
+        if self.channels_last and x.ndim == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
         elif not x.is_floating_point():
             x = x.long()  # tokens are kept as bytes
-        found: Tensor = functional_call(module, tensors, (x,))
-        return found
+        for name in self.layout.buffers:
+            tensors[name] = tensors[name].clone()  # the module writes to them
+        if self.forward is None:
+            return functional_call(module, tensors, (x,))
+        return _call(module, self.forward, tensors, x)
 
-    def value(self, tensors: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        return self.loss(self.outputs(tensors, x), y)
+    def value(
+        self, trained: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, y: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss, and the buffers afterwards."""
+        tensors = {**trained, **buffers}
+        loss = self.loss(self.outputs(tensors, x), y)
+        return loss, {name: tensors[name].detach() for name in buffers}
 
-    def gradient(self, params: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    def _parts(self, params: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        tensors = self.split(params)
+        buffers = {name: tensors.pop(name) for name in self.layout.buffers}
+        return tensors, buffers
+
+    def gradient(self, params: Tensor, x: Tensor, y: Tensor, key: Tensor | None = None) -> Tensor:
         """(dim,) for one batch, by autograd: the plainest way."""
-        leaves = {
-            name: tensor.detach().requires_grad_() for name, tensor in self.split(params).items()
-        }
-        gradients = torch.autograd.grad(self.value(leaves, x, y), list(leaves.values()))
-        return torch.cat([gradient.reshape(-1) for gradient in gradients])
+        tensors, buffers = self._parts(params)
+        leaves = {name: tensor.detach().requires_grad_() for name, tensor in tensors.items()}
+        with drawing(key):
+            loss, after = self.value(leaves, buffers, x, y)
+            found = torch.autograd.grad(
+                loss, list(leaves.values()), allow_unused=True, materialize_grads=True
+            )
+        gradients = dict(zip(leaves, found, strict=True)) | after
+        parts = [gradients[name].reshape(-1) for name in self.layout.names]
+        return torch.cat([part.to(params.dtype) for part in parts])
 
-    def one_by_one(self, params: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    def one_by_one(
+        self, params: Tensor, x: Tensor, y: Tensor, keys: Tensor | None = None
+    ) -> Tensor:
         """(lanes, dim), one lane after another."""
-        return torch.stack([self.gradient(*lane) for lane in zip(params, x, y, strict=True)])
+        lanes = (params, x, y) if keys is None else (params, x, y, keys)
+        return torch.stack([self.gradient(*lane) for lane in zip(*lanes, strict=True)])
 
-    def all_at_once(self, params: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    def all_at_once(
+        self, params: Tensor, x: Tensor, y: Tensor, keys: Tensor | None = None
+    ) -> Tensor:
         """(lanes, dim) for all lanes at once, by ``torch.func.vmap``."""
+        tensors, buffers = self._parts(params)
+        randomness = "error" if keys is None else "different"
+        lanes = vmap(grad(self.value, has_aux=True), randomness=randomness)
         try:
-            gradients = vmap(grad(self.value))(self.split(params), x, y)
+            with drawing(keys):
+                gradients, after = lanes(tensors, buffers, x, y)
         except RuntimeError as error:
             if str(error).startswith("vmap:"):
                 raise _no_lanes(self.module, str(error)) from error
             raise
-        return torch.cat([gradients[name].flatten(1) for name in self.layout.names], dim=1)
+        gradients |= after
+        parts = [gradients[name].reshape(len(params), -1) for name in self.layout.names]
+        return torch.cat([part.to(params.dtype) for part in parts], dim=1)
+
+
+@contextmanager
+def drawing(keys: Tensor | None) -> Iterator[None]:
+    """Where random operators draw by keys; without keys nothing changes."""
+    if keys is None:
+        yield
+        return
+    with ExitStack() as stack:
+        if keys.is_cuda:  # its fused kernels would draw within
+            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
+        stack.enter_context(Noise(keys))
+        yield
+
+
+class _Called(nn.Module):
+    """A module that is called by a function of the user's."""
+
+    def __init__(self, module: nn.Module, forward: Forward) -> None:
+        super().__init__()
+        self.module, self._forward = module, forward
+
+    def forward(self, x: Tensor) -> Any:
+        return self._forward(self.module, x)
+
+
+def _call(module: nn.Module, forward: Forward, tensors: dict[str, Tensor], x: Tensor) -> Any:
+    inside = {f"module.{name}": tensor for name, tensor in tensors.items()}
+    found = functional_call(_Called(module, forward), inside, (x,))
+    tensors.update({name: inside[f"module.{name}"] for name in tensors})
+    return found
 
 
 @final
@@ -90,7 +173,7 @@ class GradientEngine:
     """A way to gradients (lanes, dim) of parameters (lanes, dim) on batches (lanes, batch, ...)."""
 
     objective: Objective
-    function: Callable[[Tensor, Tensor, Tensor], Tensor]
+    function: Callable[..., Tensor]  # of parameters, inputs, targets, and keys where it draws
     max_lanes: int | None = None  # it likes to compute at once; None: as many as there are
     threaded: bool = False  # several threads may call it at the same time
 
@@ -99,33 +182,42 @@ class GradientEngine:
         return torch.get_num_threads() if self.threaded else 1
 
 
-def choose_engine(objective: Objective, device: torch.device, precision: str) -> GradientEngine:
-    """A closed form if there is one, otherwise autograd."""
-    on_cpu, function = device.type == "cpu", None
-    if objective.loss is cross_entropy:
-        function = _kernel(objective, device, precision)
-        function = function or getattr(objective.module, "lane_gradients", None)
-    if function is not None:
+def choose_engine(
+    objective: Objective, device: torch.device, precision: str, *, alone: bool = False
+) -> GradientEngine:
+    """A closed form if there is one, otherwise autograd; ``alone``: one lane after another."""
+    on_cpu = device.type == "cpu"
+    if (function := _closed_form(objective, device, precision)) is not None:
         # On a CPU, the arrays of more lanes would not stay in a core's own cache.
         return GradientEngine(objective, function, 12 if on_cpu else None, threaded=on_cpu)
-    if on_cpu and any(isinstance(p, nn.modules.conv._ConvNd) for p in objective.module.modules()):
+    if on_cpu and (alone or has_convolutions(objective.module)):
         # With weights per lane, vmap makes grouped convolutions, which are slow on a CPU.
         shared = replace(objective, in_threads=True)
         return GradientEngine(shared, shared.one_by_one, 1, threaded=True)
-    return GradientEngine(objective, objective.all_at_once)
+    return GradientEngine(objective, objective.one_by_one if alone else objective.all_at_once)
 
 
-def _kernel(
+def has_convolutions(module: nn.Module) -> bool:
+    return any(isinstance(part, nn.modules.conv._ConvNd) for part in module.modules())
+
+
+def _closed_form(
     objective: Objective, device: torch.device, precision: str
 ) -> Callable[..., Tensor] | None:
-    """The fast form that the module names, if it has one for this device and all is trained."""
-    name, layout = getattr(objective.module, "kernels", None), objective.layout
+    """The fast form that the module names or brings, if all that it has is trained as it is."""
+    module, layout = objective.module, objective.layout
     shapes = dict(zip(layout.names, layout.shapes, strict=True))
-    if name is None or shapes.keys() != dict(objective.module.named_parameters()).keys():
+    if objective.loss is not cross_entropy or objective.forward is not None or objective.draws:
         return None
+    if shapes.keys() != dict(module.named_parameters()).keys():
+        return None
+    name = getattr(module, "kernels", None)
     on_gpu = device.type == "cuda" and set(layout.dtypes) == {"F32"}
-    found = (find(f"{name}_cuda") if on_gpu else None) or find(name)
-    return None if found is None else partial(found, shapes=shapes, precision=precision)
+    found = (name and on_gpu and find(f"{name}_cuda")) or (name and find(name))
+    if found:
+        return partial(found, shapes=shapes, precision=precision)
+    brought: Callable[..., Tensor] | None = getattr(module, "lane_gradients", None)
+    return brought
 
 
 _of_thread = local()
@@ -137,8 +229,13 @@ def _own_copy(module: nn.Module) -> nn.Module:
         _of_thread.copies = WeakKeyDictionary()
     copies: WeakKeyDictionary[nn.Module, nn.Module] = _of_thread.copies
     if module not in copies:
-        copies[module] = deepcopy(module)
+        copies[module] = copy_of(module)
     return copies[module]
+
+
+def copy_of(module: nn.Module) -> nn.Module:
+    """A module with buffers of its own and the same parameters, which nobody writes to."""
+    return deepcopy(module, {id(parameter): parameter for parameter in module.parameters()})
 
 
 def _no_lanes(module: nn.Module, said: str) -> ConfigError:
@@ -146,8 +243,8 @@ def _no_lanes(module: nn.Module, said: str) -> ConfigError:
     name = type(module).__name__
     if "random operation" in said:
         return ConfigError(
-            f"{name} draws random numbers from a global generator, so that a visit could not be "
-            "repeated: let it draw none while it is trained."
+            f"{name} draws random numbers now, though it drew none when the task was made: let it "
+            "draw in every training step or in none."
         )
     return ConfigError(
         f"{name} cannot be computed for several visits at once: the values of a tensor decide what "

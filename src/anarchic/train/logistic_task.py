@@ -14,6 +14,7 @@ import numpy as np
 from anarchic.core.types import Floats as Doubles
 from anarchic.core.types import Integers, Layout
 from anarchic.data.dataset import Dataset
+from anarchic.errors import ConfigError
 from anarchic.kernels import find
 from anarchic.models import check, softmax
 from anarchic.models.softmax import Floats
@@ -47,11 +48,17 @@ class LogisticTask(InNumpy):
         per_worker: bool = False,
     ) -> None:
         check("logistic", data)
+        if data.on_disk:
+            raise ConfigError(
+                f"LogisticTask reads all of {data.name} into memory, but its inputs are on disk: "
+                "use make_task('logistic', ...), which takes PyTorch for such data."
+            )
         self.metrics = check_metrics(metrics)
         self._aside: HeldOut | None = None
         if per_worker:
             parts, self._aside = hold_out(parts)
-        inputs, self._classes = prod(data.x_train.shape[1:]), data.classes
+        inputs = prod(data.x_train.shape[1:])
+        self._classes = data.need_classes("Softmax regression")
         code = {"float32": "F32", "float64": "F64"}[dtype]
         self.layout: Layout = softmax.softmax_layout(inputs, self._classes, code)
         self._start = np.zeros(self.layout.dim, dtype) if start is None else start.astype(dtype)
@@ -115,12 +122,16 @@ class LogisticTask(InNumpy):
             return []
         data, vectors = self._data, np.stack(params)
         found = softmax.lane_metrics(vectors, data.x_test, data.y_test, self._classes)
-        if self.metrics:
-            for each, vector in zip(found, params, strict=True):
-                if isfinite(each["loss"]):  # otherwise the run has diverged
-                    outputs = self._outputs(vector, data.x_test)
-                    each |= measure(self.metrics, outputs, data.y_test)
-        return found
+        for each, vector in zip(found, params, strict=True):
+            if self.metrics and isfinite(each["loss"]):  # otherwise the run has diverged
+                each |= measure(self.metrics, self._outputs(vector, data.x_test), data.y_test)
+        if data.x_val is None or data.y_val is None:
+            return found
+        others = softmax.lane_metrics(vectors, data.x_val, data.y_val, self._classes)
+        return [
+            {**test, **{f"val_{name}": value for name, value in val.items()}}
+            for test, val in zip(found, others, strict=True)
+        ]
 
     def evaluate(self, params: Floats) -> dict[str, float]:
         return self.evaluate_all([params])[0]
@@ -166,12 +177,17 @@ class _InDtype:
     y: Integers
     x_test: Floats
     y_test: Integers
+    x_val: Floats | None = None
+    y_val: Integers | None = None
 
     @staticmethod
     def of(data: Dataset, dtype: str) -> _InDtype:
         x, x_test = (np.ascontiguousarray(each, dtype) for each in (data.x_train, data.x_test))
         y, y_test = (np.ascontiguousarray(each, np.int64) for each in (data.y_train, data.y_test))
-        return _InDtype(x, y, x_test, y_test)
+        if data.x_val is None or data.y_val is None:
+            return _InDtype(x, y, x_test, y_test)
+        x_val = np.ascontiguousarray(data.x_val, dtype)
+        return _InDtype(x, y, x_test, y_test, x_val, np.ascontiguousarray(data.y_val, np.int64))
 
     @cached_property
     def sparse(self) -> Any:

@@ -60,10 +60,35 @@ class WorkerSamples:
 
     def pick(self, draws: Draws, batch: int, put: Callable[[Integers], Array]) -> Array:
         """(lanes, steps, batch) places in ``index``, where ``put`` puts them."""
+        if draws.in_epochs:
+            return put(self._pick_in_epochs(draws, batch))
         lanes = (len(draws.worker), 1, 1)
         held = put(self.counts[draws.worker].reshape(lanes))
         first = put(self.first[draws.worker].reshape(lanes))
         return first + replace(self.own(draws), put=put).below(held, "samples", batch)
+
+    def _pick_in_epochs(self, draws: Draws, batch: int) -> Integers:
+        """Each epoch of a visit goes through the worker's samples in a random order of its own.
+
+        It has ceil(n_i / batch) batches. The last one is filled up from the beginning of that
+        order, so that all have the same size: no sample is left out, a few come twice.
+        """
+        own, places = replace(self.own(draws), put=np.asarray), []
+        for lane, worker in enumerate(draws.worker.tolist()):
+            held, seed = int(self.counts[worker]), own.seed
+            in_epoch = -(-held // batch)
+            one = replace(
+                own,
+                seed=seed if isinstance(seed, int) else seed[lane : lane + 1],
+                worker=own.worker[lane : lane + 1],
+                visit=own.visit[lane : lane + 1],
+                steps=-(-draws.steps // in_epoch),  # a key for each epoch and sample
+            )
+            order = np.argsort(one.bits("samples", held)[0], axis=1, kind="stable")
+            filled = np.resize(np.arange(held), in_epoch * batch)
+            steps = order[:, filled].reshape(-1, batch)[: draws.steps]
+            places.append(self.first[worker] + steps)
+        return np.stack(places)
 
     def lane_numbers(self, draws: Draws) -> Integers:
         """(lanes, 6): what the GPU kernels need to know of every lane, for one trip there."""

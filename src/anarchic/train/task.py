@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, Self, runtime_checkable
+from dataclasses import InitVar, dataclass, field
+from typing import Any, Literal, Protocol, Self, get_args, runtime_checkable
 
 import numpy as np
 
 from anarchic.core.arrays import dtype_of, stack, zeros
-from anarchic.core.local import Held, LocalRule, Sgd
+from anarchic.core.local import Buffers, Held, LocalRule, Sgd, VisitStart, begun
 from anarchic.core.types import Floats, Integers, Layout, Matrix, Snapshot, Vector
 from anarchic.data.dataset import Dataset
 from anarchic.errors import ConfigError
@@ -18,6 +18,9 @@ from anarchic.train.draws import Draws
 from anarchic.train.metrics import Function, Metric
 
 Array = Any  # of the task's own kind: NumPy, or torch on some device
+BufferPolicy = Literal["average", "local", "refuse"]
+BUFFER_POLICIES = get_args(BufferPolicy)
+OWN_BUFFERS = "buffers"  # among what workers keep, (lanes, places): the buffers of each
 Picks = dict[str, Array]  # what was drawn for every lane and step, (lanes, steps, ...)
 
 
@@ -129,18 +132,46 @@ class InNumpy:
 
 @dataclass(frozen=True)
 class LocalWork:
-    """How a worker trains: its local rule, its rate eta_L, its batch size."""
+    """How a worker trains: its local rule, its rate eta_L, its batch size.
+
+    ``optimizer`` is a class of ``torch.optim``, or a ``functools.partial`` of one, in the place of
+    a local rule; with ``keep_state`` its state stays with the worker from visit to visit. With
+    ``shuffle`` the batches of a visit go through the worker's samples in a random order, one epoch
+    after another; otherwise each batch is drawn on its own.
+    """
 
     rule: LocalRule = field(default_factory=Sgd)
     lr: float = 0.1
     batch: int = 64
+    shuffle: bool = False
+    optimizer: InitVar[Callable[..., Any] | None] = None
+    keep_state: InitVar[bool] = False
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, optimizer: Callable[..., Any] | None, keep_state: bool) -> None:
+        if optimizer is not None:
+            if self.rule != Sgd():
+                raise ConfigError(
+                    f"Give a local rule or an optimizer, not both, got {self.rule!r}: a wrapper "
+                    "takes one as rule=TorchOptimizer(optimizer)."
+                )
+            from anarchic.train.torch_optimizer import TorchOptimizer
+
+            object.__setattr__(self, "rule", TorchOptimizer(optimizer, keep_state))
+        elif keep_state:
+            raise ConfigError(
+                "keep_state=True is about an optimizer, and none is given: give one, or use a "
+                "local rule that keeps its state, such as Adam(keep_state=True)."
+            )
         if not 0 < self.lr < float("inf") or self.batch < 1:
             raise ConfigError(
                 f"A worker needs a positive learning rate and a batch of at least 1, got "
                 f"lr={self.lr}, batch={self.batch}."
             )
+
+    def __repr__(self) -> str:
+        # Recorded runs are known by it, so what is new stands there only where it is used.
+        shuffle = ", shuffle=True" if self.shuffle else ""
+        return f"LocalWork(rule={self.rule!r}, lr={self.lr!r}, batch={self.batch!r}{shuffle})"
 
 
 @dataclass(frozen=True)
@@ -154,7 +185,7 @@ class Lanes:
     work: list[LocalWork]  # one per lane
     snapshots: list[Snapshot]  # the distinct versions that the lanes start from
     snapshot: Integers  # (lanes,) index into them
-    kept: Mapping[str, Matrix]  # (lanes, dim), in storage: what rules keep of the last visit
+    kept: Mapping[str, Matrix]  # (lanes, dim), in storage: what is kept of the last visit
 
     def __len__(self) -> int:
         return len(self.worker)
@@ -225,6 +256,32 @@ def held_at_start(task: Task, lanes: Lanes, rule: LocalRule) -> Held:
     return {**shared, **kept, **{name: task.put(zeros(like, shape)) for name in rule.scratch}}
 
 
+def starts(task: Task, lanes: Lanes) -> Array:
+    """(lanes, dim): what visits start from, with the buffers that workers keep to themselves."""
+    start = from_snapshots(task, lanes, [snapshot.params for snapshot in lanes.snapshots])
+    if OWN_BUFFERS in lanes.kept:
+        start[:, task.put(task.layout.buffer_places)] = task.put(lanes.kept[OWN_BUFFERS])
+    return start
+
+
+def buffers_of(task: Task) -> Buffers | None:
+    """Where the task's vectors hold buffers; None if nowhere."""
+    layout = task.layout
+    return Buffers(task.put(layout.buffer_places)) if layout.buffers else None
+
+
+def begun_rule(task: Task, lanes: Lanes, *, alone: bool = False) -> LocalRule:
+    """The local rule of lanes that share it, for these visits; ``alone``: for the only one."""
+    rule = lanes.work[0].rule
+    if not hasattr(rule, "begin"):
+        return rule  # at once: this is on the way of every visit
+    versions = np.array([snapshot.version for snapshot in lanes.snapshots])[lanes.snapshot]
+    rates = np.array([work.lr for work in lanes.work])
+    if alone:
+        return begun(rule, VisitStart(float(rates[0]), int(versions[0]), task.layout))
+    return begun(rule, VisitStart(rates[:, None], versions[:, None], task.layout))
+
+
 def from_snapshots(task: Task, lanes: Lanes, vectors: Sequence[Vector]) -> Array:
     """(lanes, dim) where the task computes, from a vector for every snapshot."""
     return task.put(stack(vectors))[task.put(lanes.snapshot)]
@@ -246,24 +303,24 @@ def make_task(
     dtype: Literal["float32", "float64"] = "float32",
     augment: bool | None = None,
     compiled: bool = True,
+    buffers: BufferPolicy = "refuse",
     metrics: Mapping[str, Metric | Function | str] | None = None,
     per_worker: bool = False,
     **on_gpu: Any,
 ) -> DataTask:
     """A fresh model of that name on data dealt to workers, the same for the same seed.
 
-    Softmax regression on a CPU needs no torch, unless images are cropped and flipped. ``on_gpu``
-    are ``precision`` and ``graphs`` of ``TorchTask``, which explains the others.
+    Softmax regression on a CPU needs no torch, unless images are cropped and flipped or inputs are
+    on disk. ``on_gpu`` are ``precision`` and ``graphs`` of ``TorchTask``; it explains the others.
     """
     judged: dict[str, Any] = {"metrics": metrics, "per_worker": per_worker}
     crops = data.augment == "crop-flip" if augment is None else augment
-    if model == "logistic" and device == "cpu" and not crops:
+    if model == "logistic" and device == "cpu" and not (crops or data.on_disk):
         from anarchic.train.logistic_task import LogisticTask
 
         return LogisticTask(data, parts, dtype=dtype, compiled=compiled, **judged)
     module = make(model, data, seed=seed)
     from anarchic.train.torch_task import TorchTask
 
-    return TorchTask(
-        module, data, parts, device=device, dtype=dtype, augment=augment, **judged, **on_gpu
-    )
+    how: dict[str, Any] = {"device": device, "dtype": dtype, "augment": augment}
+    return TorchTask(module, data, parts, buffers=buffers, **how, **judged, **on_gpu)

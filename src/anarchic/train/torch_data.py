@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,14 +49,32 @@ def crop_and_flip(
     ]
 
 
+class OnDisk:
+    """A memory-mapped array, of which only the rows that are asked for are read."""
+
+    def __init__(self, array: NDArray[Any], device: torch.device, dtype: torch.dtype) -> None:
+        whole = array.dtype.kind != "f"
+        self.array, self.device = array, device
+        self.dtype = np.dtype(np.int64 if whole else str(dtype).removeprefix("torch."))
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, rows: slice | Tensor) -> Tensor:
+        index = rows if isinstance(rows, slice) else rows.cpu().numpy()
+        return torch.from_numpy(np.array(self.array[index], self.dtype)).to(self.device)
+
+
+Rows = Tensor | OnDisk
+
+
 @dataclass(frozen=True, eq=False)
 class TorchData:
-    """Training and test samples; with ``crops``, images that batches crop and flip."""
+    """Training and held-out samples; with ``crops``, images that batches crop and flip."""
 
-    x: Tensor  # with a border, where they are cropped
-    y: Tensor
-    x_test: Tensor
-    y_test: Tensor
+    x: Rows  # with a border, where they are cropped and not on disk
+    y: Rows
+    held_out: Mapping[str, tuple[Rows, Rows]]  # "" the test samples, "val_" those of validation
     crops: bool
 
     @staticmethod
@@ -63,34 +82,81 @@ class TorchData:
         """Shared by all tasks on the data set."""
 
         def make() -> TorchData:
-            x, x_test = (_inputs(each, device, dtype) for each in (data.x_train, data.x_test))
-            y, y_test = (_labels(each, device) for each in (data.y_train, data.y_test))
-            return TorchData(padded(x) if crops else x, y, x_test, y_test, crops)
+            x, y = _inputs(data.x_train, device, dtype), _targets(data.y_train, device, dtype)
+            parts = {"": (data.x_test, data.y_test), "val_": (data.x_val, data.y_val)}
+            held_out = {
+                name: (_inputs(one, device, dtype), _targets(other, device, dtype))
+                for name, (one, other) in parts.items()
+                if one is not None and other is not None
+            }
+            x = padded(x) if crops and isinstance(x, Tensor) else x
+            return TorchData(x, y, held_out, crops)
 
         return resident(data, (device, dtype, crops), make)
 
+    @property
+    def on_disk(self) -> bool:
+        return isinstance(self.x, OnDisk) or isinstance(self.y, OnDisk)
+
     def batch(self, picks: Picks) -> tuple[Tensor, Tensor]:
-        """Inputs (lanes, batch, ...) and labels (lanes, batch) of samples (lanes, batch)."""
+        """Inputs (lanes, batch, ...) and targets (lanes, batch, ...) of samples (lanes, batch)."""
         sample = picks["sample"]
         flat = sample.reshape(-1)
-        if self.crops:
-            x = self._cropped(flat, picks["crop"].reshape(-1, 3))
-        else:
-            x = self.x.index_select(0, flat)
-        return x.view(*sample.shape, *x.shape[1:]), self.y.index_select(0, flat).view(sample.shape)
+        x, y = self._chosen(flat, picks), _rows(self.y, flat)
+        return x.view(*sample.shape, *x.shape[1:]), y.view(*sample.shape, *y.shape[1:])
 
-    def _cropped(self, index: Tensor, crops: Tensor) -> Tensor:
-        by_kernel = find("crop_and_flip_cuda") if self.x.is_cuda else None
+    def _chosen(self, flat: Tensor, picks: Picks) -> Tensor:
+        if not self.crops:
+            return _rows(self.x, flat)
+        crops = picks["crop"].reshape(-1, 3)
+        if isinstance(self.x, Tensor):
+            return self._cropped(self.x, flat, crops)
+        return self._cropped(
+            padded(self.x[flat]), torch.arange(len(flat), device=flat.device), crops
+        )
+
+    def _cropped(self, images: Tensor, index: Tensor, crops: Tensor) -> Tensor:
+        by_kernel = find("crop_and_flip_cuda") if images.is_cuda else None
         if by_kernel is None:
-            return crop_and_flip(self.x, index, crops)
-        found: Tensor = by_kernel(self.x, index, crops, self.x.dtype, PAD)
+            return crop_and_flip(images, index, crops)
+        found: Tensor = by_kernel(images, index, crops, images.dtype, PAD)
         return found
 
+    def seen(self, index: Tensor, some: slice) -> tuple[Tensor, Tensor]:
+        """Targets and some inputs of the samples of all workers, to tell data sets apart."""
+        whole = slice(None) if isinstance(self.y, Tensor) else some
+        return self.y[index[whole]], self.x[index[some]]
 
-def _inputs(x: NDArray[Any], device: torch.device, dtype: torch.dtype) -> Tensor:
+    def extremes(self) -> tuple[Tensor, Tensor]:
+        """Two samples as a module gets them: with the least and the greatest label, if any."""
+        rows = torch.arange(min(2, len(self.y)))
+        if isinstance(self.y, Tensor) and not self.y.is_floating_point():
+            per_sample = self.y.numel() // len(self.y)  # more than one in a sequence
+            rows = torch.stack([self.y.argmin(), self.y.argmax()]) // per_sample
+        return self.samples(rows)
+
+    def samples(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of some training samples, as they are."""
+        x, y = self.x[index], self.y[index]
+        if self.crops and isinstance(self.x, Tensor):
+            x = x[..., PAD:-PAD, PAD:-PAD]
+        return x, y
+
+
+def _rows(array: Rows, index: Tensor) -> Tensor:
+    return array.index_select(0, index) if isinstance(array, Tensor) else array[index]
+
+
+def _inputs(x: NDArray[Any], device: torch.device, dtype: torch.dtype) -> Rows:
+    if isinstance(x, np.memmap):
+        return OnDisk(x, device, dtype)
     tensor = torch.from_numpy(np.ascontiguousarray(x))
     return tensor.to(device, dtype if tensor.is_floating_point() else None)
 
 
-def _labels(y: NDArray[Any], device: torch.device) -> Tensor:
+def _targets(y: NDArray[Any], device: torch.device, dtype: torch.dtype) -> Rows:
+    if isinstance(y, np.memmap):
+        return OnDisk(y, device, dtype)
+    if y.dtype.kind == "f":
+        return torch.from_numpy(np.ascontiguousarray(y)).to(device, dtype)
     return torch.from_numpy(np.ascontiguousarray(y, dtype=np.int64)).to(device)

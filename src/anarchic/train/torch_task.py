@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, nullcontext
 from copy import copy, deepcopy
 from dataclasses import replace
 from functools import partial
-from math import isfinite
 from typing import Any, Literal, final
 
 import numpy as np
@@ -16,18 +15,41 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from anarchic.core.types import Floats, Integers, Layout, Vector
+from anarchic.core.validation import check_choice
 from anarchic.data.dataset import Dataset
 from anarchic.errors import ConfigError
 from anarchic.kernels import find
 from anarchic.kernels.switches import matmul_precision
 from anarchic.train.compute import Precision
 from anarchic.train.draws import STREAMS, Draws
-from anarchic.train.engines import GradientEngine, Loss, Objective, choose_engine, cross_entropy
-from anarchic.train.metrics import Function, Metric, check_metrics, measure
+from anarchic.train.engines import (
+    Forward,
+    GradientEngine,
+    Loss,
+    Objective,
+    choose_engine,
+    copy_of,
+    cross_entropy,
+    drawing,
+    has_convolutions,
+)
+from anarchic.train.evaluation import evaluated
+from anarchic.train.fit import check_fit
+from anarchic.train.metrics import Function, Metric, check_metrics
+from anarchic.train.noise import step_keys
 from anarchic.train.per_worker import HeldOut, hold_out, worker_values
+from anarchic.train.probe import (
+    check_module,
+    likeness,
+    look_at,
+    refuse_buffers,
+    say_alone,
+    trained_parameters,
+    why_alone,
+)
 from anarchic.train.samples import WorkerSamples
-from anarchic.train.task import Array, Picks
-from anarchic.train.torch_data import PAD, TorchData, pick_crops
+from anarchic.train.task import BUFFER_POLICIES, Array, BufferPolicy, Picks
+from anarchic.train.torch_data import PAD, Rows, TorchData, pick_crops
 
 __all__ = ["Loss", "Precision", "TorchTask", "cross_entropy"]
 
@@ -40,13 +62,19 @@ EVALUATION_BATCH = {"cpu": 2_000, "cuda": 20_000}
 class TorchTask:
     """A module, a loss, and a data set dealt to workers.
 
-    Only parameters that require a gradient are trained and travel; buffers stay as they are. A
-    module may bring ``lane_gradients(params, x, y) -> gradients``, the closed form of the gradient
-    of ``cross_entropy`` over lanes, which then replaces autograd; ``engines`` has the ways to a
-    gradient. On a GPU ``precision`` says how matrices are multiplied, and a local step is recorded
-    once and replayed unless ``graphs`` is False, for a module whose operators wait for the host.
-    ``metrics`` are computed beside accuracy and loss. With ``per_worker`` every worker sets a fifth
-    of its samples aside, on which the model is evaluated for each of them.
+    The module is copied. Only parameters that require a gradient, or those that ``train`` says by
+    name, are trained and travel. ``forward(module, x)`` gives the outputs where ``module(x)`` does
+    not. ``buffers`` says what becomes of those that a training step changes: the server averages
+    them, or each worker keeps its own and the server averages them only to evaluate the model
+    (``local``), or the module is refused. Dropout and torch's other random numbers are drawn by
+    (seed, worker, visit, step). Evaluation is in eval mode.
+
+    A module may bring ``lane_gradients(params, x, y) -> gradients``, the closed form of the
+    gradient of ``cross_entropy`` over lanes, which then replaces autograd; ``engines`` has the ways
+    to a gradient. On a GPU ``precision`` says how matrices are multiplied, and a local step is
+    recorded once and replayed unless ``graphs`` is False, for a module whose operators wait for the
+    host. ``metrics`` are computed beside accuracy and loss. With ``per_worker`` every worker sets a
+    fifth of its samples aside, on which the model is evaluated for each of them.
     """
 
     def __init__(
@@ -61,29 +89,66 @@ class TorchTask:
         augment: bool | None = None,
         precision: Precision = "ieee",
         graphs: bool | None = None,
+        train: Callable[[str], bool] | None = None,
+        forward: Forward | None = None,
+        buffers: BufferPolicy = "refuse",
         metrics: Mapping[str, Metric | Function | str] | None = None,
         per_worker: bool = False,
     ) -> None:
-        _check_module(module)
+        check_choice("policy for buffers", buffers, BUFFER_POLICIES)
         self.metrics = check_metrics(metrics)
         self._aside: HeldOut | None = None
         if per_worker:
             parts, self._aside = hold_out(parts)
         self.device, self.dtype = _device(device), getattr(torch, dtype)
-        self.module, self.loss, self.precision = module.to(self.device, self.dtype), loss, precision
-        name = {"float32": "F32", "float64": "F64"}[dtype]
-        trained = {n: p for n, p in module.named_parameters() if p.requires_grad}
-        self.layout = Layout.of({n: (tuple(p.shape), name) for n, p in trained.items()})
+        self.module = _training_copy(module).to(self.device, self.dtype)
+        self.loss, self.precision, self.buffers = loss, precision, buffers
         self._hold(WorkerSamples.of(parts, len(data.y_train)))
         self._dataset = data  # as long as it is in use, other tasks find its forms and share them
         crops = data.augment == "crop-flip" if augment is None else augment
         self._data = TorchData.of(data, self.device, self.dtype, crops)
-        self._engine = choose_engine(Objective(module, loss, self.layout), self.device, precision)
         on_cpu = self.device.type == "cpu"
         self._switch: Switch = nullcontext if on_cpu else partial(matmul_precision, precision)
+        self._draws, self.layout = False, _layout(trained_parameters(self.module, train), {}, dtype)
+        objective, alone = self._objective(forward), False
+        called = None if forward is None else partial(forward, self.module)
+        check_fit(self.module, loss, *self._data.extremes(), called)
+        if not _is_ours(module):
+            objective, alone = self._probed(objective, dtype)
+        self._engine = choose_engine(objective, self.device, precision, alone=alone)
+        evaluated = copy_of(self.module).eval()
+        self._evaluated = replace(self._engine.objective, module=evaluated)
         step: Callable[[Picks], Tensor] = partial(_step, self._engine, self._data, self._switch)
-        recorded = None if on_cpu or graphs is False else find("recorded_cuda")
+        # A recording reads no file.
+        eager = on_cpu or alone or graphs is False or self._data.on_disk
+        recorded = None if eager else find("recorded_cuda")
         self._step = step if recorded is None else recorded(step)
+
+    def _objective(self, forward: Forward | None) -> Objective:
+        on_cpu = self.device.type == "cpu"
+        last = on_cpu and has_convolutions(self.module)  # faster there
+        return Objective(self.module, self.loss, self.layout, forward, channels_last=last)
+
+    def _probed(self, objective: Objective, dtype: str) -> tuple[Objective, bool]:
+        """The objective with what a look at the module has shown, and whether lanes go alone."""
+        picks = self.pick(Draws(0, np.zeros(2, int), np.arange(2), 1), 2)
+        x, y = self._data.batch({name: pick[:, 0] for name, pick in picks.items()})
+        keys = self.put(np.arange(2))
+        with self._switch():
+            found, objective = look_at(objective, x[0], y[0], keys[0])
+            if found.buffers and self.buffers == "refuse":
+                refuse_buffers(self.module, found.buffers)
+            trained = {name: self.module.get_parameter(name) for name in self.layout.names}
+            changing = {name: self.module.get_buffer(name) for name in found.buffers}
+            self._draws, self.layout = found.draws, _layout(trained, changing, dtype)
+            objective = replace(objective, layout=self.layout, draws=found.draws)
+            if self.device.type == "cpu" and has_convolutions(self.module):
+                return objective, False  # they go alone in any case
+            params = self.put(np.stack([self.init()] * 2))
+            why = why_alone(objective, params, x, y, keys if found.draws else None)
+        if why is not None:
+            say_alone(self.module, why)
+        return objective, why is not None
 
     @property
     def threads(self) -> int:
@@ -103,7 +168,9 @@ class TorchTask:
 
     @property
     def batch_key(self) -> Hashable:
-        return self._data, type(self.module), self.layout, self.loss, self.precision
+        alike = likeness(self.module, self.layout)
+        how = self.loss, self._evaluated.forward, self.precision, self.buffers
+        return self._data, alike, self.layout, *how
 
     def joined(self, others: Sequence[TorchTask]) -> TorchTask:
         joint = copy(self)
@@ -112,16 +179,28 @@ class TorchTask:
 
     def on_data(self, data: Dataset, parts: Sequence[Integers]) -> TorchTask:
         """The same model and loss on other data, as they are, on the CPU."""
-        return TorchTask(deepcopy(self.module), data, parts, loss=self.loss, augment=False)
+        here = set(self.layout.names)
+        return TorchTask(
+            self.module, data, parts, loss=self.loss, augment=False, train=here.__contains__,
+            forward=self._evaluated.forward, buffers=self.buffers,
+        )  # fmt: skip
 
     def digest(self) -> str:
-        data, index, held = self._data, self._index, self._held
+        data, held = self._data, self._held
         how = f"{data.crops} {self.device.type} {self.precision}"
-        return held.digest(how, _numpy(data.y[index]), _numpy(data.x[index[held.some]]))
+        if self.layout.buffers:
+            how += f" {self.buffers}"
+        return held.digest(how, *map(_numpy, data.seen(self._index, held.some)))
 
     def init(self) -> Vector:
-        trained = dict(self.module.named_parameters())
-        return self.layout.join({n: _numpy(trained[n]) for n in self.layout.names})
+        named = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+        tensors = {name: _numpy(named[name].to(self.dtype)) for name in self.layout.names}
+        return self.layout.join(tensors)
+
+    @property
+    def keeps_buffers(self) -> bool:
+        """Whether a worker starts its visits from buffers of its own."""
+        return self.buffers == "local" and bool(self.layout.buffers)
 
     def to_storage(self, vector: Vector | Integers) -> Array:
         return vector if self.device.type == "cpu" else self.put(vector)
@@ -140,25 +219,30 @@ class TorchTask:
 
     def pick(self, draws: Draws, batch: int) -> Picks:
         kernels = find("pick_samples_cuda"), find("pick_crops_cuda")
-        if self.device.type == "cuda" and all(kernels):
+        if self.device.type == "cuda" and all(kernels) and not draws.in_epochs:
             return self._pick_by_kernels(*kernels, draws, batch)
         picks = {"sample": self._index[self._held.pick(draws, batch, self.put)]}
         if self._data.crops:
             bits = replace(self._held.own(draws), put=self.put).bits("augment", 3 * batch)
             picks["crop"] = pick_crops(bits)
-        return picks
+        return picks | self._pick_keys(draws)
+
+    def _pick_keys(self, draws: Draws) -> Picks:
+        """The keys of whatever the module draws, (lanes, steps)."""
+        own = replace(self._held.own(draws), put=self.put)
+        return {"noise": step_keys(own)} if self._draws else {}
 
     def _pick_by_kernels(self, samples: Any, crops: Any, draws: Draws, batch: int) -> Picks:
         lanes, steps = self.put(self._held.lane_numbers(draws)), draws.steps
         picks = {"sample": samples(lanes, self._index, steps, batch, STREAMS["samples"])}
         if self._data.crops:
             picks["crop"] = crops(lanes, steps, batch, STREAMS["augment"], 2 * PAD + 1)
-        return picks
+        return picks | self._pick_keys(draws)
 
     def gradient(self, params: Array, worker: int, picks: Picks) -> Array:
         x, y = self._data.batch({name: pick[None] for name, pick in picks.items()})
         with self._switch():
-            return self._engine.objective.gradient(params, x[0], y[0])
+            return self._engine.objective.gradient(params, x[0], y[0], picks.get("noise"))
 
     def lane_gradients(self, params: Array, workers: Integers, picks: Picks) -> Array:
         return self._step({"params": params, **picks})
@@ -167,29 +251,23 @@ class TorchTask:
         return [self.evaluate(vector) for vector in params]
 
     def evaluate(self, params: Vector) -> dict[str, float]:
-        sums, count = torch.zeros(2, dtype=torch.float64, device=self.device), 0
-        kept = []
-        for outputs, y in self._tested(params):
-            sums[0] += (outputs.argmax(-1) == y).sum()
-            sums[1] += self.loss(outputs, y) * len(y)
-            count += len(y)
-            if self.metrics:
-                kept.append(outputs)
-        accuracy, loss = (sums / count).tolist()
-        found = {"accuracy": accuracy, "loss": loss}
-        if kept and isfinite(loss):  # otherwise the run has diverged, which is said elsewhere
-            found |= measure(self.metrics, torch.cat(kept), self._data.y_test)
+        found: dict[str, float] = {}
+        for part, samples in self._data.held_out.items():
+            told = evaluated(self._pairs(params, *samples), self.loss, self.metrics)
+            found |= {part + name: value for name, value in told.items()}
         return found
 
-    def _tested(self, params: Vector) -> Iterator[tuple[Tensor, Tensor]]:
-        """Outputs and targets of the test samples, batch by batch."""
-        objective = self._engine.objective
+    def _pairs(
+        self, params: Vector, inputs: Rows, targets: Rows
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Outputs and targets of samples, batch by batch."""
+        objective, key = self._evaluated, self.put(np.array(0)) if self._draws else None
         tensors = objective.split(torch.as_tensor(params, dtype=self.dtype, device=self.device))
-        inputs, labels = self._data.x_test, self._data.y_test
         batch = EVALUATION_BATCH[self.device.type]
-        with torch.no_grad(), self._switch():
-            for start in range(0, len(labels), batch):
-                x, y = inputs[start : start + batch], labels[start : start + batch]
+        # A module may draw in eval mode, too: always the same, so that evaluations agree.
+        with torch.no_grad(), self._switch(), drawing(key):
+            for start in range(0, len(targets), batch):
+                x, y = inputs[start : start + batch], targets[start : start + batch]
                 yield objective.outputs(tensors, x), y
 
     def judged_by(self, metrics: Mapping[str, Metric]) -> TorchTask:
@@ -200,31 +278,29 @@ class TorchTask:
 
     @property
     def test_samples(self) -> int:
-        return len(self._data.y_test)
+        return len(self._data.held_out[""][1])
 
     def tested_on(self, samples: Integers) -> TorchTask:
         """The same task with only these of the test samples."""
         some, index = copy(self), self.put(samples)
-        x_test, y_test = self._data.x_test[index], self._data.y_test[index]
-        some._data = replace(self._data, x_test=x_test, y_test=y_test)
+        x, y = self._data.held_out[""]
+        some._data = replace(self._data, held_out={**self._data.held_out, "": (x[index], y[index])})
         return some
 
     def evaluate_workers(self, params: Vector) -> tuple[str, Floats] | None:
         """Accuracy or loss of every worker on what it set aside; None where nobody did."""
         if self._aside is None:
             return None
-        index, data, own = self.put(self._aside.index), self._data, copy(self)
-        x = data.x[index, ..., PAD:-PAD, PAD:-PAD] if data.crops else data.x[index]
-        own._data = replace(data, x_test=x, y_test=data.y[index])
-        pairs = zip(*own._tested(params), strict=True)
-        outputs, targets = (torch.cat(each).cpu() for each in pairs)
+        pairs = self._pairs(params, *self._data.samples(self.put(self._aside.index)))
+        outputs, targets = (torch.cat(each).cpu() for each in zip(*pairs, strict=True))
         return worker_values(self._aside, outputs, targets, self.loss)
 
 
 def _step(engine: GradientEngine, data: TorchData, switch: Switch, inputs: Picks) -> Tensor:
     """Gather the batches of a local step and give the gradients: what a GPU records as one."""
     with switch():
-        return engine.function(inputs["params"], *data.batch(inputs))
+        keys = (inputs["noise"],) if "noise" in inputs else ()
+        return engine.function(inputs["params"], *data.batch(inputs), *keys)
 
 
 def _numpy(array: Tensor) -> NDArray[Any]:
@@ -240,23 +316,30 @@ def _device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def _check_module(module: nn.Module) -> None:
-    """Refuse what a visit cannot reproduce, or what would be lost on the way to the server."""
-    for name, part in module.named_modules():
-        if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.track_running_stats:
-            raise ConfigError(
-                f"Module {name!r} is a {type(part).__name__}: its running statistics change "
-                "outside the gradient and would not reach the server. Use nn.GroupNorm instead."
-            )
-        if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
-            raise ConfigError(
-                f"Module {name!r} is a {type(part).__name__} with p={part.p}: its masks come from "
-                "a global generator, so that a visit could not be repeated. Set p=0."
-            )
-        if isinstance(part, nn.RNNBase):
-            raise ConfigError(
-                f"Module {name!r} is an nn.{type(part).__name__}, which has no batching rule over "
-                "parameters: write the cell with plain operators, as anarchic.models.lstm does."
-            )
-    if not any(parameter.requires_grad for parameter in module.parameters()):
-        raise ConfigError(f"{type(module).__name__} has no parameter that requires a gradient.")
+def _is_ours(module: nn.Module) -> bool:
+    """Whether the module is one of ours, of which all is known that a look would find."""
+    return type(module).__module__.startswith("anarchic.models.")
+
+
+def _training_copy(module: nn.Module) -> nn.Module:
+    """A copy that is trained, whatever becomes of the module elsewhere.
+
+    One in eval mode is put into training mode as a whole; of one in training mode the parts that
+    are in eval mode stay so, as a frozen backbone's.
+    """
+    check_module(module)
+    try:
+        own = deepcopy(module)
+    except Exception as error:  # of any kind: the module is the user's
+        raise ConfigError(
+            f"{type(module).__name__} cannot be copied, which a task does so that training "
+            f"elsewhere does not change it: {type(error).__name__}: {error}. Keep only parameters, "
+            "buffers and plain values in it."
+        ) from error
+    return own if own.training else own.train()
+
+
+def _layout(trained: Mapping[str, Tensor], buffers: Mapping[str, Tensor], dtype: str) -> Layout:
+    name = {"float32": "F32", "float64": "F64"}[dtype]
+    tensors = {n: (tuple(t.shape), name) for n, t in {**trained, **buffers}.items()}
+    return Layout.of(tensors, buffers=buffers)

@@ -1,6 +1,14 @@
 """Records as bytes: the only room that knows the format, which is safetensors."""
 
-from anarchic.wire.files import decode_state, encode_state, load_model, read, save_model, write
+from anarchic.wire.files import (
+    decode_state,
+    encode_state,
+    load_model,
+    load_tensors,
+    read,
+    save_model,
+    write,
+)
 from anarchic.wire.messages import (
     Decoded,
     check_beginning,
@@ -11,9 +19,12 @@ from anarchic.wire.messages import (
     most_body_bytes,
     snapshot_facts,
 )
+from anarchic.wire.terms import buffers_metadata, buffers_of, terms_of
 
 __all__ = [
     "Decoded",
+    "buffers_metadata",
+    "buffers_of",
     "check_beginning",
     "decode_snapshot",
     "decode_state",
@@ -22,9 +33,11 @@ __all__ = [
     "encode_state",
     "encode_update",
     "load_model",
+    "load_tensors",
     "most_body_bytes",
     "read",
     "save_model",
     "snapshot_facts",
+    "terms_of",
     "write",
 ]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -14,19 +16,29 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load, save
 
 from anarchic.core.files import write_file
+from anarchic.core.inspection import needs_policy, running_statistics, some
 from anarchic.core.reading import check_file, parse_json, read_file, reason, shown
 from anarchic.core.saving import Arrays, Numbers
 from anarchic.core.types import Layout, Vector
-from anarchic.errors import RunError
+from anarchic.errors import ConfigError, MalformedUpdate, RunError
 from anarchic.wire import strict
 from anarchic.wire.messages import EXTRA
+from anarchic.wire.terms import buffers_metadata, buffers_of, check_names
 
 MAX_FILE = 1 << 36  # bytes that are read of one file
 _NUMBERS = "numbers"  # the metadata entry that holds a state's numbers, as JSON
+_WHOLE = {"BOOL": "?", "U8": "u1", "I8": "i1"} | {
+    f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "IU" for size in (2, 4, 8)
+}
 
 
 def save_model(path: Path, layout: Layout, params: Vector, **metadata: str) -> None:
-    """Write a model that any safetensors reader opens, tensors under their own names."""
+    """Write a model that any safetensors reader opens, tensors under their own names.
+
+    Buffers of the layout are those that a server averages, unless ``metadata`` says otherwise.
+    """
+    if layout.buffers:
+        metadata = buffers_metadata("average", layout.buffers) | metadata
     # safetensors writes whatever lies behind a tensor's first byte, in one piece or not.
     write_file(path, save(layout.split(np.ascontiguousarray(params)), metadata=metadata))
 
@@ -34,22 +46,65 @@ def save_model(path: Path, layout: Layout, params: Vector, **metadata: str) -> N
 def load_model(path: Path) -> tuple[Layout, Vector, dict[str, str]]:
     """A model's layout, its vector and its metadata, from any safetensors file of floats.
 
+    Tensors of other kinds have no place in a vector; ``load_tensors`` reads them too.
     It takes the memory of the file twice, or of the file and the vector if that is more.
     """
+    entries, metadata = _entries(path)
+    try:
+        policy, names = buffers_of(metadata)
+        buffers = names if policy == "average" else ()
+        check_names(buffers, entries)
+    except MalformedUpdate as error:
+        raise RunError(f"{path} cannot be used as a model. {error}") from error
+    others = {name: e["dtype"] for name, e in entries.items() if e["dtype"] not in strict.WIDTHS}
+    if others:
+        if stray := running_statistics(sorted(entries)):
+            raise ConfigError(needs_policy(str(path), stray))
+        raise ConfigError(
+            f"{path} has tensors that are not floats ({some(sorted(others))}: "
+            f"{', '.join(sorted({*others.values()}))}), which no step can change. Write it again "
+            f"with: anarchic init --from {quote(str(path))} --out floats.safetensors."
+        )
+    layout = Layout.of({name: (e["shape"], e["dtype"]) for name, e in entries.items()}, buffers)
+    params: Vector = np.empty(layout.dim, np.float64 if "F64" in layout.dtypes else np.float32)
+    for name, where in layout.slices.items():
+        strict.fill(params[where], memoryview(entries[name]["data"]), entries[name]["dtype"])
+    return layout, params, metadata
+
+
+def load_tensors(path: Path) -> tuple[dict[str, tuple[NDArray[Any], str]], dict[str, str]]:
+    """Every tensor of a safetensors file with its dtype there, and the metadata.
+
+    Floats are float32 or float64; whole numbers and truth values are float32 as well.
+    """
+    entries, metadata = _entries(path)
+    found: dict[str, tuple[NDArray[Any], str]] = {}
+    for name, entry in entries.items():
+        shape, dtype = tuple(entry["shape"]), entry["dtype"]
+        if dtype in _WHOLE:
+            array = np.frombuffer(entry["data"], _WHOLE[dtype]).astype(np.float32)
+        elif dtype in strict.WIDTHS:
+            array = np.empty(prod(shape), np.float64 if dtype == "F64" else np.float32)
+            strict.fill(array, memoryview(entry["data"]), dtype)
+        else:
+            raise ConfigError(
+                f"Tensor {shown(name)} of {path} has dtype {dtype}, which cannot be read here: "
+                "save it as float32."
+            )
+        found[name] = (array.reshape(shape), dtype)
+    return found, metadata
+
+
+def _entries(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """The tensors of a file as the library gives them, and its metadata."""
     try:
         data = read_file(path, most=MAX_FILE)  # once: the file may be replaced at any moment
         found = dict(safetensors.deserialize(data))  # type: ignore[no-untyped-call]
     except (OSError, SafetensorError, MemoryError) as error:
         raise _unreadable(path, error) from error
     metadata = _metadata(data)
-    del data  # the entries are copies
     # Of a snapshot that was pulled, without the vectors that travel beside the model.
-    entries = {name: entry for name, entry in found.items() if not name.startswith(EXTRA)}
-    layout = Layout.of({name: (e["shape"], e["dtype"]) for name, e in entries.items()})
-    params: Vector = np.empty(layout.dim, np.float64 if "F64" in layout.dtypes else np.float32)
-    for name, where in layout.slices.items():
-        strict.fill(params[where], memoryview(entries[name]["data"]), entries[name]["dtype"])
-    return layout, params, metadata
+    return {name: e for name, e in found.items() if not name.startswith(EXTRA)}, metadata
 
 
 def write(

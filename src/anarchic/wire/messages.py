@@ -21,7 +21,7 @@ from anarchic.core.names import WORKER_NAME
 from anarchic.core.reading import shown
 from anarchic.core.types import EMPTY, Layout, Snapshot, Update, Vector
 from anarchic.errors import ConfigError, MalformedUpdate, NotFinite, RunError
-from anarchic.wire import strict
+from anarchic.wire import strict, terms
 from anarchic.wire.strict import WIDTHS, Buffer, Contents, Tensor, floats, parse_file
 
 EXTRA = "extra:"  # begins the name of a vector that is not a tensor of the model
@@ -49,9 +49,11 @@ def encode_snapshot(
 ) -> bytes:
     """A model as workers pull it, with the mean training loss that came with its updates.
 
-    ``epoch`` tells it from a snapshot of the same version in a run that was restored since.
+    ``epoch`` tells it from a snapshot of the same version in a run that was restored since. Its
+    terms go with it.
     """
     known = {"version": str(snapshot.version), "run": run} | _told_loss(loss)
+    known |= terms.metadata_of(snapshot.terms)
     known |= {} if epoch is None else {"epoch": epoch}
     strict.text(known, "run", strict.ID)
     wide = snapshot.params.dtype == np.float64
@@ -70,10 +72,11 @@ def decode_snapshot(data: Buffer) -> tuple[Layout, Snapshot, str]:
         contents = _snapshot(data)
         version = strict.whole_number(contents.metadata, "version")
         run = strict.text(contents.metadata, "run", strict.ID)
-        layout, params, extras = _vectors(contents)
+        told = terms.terms_of(contents.metadata)
+        layout, params, extras = _vectors(contents, terms.averaged(told))
     except MalformedUpdate as error:
         raise RunError(f"This is not a snapshot of a model. {error}") from error
-    return layout, Snapshot(version, params, extras), run
+    return layout, Snapshot(version, params, extras, layout, told), run
 
 
 def snapshot_facts(data: Buffer) -> tuple[float | None, frozenset[str], str | None]:
@@ -101,12 +104,16 @@ def _loss(known: Mapping[str, str]) -> float | None:
     return strict.number(known, "loss") if "loss" in known else None
 
 
-def _vectors(contents: Contents) -> tuple[Layout, Vector, dict[str, Vector]]:
+def _vectors(
+    contents: Contents, buffers: tuple[str, ...]
+) -> tuple[Layout, Vector, dict[str, Vector]]:
     model = [tensor for tensor in contents.tensors if not tensor.name.startswith(EXTRA)]
+    terms.check_names(buffers, [tensor.name for tensor in model])
     layout = Layout(  # in the order of the file, which is that of the server's vectors
         tuple(tensor.name for tensor in model),
         tuple(tensor.shape for tensor in model),
         tuple(tensor.dtype for tensor in model),
+        buffers,
     )
     dtypes = {tensor.dtype for tensor in contents.tensors}
     if len(dtypes) > 1:  # F64 among narrow ones would make a vector much larger than the file

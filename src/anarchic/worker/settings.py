@@ -20,7 +20,7 @@ from anarchic.participation.idle import Exponential
 from anarchic.participation.work import ConstantSteps, UniformSteps
 from anarchic.worker.connection import Connection
 from anarchic.worker.policy import Always, Every, Hours, Policy, StepCount, TimeBudget, When
-from anarchic.worker.task import load_task
+from anarchic.worker.task import LiveTask, load_task
 from anarchic.worker.token import read_token
 from anarchic.worker.visit_loop import Summary, WorkPlan
 from anarchic.worker.worker import Worker
@@ -37,7 +37,7 @@ class WorkSettings:
     """
 
     server: str
-    task: str
+    task: str | None = None
     token_file: Path | None = None
     name: str | None = None
     spool: Path | None = None
@@ -93,13 +93,20 @@ class WorkSettings:
         return token
 
 
-def run(settings: WorkSettings) -> Summary:
+def run(settings: WorkSettings, task: LiveTask | None = None) -> Summary:
     """Be a worker until it ends: ``anarchic work`` without its output.
 
-    Without a ``spool`` it is a directory for this worker and this server among the user's files.
+    A ``task`` that is given takes the place of that in the settings. Without a ``spool`` it is a
+    directory for this worker and this server among the user's files.
     """
     check_kind("settings", settings, WorkSettings)
-    plan, token, task = settings.plan(), settings.token(), load_task(settings.task)
+    plan, token = settings.plan(), settings.token()
+    if task is None:
+        if settings.task is None:
+            raise ConfigError(
+                "What is to be trained? Give --task MODULE:NAME or --flower MODULE:NAME."
+            )
+        task = load_task(settings.task)
     owner = settings.name or token_owner(token or "") or ""
     with Worker(
         settings.server,

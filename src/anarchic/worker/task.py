@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import prod
-from pathlib import Path
 from typing import Any, Protocol, final
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike
 
-from anarchic import wire
 from anarchic.core import registry
 from anarchic.core.types import Layout, Vector
-from anarchic.data import load
 from anarchic.data.digits import load_digits
 from anarchic.data.partition import dirichlet
 from anarchic.errors import ConfigError
-from anarchic.models import make
 from anarchic.models.softmax import gradient_and_loss, softmax_layout
 from anarchic.train.draws import Draws
-from anarchic.train.task import Task
+from anarchic.train.task import OWN_BUFFERS, Task
 
 ALPHA = 0.5  # of the Dirichlet split: each worker has many samples of some classes, few of others
 BATCH = 32
@@ -36,7 +31,12 @@ GradientResult = tuple[Vector, float | None, int]
 class LiveTask(Protocol):
     """A model and one worker's data.
 
-    It may also have ``init() -> Vector``, the parameters that ``anarchic init`` writes.
+    It may also have ``init() -> Vector``, the parameters that ``anarchic init`` writes, and
+    ``begin(layout, snapshot)``, which is called after each pull. Where its layout names buffers, a
+    gradient has in their places what they are after the step. A task that keeps vectors of its own
+    from visit to visit has ``kept() -> Mapping[str, Vector]``, which the spool stores with an
+    update, and ``restore(kept)``, called when a visit begins with what was kept with the last
+    update that the server accepted.
     """
 
     @property
@@ -67,6 +67,8 @@ class FromTask:
 
     Batches are drawn anew for every local step of the worker's life. They repeat only where
     ``seed`` is given: without it, a worker that is started again must not see the same ones.
+    Buffers travel where the task averages them. Where its policy is ``local`` they are no part of
+    the layout: the worker keeps its own.
     """
 
     def __init__(
@@ -81,21 +83,48 @@ class FromTask:
         self._task, self._worker, self._batch = task, worker, batch
         self._seed = secrets.randbits(63) if seed is None else seed
         self._steps = 0
-
-    @property
-    def layout(self) -> Layout:
-        return self._task.layout
+        whole, own = task.layout, bool(getattr(task, "keeps_buffers", False))
+        self.local_buffers = whole.buffers if own else ()
+        self.layout = _without(whole, self.local_buffers)
+        self._places = whole.buffer_places if own else whole.buffer_places[:0]
+        self._trained = np.delete(np.arange(whole.dim), self._places)
+        self._first: Vector = task.init()
+        self._own: Vector = self._first[self._places]  # buffers that never travel
 
     def init(self) -> Vector:
-        return self._task.init()
+        return self._first[self._trained]
+
+    def kept(self) -> Mapping[str, Vector]:
+        """The buffers that the worker keeps to itself."""
+        return {OWN_BUFFERS: self._own} if self.local_buffers else {}
+
+    def restore(self, kept: Mapping[str, Vector]) -> None:
+        """Go back to the buffers that were kept, or to the first if they are of another model."""
+        first = self._first[self._places]
+        found = kept.get(OWN_BUFFERS, first)
+        self._own = found if found.shape == first.shape else first
 
     def gradient(self, params: Vector) -> GradientResult:
         task, worker = self._task, self._worker
         draws = Draws(self._seed, np.array([worker]), np.array([self._steps]), 1)
         self._steps += 1
         picks = {name: pick[0, 0] for name, pick in task.pick(draws, self._batch).items()}
-        gradient = task.get(task.gradient(task.put(params), worker, picks))
-        return gradient, None, int(task.samples[worker])
+        if not self.local_buffers:
+            gradient = task.get(task.gradient(task.put(params), worker, picks))
+            return gradient, None, int(task.samples[worker])
+        x = np.empty_like(params, shape=len(self._first))
+        x[self._trained], x[self._places] = params, self._own
+        gradient = task.get(task.gradient(task.put(x), worker, picks))
+        self._own = gradient[self._places]
+        return gradient[self._trained], None, int(task.samples[worker])
+
+
+def _without(layout: Layout, names: tuple[str, ...]) -> Layout:
+    """The layout without these tensors; the others keep their order."""
+    if not names:
+        return layout
+    columns = zip(layout.names, layout.shapes, layout.dtypes, strict=True)
+    return Layout(*zip(*(each for each in columns if each[0] not in names), strict=True))
 
 
 @final
@@ -155,7 +184,8 @@ def digits_task(spec: str) -> SoftmaxTask:
         raise ConfigError(f"{spec}: workers count from 1 to {workers}, got {number}.")
     data = load_digits()
     part = dirichlet(data.y_train, workers, ALPHA, seed=0)[number - 1]
-    return SoftmaxTask(data.x_train[part], data.y_train[part], data.classes, batch=BATCH)
+    classes = data.need_classes("Softmax regression")
+    return SoftmaxTask(data.x_train[part], data.y_train[part], classes, batch=BATCH)
 
 
 def load_task(spec: str) -> LiveTask:
@@ -186,56 +216,3 @@ def made_task(spec: str, *needs: str) -> Any:  # Any: it comes out of a user's m
 
 def _has(found: object, names: tuple[str, ...]) -> bool:
     return all(hasattr(found, name) for name in names)
-
-
-def write_initial_model(
-    out: Path,
-    *,
-    model: str | None = None,
-    data: str = "digits",
-    task: str | None = None,
-    seed: int = 0,
-) -> Layout:
-    """Write an initial model to a new file: ``model`` of the package for ``data``, or a task's.
-
-    ``seed`` is that of the model's random parameters; a task draws its own.
-    """
-    if (model is None) == (task is None):
-        raise ConfigError("Give --model or --task: one of the two says what to write.")
-    if seed < 0:
-        raise ConfigError(f"A seed must be at least 0, got {seed}.")
-    if out.exists():
-        raise ConfigError(f"{out} exists already: remove it, or write to another file.")
-    if not out.parent.is_dir():
-        raise ConfigError(f"There is no directory {out.parent} to write {out.name} to.")
-    layout, params = initial_model(model, data, seed) if model else initial_of_task(str(task))
-    wire.save_model(out, layout, params)
-    return layout
-
-
-def initial_model(model: str, data: str = "digits", seed: int = 0) -> tuple[Layout, Vector]:
-    """A model of the package for a data set; ``logistic`` needs no torch."""
-    loaded = load(data)
-    if model == "logistic" and loaded.x_train.dtype.kind == "f":
-        layout = softmax_layout(prod(loaded.x_train.shape[1:]), loaded.classes)
-        return layout, np.zeros(layout.dim, np.float32)
-    module = make(model, loaded, seed=seed)
-    from anarchic.train.torch_task import TorchTask
-
-    task = TorchTask(module, loaded, [np.arange(1)])
-    return task.layout, task.init()
-
-
-def initial_of_task(spec: str) -> tuple[Layout, Vector]:
-    """The parameters that ``init()`` of the task ``module:name`` gives."""
-    task = digits_task(spec) if is_digits(spec) else made_task(spec, "layout", "init")
-    if task.init is None:
-        raise ConfigError(f"{spec} has no init(), which gives the initial parameters.")
-    layout: Layout = task.layout
-    params: Vector = np.asarray(task.init())
-    if params.shape != (layout.dim,) or not np.isfinite(params).all():
-        raise ConfigError(
-            f"{spec}: init() must give {layout.dim} finite numbers in one dimension, got shape "
-            f"{params.shape}."
-        )
-    return layout, params if params.dtype == np.float64 else params.astype(np.float32)

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from anarchic.core.local import Held, LocalResult, LocalRule, Sgd, take_local_steps
+from anarchic.core.local import (
+    Buffers,
+    Held,
+    LocalResult,
+    LocalRule,
+    Sgd,
+    VisitStart,
+    begun,
+    take_local_steps,
+)
 from anarchic.core.reading import printable
 from anarchic.core.types import Layout, Snapshot, Update, Vector
 from anarchic.core.validation import check_kinds
@@ -127,6 +136,10 @@ class VisitLoop:
         self.began_s = self.worker.clock.now_s()
         snapshot = self.worker.pull(retry=self.forever)
         self.summary.version = snapshot.version
+        begin = getattr(self.task, "begin", None)
+        if begin is not None:
+            begin(self.worker.layout, snapshot)
+        _check_buffers(self.worker.layout, self.task.layout, snapshot.terms.buffers)
         _check_layout(self.worker.layout, self.task.layout)
         visit = self._train(snapshot)
         self.summary.local_steps += visit.result.local_steps
@@ -135,7 +148,9 @@ class VisitLoop:
         self.ended_s = self.worker.clock.now_s()
 
     def _train(self, snapshot: Snapshot) -> TrainedVisit:
-        worker, plan, rule = self.worker, self.plan, self.plan.local_rule
+        worker, plan = self.worker, self.plan
+        visit = VisitStart(plan.local_lr, snapshot.version, self.task.layout)
+        rule = begun(plan.local_rule, visit)
         clock, chance = worker.clock, worker.rng.random()
         losses: list[float] = []
         samples, since = 0, clock.elapsed_s()
@@ -151,10 +166,18 @@ class VisitLoop:
             elapsed_s = clock.elapsed_s() - since
             return not worker.stopping and plan.steps.more(done, elapsed_s, chance)
 
-        held = _held(rule, snapshot, worker.local_state())
+        kept, places = worker.local_state(), self.task.layout.buffer_places
+        getattr(self.task, "restore", lambda kept: None)(kept)
         result = take_local_steps(
-            rule, snapshot.params, held, lr=plan.local_lr, gradient=gradient, more=more
+            rule,
+            snapshot.params,
+            _held(rule, snapshot, kept),
+            lr=plan.local_lr,
+            gradient=gradient,
+            more=more,
+            buffers=Buffers(places) if len(places) else None,
         )
+        result.kept.update(getattr(self.task, "kept", dict)())
         loss = float(np.mean(losses)) if losses else None
         return TrainedVisit(snapshot, result, samples, loss, clock.elapsed_s() - since)
 
@@ -162,6 +185,8 @@ class VisitLoop:
         x.flags.writeable = False
         found, loss, samples = self.task.gradient(x)
         gradient: Vector = np.asarray(found, x.dtype)
+        if self.task.layout.buffers:  # they are taken out of it
+            gradient = np.array(gradient)
         if gradient.shape != x.shape:
             raise ConfigError(
                 f"The task's gradient has shape {gradient.shape}, its parameters {x.shape}."
@@ -262,6 +287,19 @@ def _held(rule: LocalRule, snapshot: Snapshot, kept: Mapping[str, Vector]) -> He
 def _fitting(kept: Vector | None, zero: Vector) -> Vector:
     """A vector from the spool, which may hold one of another model."""
     return zero if kept is None or (kept.shape, kept.dtype) != (zero.shape, zero.dtype) else kept
+
+
+def _check_buffers(server: Layout, task: Layout, policy: str | None) -> None:
+    """Refuse a task that takes for parameters what the server averages, or the other way round."""
+    differ = sorted({*server.buffers} ^ {*task.buffers})
+    if differ:
+        kept = ", since each worker keeps its own" if policy == "local" else ""
+        names = printable(", ".join(differ[:3]), most=200)
+        raise ConfigError(
+            f"The server averages {len(server.buffers)} buffers{kept}, the task has "
+            f"{len(task.buffers)}. They differ in {names}: make the task with the policy of the "
+            "run, or begin a run with a model of `anarchic init --buffers average` or of --task."
+        )
 
 
 def _check_layout(server: Layout, task: Layout) -> None:

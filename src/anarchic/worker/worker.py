@@ -9,6 +9,7 @@ import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Self, final
 
@@ -36,14 +37,15 @@ if TYPE_CHECKING:
 
 _TAG = re.compile(r'(?:W/)?"[!#-~]{1,200}"')  # what is sent back as If-None-Match
 PULL, PUSH = ("GET", "v1/model"), ("POST", "v1/updates")
+OWN_PART, OWN_MOST_S, OWN_PAUSE_S = 0.1, 1.0, 0.02  # how long to wait for the own update
 
 
 @final
 class Worker:
     """A connection to one server: pulls its model and pushes updates. For one thread.
 
-    ``token`` proves who the worker is; if it is the path of the file that holds it, the file is
-    read again when the server refuses it. Where enrolment is open a ``name`` is enough. With a
+    ``token`` proves who the worker is; ``token_file`` is the file that holds it, which is read
+    again when the server refuses it. Where enrolment is open a ``name`` is enough. With a
     ``spool`` directory an update that is not yet sent survives the worker's death. What fails is
     tried again with the same id and the same bytes, so that it counts once. ``clock`` and ``rng``
     are for tests.
@@ -54,6 +56,7 @@ class Worker:
         url: str,
         *,
         token: str | os.PathLike[str] | None = None,
+        token_file: str | os.PathLike[str] | None = None,
         name: str | None = None,
         spool: str | os.PathLike[str] | Spool | None = None,
         connection: Connection | None = None,
@@ -62,7 +65,10 @@ class Worker:
     ) -> None:
         from anarchic.worker.channel import Channel, Token  # brings httpx
 
-        proof = None if token is None else Token(token)
+        if token is not None and token_file is not None:
+            raise ConfigError("Give token or token_file, not both.")
+        told = token if token_file is None else Path(token_file)
+        proof = None if told is None else Token(told)
         self.name = _name(proof.worker if proof else None, name)
         self._says_name = proof is None
         self.connection = connection or Connection()
@@ -71,6 +77,8 @@ class Worker:
         self.spool = spool if isinstance(spool, Spool) or spool is None else Spool(spool)
         self._pulled: tuple[str, Layout, Snapshot, str] | None = None  # ETag, ..., run
         self._epoch: str | None = None  # in which the server published what was pulled
+        self._pulled_s = 0.0
+        self._own: tuple[int, float] = (-1, 0.0)  # base version of the last update, time to wait
         self._local_state: tuple[str, Mapping[str, Vector]] = ("", EMPTY)  # run, vectors
 
     def __repr__(self) -> str:
@@ -120,8 +128,21 @@ class Worker:
         finally:
             self._channel.stopping = False
 
-    def pull(self, *, retry: Retry | None = None) -> Snapshot:
-        """The newest model; it is not sent again if it is the one pulled last."""
+    def pull(self, *, retry: Retry | None = None, own: bool = False) -> Snapshot:
+        """The newest model; it is not sent again if it is the one pulled last.
+
+        An update is accepted a moment before it is folded. ``own`` waits for a version newer than
+        the one that the update pushed last started from: for up to a tenth of the time that this
+        update took, and a second at most.
+        """
+        snapshot, until_s = self._pull(retry), self.clock.elapsed_s() + self._own[1]
+        while own and snapshot.version == self._own[0] and self.clock.elapsed_s() < until_s:
+            self.clock.sleep(OWN_PAUSE_S)
+            snapshot = self._pull(retry)
+        self._pulled_s = self.clock.elapsed_s()
+        return snapshot
+
+    def _pull(self, retry: Retry | None) -> Snapshot:
         known = self._pulled
         headers = {"If-None-Match": known[0]} if known is not None and known[0] else {}
         self._pulled = self._channel.ask(
@@ -139,12 +160,14 @@ class Worker:
         samples: int = 0,
         extras: Mapping[str, Vector] = EMPTY,
         loss: float | None = None,
+        local_state: Mapping[str, Vector] = EMPTY,
     ) -> Answer:
         """Send an update, or a direction and its facts; return once the server has stored it.
 
-        The base version is that of the last pull unless another is given. Raises ``WorkerError`` if
-        the server refuses the update, or if all tries fail; an update that is spooled is then sent
-        before the next one.
+        The base version is that of the last pull unless another is given. ``local_state`` replaces
+        what ``local_state()`` gives, once the server has accepted the update. Raises
+        ``WorkerError`` if the server refuses the update, or if all tries fail; an update that is
+        spooled is then sent before the next one.
         """
         _, snapshot, _ = self._model()
         if not isinstance(update, Update):
@@ -152,7 +175,9 @@ class Worker:
             update = Update(self.name or "", based, local_steps, local_lr, update, samples, extras)
         if not 0 < update.local_lr < math.inf:
             raise ConfigError(f"An update needs a rate local_lr > 0, got {update.local_lr}.")
-        outgoing = self.encode(update, loss=loss)  # before anything else is pulled
+        wait_s = min(OWN_PART * (self.clock.elapsed_s() - self._pulled_s), OWN_MOST_S)
+        self._own = (update.base_version, wait_s)
+        outgoing = self.encode(update, loss=loss, local_state=local_state)  # before a new pull
         self.send_spooled()
         answer = self.send(outgoing)
         if isinstance(answer, Refused):

@@ -27,6 +27,7 @@ from anarchic import (
     YogiStep,
 )
 from anarchic.core import registry
+from anarchic.core.buffers import AverageBuffers
 
 from .decaying import Decaying
 
@@ -143,6 +144,19 @@ RULES += [
         Guard(SharedVectors(AfaCs(m=4), ("control",), population=4), factor=1.0),
         fresh=True,
         within=3.0,  # what is clipped of a control never reaches the server
+        **CONTROL,
+    ),
+]
+RULES += [
+    Case("buffers afa_cd", AverageBuffers(AfaCd(m=4), (1, 3))),
+    Case("buffers clip afa_cs", AverageBuffers(Clip(AfaCs(m=4), max_norm=1.0), (0, 4))),
+    Case("buffers guard fedbuff", AverageBuffers(Guard(FedBuff(m=4, power=0.0)), (2,))),
+    Case("buffers fedasync", AverageBuffers(FedAsync(history=4), (1,)), shared_optimum=True),
+    Case(
+        "buffers carry",
+        AverageBuffers(SharedVectors(AfaCd(m=4), ("control",), population=4), (1, 3)),
+        fresh=True,
+        shared_optimum=True,
         **CONTROL,
     ),
 ]

@@ -27,6 +27,7 @@ def is_variant(name):
         "clip",
         "discount",
         "carry",
+        "buffers",
     }
 
 
@@ -353,5 +354,7 @@ def work(case, i, base, pulled, kept, a, b, local_lr=0.2):
         x, total = x - local_lr * direction, total + direction
     mean = total / case.local_steps
     keep, send = case.local.finish(mean, held)
+    buffers = list(getattr(case.rule, "places", ()))
+    mean[buffers] = x[buffers]  # as they are at the end
     update = Update(WORKERS[i], base, case.local_steps, local_lr, mean, samples=5, extras=send)
     return update, keep

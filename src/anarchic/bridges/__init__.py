@@ -1,0 +1,1 @@
+"""Training loops of other libraries as workers, one module per library."""

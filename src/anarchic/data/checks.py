@@ -1,0 +1,72 @@
+"""What is wrong with samples, said in one sentence before anything is trained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anarchic.errors import DataError
+
+Array = NDArray[Any]
+
+IGNORED = -100  # a label in a sequence that does not count, as PyTorch and Hugging Face have it
+_LOOKED_AT = 1_000  # samples of an array on disk, which would take long to read,
+_BYTES = 1 << 26  # and about so many bytes
+
+
+def check_samples(where: str, x: Array, y: Array, classes: int | None) -> None:
+    """Refuse samples that no model can learn from; ``where`` names them, as "mine: the test"."""
+    if len(x) != len(y) or len(y) == 0:
+        raise DataError(
+            f"{where.replace(': the', f': {len(x)}')} inputs but {len(y)} labels: give one target "
+            "for every input, and at least one of each."
+        )
+    for what, array in (("inputs", x), ("targets", y)):
+        if array.dtype.kind not in "fiub":
+            raise DataError(
+                f"{where} {what} are of type {array.dtype}: turn them into numbers first."
+            )
+        if array.dtype.kind == "f":
+            _check_finite(f"{where} {what}", array)
+    if classes is not None:
+        _check_labels(where, y, classes)
+
+
+def _check_finite(what: str, array: Array) -> None:
+    some = _some(array)
+    with np.errstate(invalid="ignore"):
+        if np.isfinite(some.min(initial=0)) and np.isfinite(some.max(initial=0)):
+            return
+    wrong = ~np.isfinite(some.reshape(len(some), -1)).all(axis=1)
+    raise DataError(
+        f"{what} hold NaN or infinity in {wrong.sum():,} of {len(some):,} samples, first in number "
+        f"{np.flatnonzero(wrong)[0]}: fill these values in, or leave the samples out."
+    )
+
+
+def _check_labels(where: str, y: Array, classes: int) -> None:
+    if y.dtype.kind == "f":
+        raise DataError(
+            f"{where} labels are of type {y.dtype}, but there are {classes} classes: give whole "
+            "numbers from 0, or classes=None where the targets are no classes."
+        )
+    some = _some(y)
+    counted = some[some != IGNORED] if y.ndim > 1 else some
+    least, most = int(counted.min(initial=classes)), int(counted.max(initial=-1))
+    if len(counted) and not (least >= 0 and most < classes):
+        raise DataError(
+            f"{where} labels go from {least} to {most}, but there are {classes} classes: number "
+            "them from 0."
+        )
+
+
+def _some(array: Array) -> Array:
+    """All samples; of an array on disk only some, evenly spread."""
+    if not isinstance(array, np.memmap):
+        return array
+    count = max(10, min(_LOOKED_AT, _BYTES * len(array) // array.nbytes))
+    if len(array) <= count:
+        return array
+    return array[np.linspace(0, len(array) - 1, count).astype(np.int64)]

@@ -1,0 +1,219 @@
+"""``Dataset.of``: samples of any common kind, split into parts, as a ``Dataset``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from anarchic.data.dataset import Dataset, Integers
+from anarchic.data.frames import Array, Columns, Samples, from_frame, is_a, is_frame
+from anarchic.data.torch_sets import array_of, from_pairs, from_torch, is_torch_set
+from anarchic.errors import ConfigError, DataError
+
+TEST_SHARE = 0.2  # where neither a test part nor a share is given
+
+
+def dataset_of(
+    given: tuple[Any, Any, Any],
+    split: tuple[Any, Any, int],
+    columns: Columns,
+    about: Mapping[str, Any],
+) -> Dataset:
+    """``Dataset.of`` with its arguments in groups: (source, y, owner), (test, val, seed)."""
+    source, y, owner = given
+    test, val, seed = split
+    if isinstance(source, Mapping) and "train" in source:  # such as a DatasetDict
+        test = source.get("test") if test is None else test
+        val = source.get("validation", source.get("val")) if val is None else val
+        source = source["train"]
+    elif hasattr(source, "load_split"):  # a FederatedDataset of flwr-datasets
+        test = source.load_split("test") if test is None else test
+        source = _Partitions.of_federated(source)
+    train = samples_of(source, columns, y)
+    if owner is not None:
+        train = replace(train, owner=array_of(owner))
+    if train.owner is not None and len(train.owner) != len(train.y):
+        raise DataError(
+            f"There are {len(train.owner)} owners for {len(train.y)} samples: give one for each."
+        )
+    parts = _split(train, TEST_SHARE if test is None else test, val, seed, columns)
+    return _finished(parts, about)
+
+
+def samples_of(source: Any, columns: Columns, y: Any = None) -> Samples:
+    """The samples of anything that ``Dataset.of`` takes."""
+    if y is not None:
+        return _checked_lengths(Samples(array_of(source), array_of(y)))
+    if is_a(source, "datasets", "IterableDataset", "IterableDatasetDict"):
+        raise DataError(
+            "A Hugging Face data set that streams has no sample numbers, by which workers draw: "
+            "load it without streaming=True, or give Dataset.from_list(list(stream.take(n)))."
+        )
+    if hasattr(source, "load_partition"):
+        return _from_partitions(_Partitions.of(source), columns)
+    if is_torch_set(source):
+        return from_torch(source)
+    if is_frame(source):
+        return from_frame(source, columns)
+    if isinstance(source, tuple) and len(source) == 2:  # (x, y)
+        return samples_of(source[0], columns, source[1])
+    if isinstance(source, list) or (hasattr(source, "__getitem__") and not _is_array(source)):
+        return from_pairs(source)
+    if _is_array(source):
+        raise DataError("Inputs were given without targets: Dataset.of(x, y).")
+    raise DataError(
+        f"Dataset.of cannot read a {type(source).__name__}: give arrays or tensors (x, y), a torch "
+        "Dataset or DataLoader, a pandas or Polars frame, a Hugging Face data set, or a list of "
+        "(input, target)."
+    )
+
+
+@dataclass(frozen=True)
+class _Partitions:
+    """The parts that a partitioner of flwr-datasets makes, by its public methods alone."""
+
+    count: int
+    load: Any
+
+    def load_partition(self, number: int) -> Any:
+        return self.load(number)
+
+    @staticmethod
+    def of(source: Any) -> _Partitions:
+        if isinstance(source, _Partitions):
+            return source
+        if not getattr(source, "is_dataset_assigned", lambda: True)():
+            raise DataError(
+                f"{type(source).__name__} has no rows yet: set partitioner.dataset to a Hugging "
+                "Face data set, or use by_partitioner(data, partitioner)."
+            )
+        return _Partitions(source.num_partitions, source.load_partition)
+
+    @staticmethod
+    def of_federated(source: Any) -> _Partitions:
+        source.load_partition(0, "train")  # it assigns the rows to its partitioner
+        count = source.partitioners["train"].num_partitions
+        return _Partitions(count, lambda number: source.load_partition(number, "train"))
+
+
+def _from_partitions(source: _Partitions, columns: Columns) -> Samples:
+    """The rows of one partition after another; the number of the partition is their owner."""
+    found = [samples_of(source.load_partition(n), columns) for n in range(source.count)]
+    sizes = [len(each.y) for each in found]
+    filled = [each for each in found if len(each.y)]
+    x, y = (np.concatenate([getattr(each, name) for each in filled]) for name in ("x", "y"))
+    return Samples(x, y, np.repeat(np.arange(source.count), sizes), found[0].classes)
+
+
+def _split(train: Samples, test: Any, val: Any, seed: int, columns: Columns) -> dict[str, Samples]:
+    """Training, test and perhaps validation samples, by shares or as they were given."""
+    parts, shares = {}, {}
+    for name, wanted in (("test", test), ("val", val)):
+        if isinstance(wanted, Real):
+            if wanted:
+                shares[name] = float(wanted)
+        elif wanted is not None:
+            parts[name] = samples_of(wanted, columns)
+    if not all(0 < share < 1 for share in shares.values()) or sum(shares.values()) >= 1:
+        raise ConfigError(
+            f"test and val are shares between 0 and 1, together below 1; got {shares}."
+        )
+    if "test" not in parts and "test" not in shares:
+        raise ConfigError("A data set needs test samples: give test=0.2, or test=(x, y).")
+    order = np.random.default_rng(seed).permutation(len(train.y)) if shares else None
+    for name, share in shares.items():
+        assert order is not None
+        count = max(1, round(share * len(train.y)))
+        parts[name], order = _rows(train, order[:count]), order[count:]
+    if order is not None:
+        if not len(order):
+            raise DataError(f"{len(train.y)} samples are too few to be split: give more.")
+        train = _rows(train, order)
+    return {"train": train, **parts}
+
+
+def _rows(samples: Samples, rows: Integers) -> Samples:
+    if isinstance(samples.x, np.memmap):
+        raise DataError(
+            "The inputs are memory-mapped, and drawing test samples would copy them: give "
+            "test=(x, y), such as the last rows x[n:], which stay on disk."
+        )
+    rows = np.sort(rows)
+    owner = None if samples.owner is None else samples.owner[rows]
+    return replace(samples, x=samples.x[rows], y=samples.y[rows], owner=owner)
+
+
+def _finished(parts: dict[str, Samples], about: Mapping[str, Any]) -> Dataset:
+    train, test, val = parts["train"], parts["test"], parts.get("val")
+    names = _texts(parts)
+    targets = {part: _targets(each.y, names) for part, each in parts.items()}
+    classes = about["classes"] or (len(names) if names is not None else train.classes)
+    if classes is None and all(y.ndim == 1 and y.dtype.kind in "iu" for y in targets.values()):
+        classes = max(int(y.max(initial=0)) for y in targets.values()) + 1
+    return Dataset(
+        x_train=_inputs(train.x),
+        y_train=targets["train"],
+        x_test=_inputs(test.x),
+        y_test=targets["test"],
+        x_val=None if val is None else _inputs(val.x),
+        y_val=targets.get("val"),
+        **{**about, "classes": classes},
+        **_owners(train, test),
+    )
+
+
+def _owners(train: Samples, test: Samples) -> dict[str, Any]:
+    if train.owner is None:
+        return {}
+    known, role_train = np.unique(train.owner, return_inverse=True)
+    found: dict[str, Any] = {"roles": tuple(map(str, known)), "role_train": role_train}
+    if test.owner is not None:
+        place = np.searchsorted(known, test.owner).clip(max=len(known) - 1)
+        found["role_test"] = np.where(known[place] == test.owner, place, -1)
+    return found
+
+
+def _texts(parts: Mapping[str, Samples]) -> Array | None:
+    """The different labels in order, where they are texts."""
+    labels = [part.y for part in parts.values()]
+    if not any(y.dtype.kind in "OUS" and y.ndim == 1 for y in labels):
+        return None
+    try:
+        return np.unique(np.concatenate(labels))
+    except TypeError as error:
+        raise DataError("The labels are a mixture of texts and numbers: use one kind.") from error
+
+
+def _targets(y: Array, texts: Array | None) -> Array:
+    """Labels as int64, other numbers as float32; what is on disk stays as it is."""
+    if texts is not None:
+        return np.searchsorted(texts, y).astype(np.int64)
+    if isinstance(y, np.memmap):
+        return y
+    if y.dtype.kind == "b":
+        return y.astype(np.int64 if y.ndim == 1 else np.float32)
+    return y.astype({"f": np.float32, "i": np.int64, "u": np.int64}.get(y.dtype.kind, y.dtype))
+
+
+def _inputs(x: Array) -> Array:
+    """Numbers as float32; tokens, and what is on disk, as they are."""
+    if isinstance(x, np.memmap) or x.dtype.kind not in "fb":
+        return x
+    return np.asarray(x, np.float32)
+
+
+def _checked_lengths(samples: Samples) -> Samples:
+    if samples.x.ndim == 0 or samples.y.ndim == 0 or len(samples.x) != len(samples.y):
+        raise DataError(
+            f"There are inputs of shape {samples.x.shape} and targets of shape {samples.y.shape}: "
+            "give one target for every input."
+        )
+    return samples
+
+
+def _is_array(source: Any) -> bool:
+    return isinstance(source, np.ndarray) or hasattr(source, "detach")

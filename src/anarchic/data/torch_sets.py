@@ -1,0 +1,123 @@
+"""Samples from torch's data sets and loaders, and from lists of (input, target)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from anarchic.data.frames import Array, Samples, pixels, stacked
+from anarchic.errors import DataError
+
+
+def is_torch_set(source: Any) -> bool:
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    kinds = torch.utils.data
+    return isinstance(source, kinds.Dataset | kinds.DataLoader)
+
+
+def from_torch(source: Any) -> Samples:
+    """The samples of a torch data set, or of the one behind a loader, each read once."""
+    kinds = sys.modules["torch"].utils.data
+    if isinstance(source, kinds.DataLoader):
+        source = source.dataset
+    if isinstance(source, kinds.IterableDataset):
+        raise DataError(
+            f"{type(source).__name__} is an IterableDataset: its samples have no numbers, by which "
+            "workers draw them. Read it once, Dataset.of(list(stream)), or give a data set with "
+            "__getitem__ and __len__."
+        )
+    if isinstance(source, kinds.ConcatDataset):
+        return _joined([from_torch(each) for each in source.datasets])
+    if isinstance(source, kinds.TensorDataset):
+        x, y = _pair(source.tensors)
+        return Samples(array_of(x), array_of(y))
+    if isinstance(source, kinds.Subset) and isinstance(source.dataset, kinds.TensorDataset):
+        rows = np.asarray(source.indices, np.int64)
+        whole = from_torch(source.dataset)
+        return Samples(whole.x[rows], whole.y[rows])
+    return from_pairs(source)
+
+
+def from_pairs(source: Any) -> Samples:
+    """The samples of anything with a length that gives (input, target) by number."""
+    try:
+        count = len(source)
+    except TypeError as error:
+        raise DataError(
+            f"{type(source).__name__} has no length: give it __len__, the number of its samples."
+        ) from error
+    if count == 0:
+        raise DataError(f"{type(source).__name__} has no samples.")
+    first = sample_of(_pair(source[0])[0])
+    _check_size(count * first.nbytes)
+    x, y = np.empty((count, *first.shape), first.dtype), []
+    for number in range(count):
+        given, target = _pair(source[number])
+        value = sample_of(given)
+        if value.shape != first.shape:
+            raise DataError(
+                f"Input {number} has shape {value.shape}, input 0 {first.shape}: pad or cut all "
+                "inputs to one shape."
+            )
+        x[number] = value
+        y.append(target if isinstance(target, str) else array_of(target))
+    return Samples(x, stacked("the targets", y))
+
+
+def sample_of(value: Any) -> Array:
+    """One input; an image of Pillow's has its channels first and values from 0 to 1."""
+    return pixels(value) if hasattr(value, "getbands") else array_of(value)
+
+
+def array_of(value: Any) -> Array:
+    """An array, tensor, column or number in NumPy; arrays on disk stay there."""
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(value, "detach"):  # a tensor
+        tensor = value.detach().cpu()
+        kind = str(tensor.dtype)
+        return np.asarray((tensor.float() if kind == "torch.bfloat16" else tensor).numpy())
+    if hasattr(value, "to_numpy"):
+        value = value.to_numpy()
+    return stacked("the array", value) if isinstance(value, list | tuple) else np.asarray(value)
+
+
+def _pair(sample: Any) -> tuple[Any, Any]:
+    if not isinstance(sample, Sequence) or isinstance(sample, str) or len(sample) != 2:
+        found = (
+            f"{len(sample)} parts" if isinstance(sample, tuple | list) else type(sample).__name__
+        )
+        raise DataError(
+            f"A sample must be (input, target), got {found}: wrap the data set so that "
+            "__getitem__ gives these two."
+        )
+    return sample[0], sample[1]
+
+
+def _joined(parts: list[Samples]) -> Samples:
+    shapes = [part.x.shape[1:] for part in parts]
+    if len(set(shapes)) > 1:
+        raise DataError(
+            f"The joined data sets have inputs of shapes {', '.join(map(str, shapes))}: give all "
+            "one shape."
+        )
+    x, y = ([getattr(part, name) for part in parts] for name in ("x", "y"))
+    return Samples(np.concatenate(x), np.concatenate(y))
+
+
+def _check_size(size: int) -> None:
+    try:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # not known here
+        return
+    if size > memory:
+        raise DataError(
+            f"The inputs take {size / 2**30:,.0f} GiB, the memory is {memory / 2**30:,.0f} GiB: "
+            "write them to a .npy file once and give np.load(file, mmap_mode='r')."
+        )

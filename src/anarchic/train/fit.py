@@ -1,0 +1,158 @@
+"""Whether a module, a loss and a data set go together, found by trying two samples.
+
+A mistake is said in one sentence before anything is trained.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from anarchic.core.reading import printable
+from anarchic.data.checks import IGNORED
+from anarchic.errors import ConfigError
+from anarchic.train.engines import Loss, cross_entropy
+
+
+def check_fit(
+    module: nn.Module,
+    loss: Loss,
+    x: Tensor,
+    y: Tensor,
+    outputs: Callable[[Tensor], Any] | None = None,
+) -> None:
+    """Refuse inputs that the module does not take, and outputs that do not fit the loss.
+
+    ``x`` and ``y`` are two samples as the module and the loss get them, with the least and the
+    greatest label; ``outputs`` is how outputs are made of inputs where that is more than a call of
+    the module. Nothing is changed: no parameter, no buffer, no random state.
+    """
+    name, seen = type(module).__name__, x if x.is_floating_point() else x.long()
+    with _untouched(module, x.device):
+        try:
+            found = _call(module, seen) if outputs is None else outputs(seen)
+        except Exception as error:  # whatever a module of somebody else raises
+            raise ConfigError(
+                f"{name} fails on inputs of shape {_shape(x)} and type {_kind(x)} "
+                f"({_said(error)}): {_remedy(x)}"
+            ) from error
+        if not isinstance(found, Tensor):
+            raise ConfigError(
+                f"{name} returns a {type(found).__name__}, not a tensor: give forward=..., which "
+                "returns the tensor that the loss takes."
+            )
+        _check_targets(name, loss, found, y)
+        value = _loss(name, loss, found, y)
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise ConfigError(
+            f"The loss {_called(loss)} gives {shape}, not one number: let it return the mean over "
+            "the samples (reduction='mean')."
+        )
+
+
+def _check_targets(name: str, loss: Loss, outputs: Tensor, y: Tensor) -> None:
+    """Say what the losses themselves would not say, or not clearly."""
+    told = f"{name} gives outputs of shape {_shape(outputs)} for targets of shape {_shape(y)}"
+    if y.is_floating_point():
+        if loss is cross_entropy:
+            raise ConfigError(
+                "The targets are floats, but the default loss, cross_entropy, takes labels: give "
+                "loss=torch.nn.functional.mse_loss, or binary_cross_entropy_with_logits for "
+                "several yes-or-no labels."
+            )
+        if outputs.shape != y.shape and outputs.numel() == y.numel():
+            raise ConfigError(
+                f"{told}, and a loss would compare every output with every target: reshape the "
+                f"targets, y.reshape{(-1, *outputs.shape[1:])}, or squeeze the outputs."
+            )
+    elif loss is cross_entropy:
+        if outputs.ndim != y.ndim + 1 or outputs.shape[:-1] != y.shape:
+            raise ConfigError(
+                f"{told}: cross_entropy takes one score per class in the last dimension, "
+                f"{(*y.shape[1:], 'classes')} for such targets."
+            )
+        most, least = int(y.max()), int(y.min())
+        if least == IGNORED:
+            raise ConfigError(
+                f"The targets have labels {IGNORED}, to be ignored, which the default loss does "
+                "not do: give a loss of your own that calls torch.nn.functional.cross_entropy."
+            )
+        if most >= outputs.shape[-1]:
+            raise ConfigError(
+                f"{name} scores {outputs.shape[-1]} classes, but there are labels up to {most}: "
+                "give its last layer one output per class."
+            )
+
+
+def _loss(name: str, loss: Loss, outputs: Tensor, y: Tensor) -> Any:
+    told = (
+        f"outputs of shape {_shape(outputs)} and type {_kind(outputs)} do not fit targets of shape "
+        f"{_shape(y)} and type {_kind(y)}"
+    )
+    remedy = "change the last layer, the targets or the loss"
+    if not y.is_floating_point() and outputs.shape == y.shape:
+        remedy = "give the targets as floats, y.astype('float32'), where they are no class numbers"
+    try:
+        with warnings.catch_warnings():
+            # torch warns where it broadcasts targets against outputs, which is never meant.
+            warnings.filterwarnings("error", "Using a target size")
+            return loss(outputs, y)
+    except Exception as error:  # whatever a loss of somebody else raises
+        raise ConfigError(
+            f"{_called(loss)}: the {told} of {name} ({_said(error)}): {remedy}."
+        ) from error
+
+
+def _call(module: nn.Module, x: Tensor) -> Any:
+    """The outputs, with the buffers of a module copied, should it change them."""
+    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    return functional_call(module, buffers, (x,))
+
+
+@contextmanager
+def _untouched(module: nn.Module, device: torch.device) -> Iterator[None]:
+    """A module in eval mode, and torch's random states as they were afterwards."""
+    modes = [(part, part.training) for part in module.modules()]
+    devices = [] if device.type == "cpu" else [device]
+    module.eval()
+    try:
+        with torch.random.fork_rng(devices=devices), torch.no_grad():
+            yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
+
+
+def _remedy(x: Tensor) -> str:
+    if x.is_floating_point():
+        return "change the module, or the shape of the inputs."
+    return (
+        "whole numbers are taken for tokens; of images or tables make floats, "
+        "x.astype('float32') / 255 for pixels."
+    )
+
+
+def _shape(x: Tensor) -> tuple[int, ...]:
+    """Of one sample."""
+    return tuple(x.shape[1:])
+
+
+def _kind(x: Tensor) -> str:
+    return str(x.dtype).removeprefix("torch.")
+
+
+def _called(loss: Loss) -> str:
+    return str(getattr(loss, "__name__", type(loss).__name__))
+
+
+def _said(error: Exception) -> str:
+    """The first line of what an error says."""
+    text = str(error).strip().partition("\n")[0] or type(error).__name__
+    return printable(text, most=200).rstrip(".")

@@ -1,0 +1,261 @@
+"""A look at a module before it is trained: what it needs, and what would go wrong.
+
+One training step on two samples shows which random operators a module has, which buffers change,
+and whether lanes of it can be computed as one batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from anarchic.core.types import Layout
+from anarchic.errors import ConfigError
+from anarchic.train.engines import Objective, copy_of
+from anarchic.train.noise import CannotBatch, Noise
+
+LOGGER = logging.getLogger("anarchic.train")
+NEAR = 1e-2  # relative: two ways to one gradient are this near, in float32 and on a GPU, too
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a training step of a module does beside giving a gradient."""
+
+    draws: bool = False  # random numbers
+    buffers: tuple[str, ...] = ()  # that change
+
+
+def trained_parameters(
+    module: nn.Module, train: Callable[[str], bool] | None
+) -> dict[str, nn.Parameter]:
+    """Those that are trained, by name; the others are frozen. Tied ones have their first name."""
+    named = dict(module.named_parameters())
+    if train is not None:
+        aliases = list(module.named_parameters(remove_duplicate=False))
+        chosen = {id(parameter) for name, parameter in aliases if train(name)}
+        for parameter in named.values():
+            parameter.requires_grad_(id(parameter) in chosen)
+    trained = {name: each for name, each in named.items() if each.requires_grad}
+    if not trained and train is not None and named:
+        raise ConfigError(
+            f"train= selects none of the {len(named)} parameters of {_kind(module)}: "
+            f"{_listed(named)}."
+        )
+    if not trained:
+        raise ConfigError(f"{_kind(module)} has no parameter that requires a gradient.")
+    return trained
+
+
+def check_module(module: nn.Module) -> None:
+    """Refuse what cannot be trained in a vector, whatever the data."""
+    for name, part in module.named_modules():
+        if isinstance(part, nn.Embedding | nn.EmbeddingBag):
+            wrong = "sparse=True" if part.sparse else f"max_norm={part.max_norm}"
+            if part.sparse or part.max_norm is not None:
+                raise ConfigError(
+                    f"Module {name!r} is an nn.{_kind(part)} with {wrong}, whose gradients or "
+                    "weights are not those of a dense tensor: leave that out."
+                )
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if nn.parameter.is_lazy(tensor):
+            raise ConfigError(
+                f"{name!r} of {_kind(module)} has no shape yet: call the module once on a batch, "
+                "then make the task."
+            )
+        if tensor.is_complex():
+            raise ConfigError(
+                f"{name!r} of {_kind(module)} is complex: keep its real and imaginary parts as two "
+                "real tensors."
+            )
+
+
+def look_at(objective: Objective, x: Tensor, y: Tensor, key: Tensor) -> tuple[Found, Objective]:
+    """What a training step does; the objective without channels last if it does not work so.
+
+    Images with channels last are faster, but the outputs of layers then refuse ``view``.
+    """
+    if objective.channels_last:
+        try:
+            return look(objective, x, y, key), objective
+        except ConfigError:
+            objective = replace(objective, channels_last=False)
+    return look(objective, x, y, key), objective
+
+
+def look(objective: Objective, x: Tensor, y: Tensor, key: Tensor) -> Found:
+    """Take a training step on a copy of the module, twice, and see what it does."""
+    module = copy_of(objective.module)
+    named = dict(module.named_parameters())
+    trained = {
+        name: named[name].detach().clone().requires_grad_() for name in objective.layout.names
+    }
+    first = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    every = {name: (tuple(tensor.shape), "F32") for name, tensor in {**trained, **first}.items()}
+    whole = replace(objective, module=module, layout=Layout.of(every, buffers=first))
+    seen, losses, after = Noise(key), [], first
+    for _ in range(2):
+        seen = Noise(key)
+        with seen:
+            loss, after = _step(whole, trained, first, x, y)
+        losses.append(loss.item())
+    # From the second step on other buffers may change, such as a flag and then a mean.
+    with Noise(key):
+        again = _step(whole, trained, after, x, y)[1]
+    if abs(losses[0] - losses[1]) > NEAR * abs(losses[0]):
+        raise ConfigError(
+            f"{_kind(module)} gives two results for the same parameters and inputs: it draws "
+            "random numbers that are not torch's, or keeps something from one call to the next. A "
+            "visit could not be repeated: draw by torch, and keep nothing but buffers."
+        )
+    changed = [n for n in first if not (_same(first[n], after[n]) and _same(first[n], again[n]))]
+    for name in changed:
+        if first[name].shape != again[name].shape:
+            raise ConfigError(
+                f"Buffer {name!r} of {_kind(module)} changes its shape from "
+                f"{tuple(first[name].shape)} to {tuple(again[name].shape)} while it is trained: "
+                "give it one shape, or keep it in an attribute that is no buffer."
+            )
+    return Found(seen.drawn > 0, tuple(changed))
+
+
+def _step(
+    objective: Objective, trained: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, y: Any
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """A training step, with a sentence about whatever does not fit."""
+    try:
+        loss, after = objective.value(trained, buffers, x, y)
+        torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
+    except ConfigError:
+        raise
+    except Exception as error:  # of any kind: module and loss are the user's
+        raise ConfigError(
+            f"{_kind(objective.module)} cannot take a training step on inputs of shape "
+            f"{tuple(x.shape)} ({x.dtype}) and targets of shape {tuple(y.shape)} ({y.dtype}): "
+            f"{_first_line(error)} If it returns more than the loss takes, give TorchTask a "
+            "forward=, such as forward=lambda module, x: module(x)[0]."
+        ) from error
+    return loss, after
+
+
+def refuse_buffers(module: nn.Module, changed: tuple[str, ...]) -> None:
+    """Say which module or buffer would be lost, and the ways to keep it."""
+    owner, _, buffer = changed[0].rpartition(".")
+    part = module.get_submodule(owner)
+    what = f"Buffer {buffer!r} of module {owner!r}, a {_kind(part)}, changes"
+    if isinstance(part, nn.modules.batchnorm._NormBase):
+        what = f"Module {owner!r} is a {_kind(part)}: its running statistics change"
+    raise ConfigError(
+        f"{what} outside the gradient and would not reach the server. Let the server average them "
+        'with buffers="average", let each worker keep its own with buffers="local", or use '
+        "nn.GroupNorm instead."
+    )
+
+
+def why_alone(
+    objective: Objective, params: Tensor, x: Tensor, y: Tensor, keys: Tensor | None
+) -> str | None:
+    """Why lanes of the module cannot be computed as one batch; None if they can."""
+    trial = replace(objective, module=copy_of(objective.module))
+    try:
+        with _every_warning() as said:
+            found = trial.all_at_once(params, x, y, keys)
+    except CannotBatch as error:
+        return str(error)
+    except Exception as error:  # whatever vmap makes of the user's module
+        return _reason(error.__cause__ or error)
+    for warning in said:
+        if "batching rule for" in str(warning.message):
+            missing = str(warning.message).split("batching rule for ")[1].split(". ")[0]
+            return f"torch cannot batch {missing}"
+    trial = replace(objective, module=copy_of(objective.module))
+    alone = trial.one_by_one(params, x, y, keys)
+    if not (found - alone).norm() <= NEAR * alone.norm():
+        return "a batch of visits gives other gradients"
+    return None
+
+
+def say_alone(module: nn.Module, why: str) -> None:
+    """One line per model and reason, however many tasks are made of it."""
+    _say(f"{_kind(module)} is computed one visit after another, which is slower: {why}.")
+
+
+@cache
+def _say(line: str) -> None:
+    LOGGER.warning(line)
+
+
+def _reason(error: BaseException) -> str:
+    said = str(error)
+    if ".item()" in said or "data-dependent" in said or "dynamic shape" in said:
+        return "the values of a tensor decide what it does (an if, .item(), a boolean mask)"
+    return f"torch cannot batch it ({_first_line(error).rstrip('.')})"
+
+
+@contextmanager
+def _every_warning() -> Iterator[list[warnings.WarningMessage]]:
+    """Record what torch warns of, also what it has said before."""
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            yield said
+    finally:
+        torch.set_warn_always(before)
+
+
+def likeness(module: nn.Module, trained: Layout) -> Hashable:
+    """Equal for modules that compute the same, given the same trained tensors; never too often."""
+    parts = [
+        (name, type(part), tuple((key, _likeness(value)) for key, value in _attributes(part)))
+        for name, part in module.named_modules()
+    ]
+    kept = [
+        (name, tensor.detach().cpu().numpy().tobytes())
+        for name, tensor in (*module.named_parameters(), *module.named_buffers())
+        if name not in trained.slices
+    ]
+    return tuple(parts), tuple(kept)
+
+
+def _attributes(part: nn.Module) -> list[tuple[str, Any]]:
+    apart = ("_parameters", "_buffers", "_modules")
+    return [(key, value) for key, value in vars(part).items() if key not in apart]
+
+
+def _likeness(value: Any) -> Hashable:
+    if isinstance(value, bool | int | float | str | type(None) | torch.dtype | torch.device):
+        return value
+    if isinstance(value, tuple | list):
+        return tuple(map(_likeness, value))
+    if isinstance(value, dict | set) and not value:  # no hooks
+        return ()
+    return id(value)  # a function, or what cannot be compared
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+def _kind(module: nn.Module) -> str:
+    return type(module).__name__
+
+
+def _listed(names: Any, most: int = 5) -> str:
+    some = [repr(name) for name in names]
+    return ", ".join(some[:most]) + (" and so on" if len(some) > most else "")
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines() or [""]
+    text = f"{type(error).__name__}: {lines[0]}" if lines[0] else type(error).__name__
+    return text if text.endswith(".") else f"{text}."

@@ -1,0 +1,360 @@
+"""Any PyTorch training as a visit: what is pulled, counted and pushed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+import torch
+from torch import nn
+from torch.optim import optimizer as torch_optimizer
+
+import anarchic
+from anarchic import wire
+from anarchic.bridges.torch import shrinks
+from anarchic.core.types import Terms
+from anarchic.errors import ConfigError, Diverged
+from anarchic.worker import Worker
+from tests.bridges.still import StillWorker
+from tests.chaos.servers import ServerProcess
+from tests.waiting import until
+
+ROOT = Path(__file__).parents[2]
+visit = anarchic.torch.visit
+compiled = partial(torch.compile, backend="eager")
+
+
+def net(*more: nn.Module) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), *more, nn.ReLU(), nn.Linear(4, 2))
+
+
+def train(model: nn.Module, steps: int = 3, optimizer: torch.optim.Optimizer | None = None) -> None:
+    optimizer = optimizer or torch.optim.Adam(model.parameters(), lr=0.1)
+    dtype = next(model.parameters()).dtype
+    for step in range(steps):
+        optimizer.zero_grad()
+        x = torch.arange(12, dtype=dtype).reshape(4, 3) / 10 + step
+        model(x).square().mean().backward()
+        optimizer.step()
+
+
+def train_and_fail(model: nn.Module) -> None:
+    train(model)
+    raise KeyError("the disk is full, say")
+
+
+def values(model: nn.Module) -> dict[str, np.ndarray]:
+    return {name: each.detach().float().numpy().copy() for name, each in model.named_parameters()}
+
+
+def test_the_whole_displacement_is_pushed_and_steps_are_counted():
+    model = net()
+    worker, start = StillWorker.of(model), values(model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()  # overwritten by the pull
+    with visit(worker, model, samples=7) as ours:
+        assert all(np.array_equal(values(model)[name], start[name]) for name in start)
+        train(model, steps=5)
+        train(net(), steps=9)  # of another model: not counted
+        ours.loss = torch.tensor(0.25)
+    assert (ours.steps, ours.lr, ours.version) == (5, pytest.approx(0.1), 3)
+    assert ours.answer.status == "accepted"
+    for name, end in values(model).items():
+        assert np.array_equal(worker.last[name], start[name] - end)
+    facts = {name: fact for name, fact in worker.pushed[0].items() if name != "direction"}
+    assert facts == {
+        "base_version": 3, "local_steps": 1, "local_lr": 1.0, "samples": 7, "loss": 0.25
+    }  # fmt: skip
+
+
+def test_schedulers_accumulation_and_skipped_steps_are_counted_as_they_are():
+    model = net()
+    worker, optimizer = StillWorker.of(model), torch.optim.SGD(model.parameters(), lr=0.4)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    with visit(worker, model) as ours:
+        for batch in range(8):
+            factor = float("inf") if batch in (2, 3) else 1.0  # the second step overflows
+            scaler.scale(factor * model(torch.ones(1, 3)).sum()).backward()
+            if batch % 2:  # two batches to a step
+                scaler.step(optimizer)
+                scaler.update()
+                optimizer.zero_grad()
+                schedule.step()
+    assert ours.steps == 3
+    assert ours.lr == pytest.approx((0.4 + 0.1 + 0.05) / 3)  # 0.2 was skipped
+
+
+def test_per_step_sends_the_papers_mean_direction():
+    model = net()
+    worker = StillWorker.of(model, rule="afa-cd", server_lr=1.0)
+    start = values(model)
+    with (
+        pytest.warns(UserWarning, match=r"afa-cd, server_lr=1\) moves .* only 0.1 .*-lr 10\."),
+        visit(worker, model, per_step=True),
+    ):
+        train(model, 10, torch.optim.SGD(model.parameters(), lr=0.05))
+    assert (worker.pushed[0]["local_steps"], worker.pushed[0]["local_lr"]) == (10, 0.05)
+    for name, end in values(model).items():
+        np.testing.assert_allclose(worker.last[name], (start[name] - end) / (10 * 0.05), rtol=1e-6)
+    with visit(worker, model, per_step=True) as ours:
+        model[0].weight.data += 1  # no optimiser: nothing to count
+        ours.steps, ours.lr = 2, 0.5
+    assert worker.last["0.weight"].ravel().tolist() == pytest.approx([-1.0] * 12)
+    with pytest.raises(ConfigError, match="give lr="), visit(worker, model, per_step=True):
+        model[0].weight.data += 1
+
+
+@pytest.mark.parametrize(
+    ("terms", "steps", "told"),
+    [
+        (Terms("afa-cd", 1.0), 1, None),
+        (Terms("afa-cs", 15.0), 15, None),
+        (Terms("fedbuff", 1.0), 15, None),  # steps by K * eta_L * G
+        (Terms("fedbuff", 0.01), 15, "0.01 times .* --server-lr 1."),
+        (Terms("afa-cd", 1.0), 15, "0.067 times .*per_step=False"),
+        (Terms(), 15, None),  # a server that does not say
+    ],
+)
+def test_a_worker_is_told_if_the_rule_shrinks_its_updates(terms, steps, told):
+    found = shrinks(terms, steps)
+    assert found is None if told is None else re.search(told, found)
+
+
+def test_an_exception_or_a_model_that_is_not_finite_pushes_nothing():
+    model, before = net(), len(torch_optimizer._global_optimizer_post_hooks)
+    worker = StillWorker.of(model)
+    with pytest.raises(KeyError), visit(worker, model):
+        train_and_fail(model)
+    with pytest.raises(Diverged), visit(worker, model):
+        model[0].weight.data *= float("nan")
+    assert not worker.pushed
+    assert len(torch_optimizer._global_optimizer_post_hooks) == before  # no hook is left
+
+
+def test_a_visit_that_changes_nothing_pushes_nothing_and_says_so(caplog):
+    model = net()
+    worker = StillWorker.of(model)
+    with visit(worker, model) as ours:
+        train(net())  # the wrong model
+    assert (ours.answer, worker.pushed) == (None, [])
+    assert "nothing_changed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [nn.DataParallel, compiled, lambda model: compiled(nn.DataParallel(model))],
+    ids=["DataParallel", "compile", "both"],
+)
+def test_wrappers_do_not_change_the_names(wrapped):
+    model = net()
+    worker, start = StillWorker.of(model), values(model)
+    with visit(worker, wrapped(model)) as ours:
+        train(model)
+    assert ours.steps == 3
+    assert np.array_equal(worker.last["0.bias"], start["0.bias"] - values(model)["0.bias"])
+    model[0] = compiled(model[0])  # a part of it
+    with visit(worker, model):
+        model[0]._orig_mod.bias.data += 1
+    assert worker.last["0.bias"] == pytest.approx(-1)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_rounding_by_a_narrow_model_is_no_displacement(dtype):
+    worker = StillWorker.of(net())
+    model = net().to(dtype)
+    with visit(worker, model):
+        model[0].bias.data[0] += 1
+    moved = worker.last["0.bias"]
+    assert moved[0] == pytest.approx(-1, abs=0.01)
+    assert not moved[1:].any()
+    assert not worker.last["0.weight"].any()
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(5, 3), nn.Linear(3, 5, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.embed(x))
+
+
+@pytest.mark.parametrize(
+    "names", [["embed.weight"], ["head.weight"], ["embed.weight", "head.weight"]]
+)
+def test_tied_weights_travel_under_either_name_or_both(names):
+    model = Tied()
+    worker = StillWorker({name: model.embed.weight.detach() for name in names})
+    with visit(worker, model):
+        model.embed.weight.data += 1
+    for name in names:
+        np.testing.assert_allclose(worker.last[name], -1, rtol=1e-6)
+
+
+def test_only_what_is_trained_travels():
+    model = net()
+    model[0].requires_grad_(False)
+    head = StillWorker({"2.weight": model[2].weight.detach(), "2.bias": model[2].bias.detach()})
+    frozen = values(model)["0.weight"]
+    with visit(head, model):
+        train(model)
+    assert set(head.last) == {"2.weight", "2.bias"}
+    assert np.array_equal(values(model)["0.weight"], frozen)
+
+    model.requires_grad_(True)
+    with pytest.raises(ConfigError, match=r"trains 0.weight, .* freeze it, or say with train="):
+        visit(head, model).__enter__()
+    with visit(head, model, lambda name: name.startswith("2.")):
+        train(model)  # the first layer is this worker's own
+    assert not np.array_equal(values(model)["0.weight"], frozen)
+
+    whole = StillWorker.of(model)
+    with visit(whole, model, lambda name: "bias" in name):
+        train(model)
+    assert whole.last["2.bias"].any()
+    assert not whole.last["2.weight"].any()
+
+
+def test_another_model_is_refused_by_name():
+    worker, model = StillWorker.of(net()), nn.Linear(3, 2)
+    with pytest.raises(ConfigError, match=r"0.bias \(none here, \[4\] there\)"):
+        visit(worker, model).__enter__()
+    with pytest.raises(ConfigError, match="run one batch"):
+        visit(worker, nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.Linear(4, 2))).__enter__()
+    with pytest.raises(ConfigError, match="needs a worker"):
+        visit(None, model)
+    with pytest.raises(ConfigError, match="buffers='local'"):
+        visit(worker, model, buffers="average")
+
+
+def test_averaged_buffers_are_pulled_and_sent_as_they_are_at_the_end():
+    source, model = net(nn.BatchNorm1d(4)), net(nn.BatchNorm1d(4))
+    train(source, steps=2)
+    worker = StillWorker.of(source, buffers="average")
+    with visit(worker, model):
+        assert model[1].num_batches_tracked == 2
+        assert torch.equal(model[1].running_var, source[1].running_var)
+        train(model)
+    assert worker.last["1.num_batches_tracked"] == 5
+    assert np.array_equal(worker.last["1.running_var"], model[1].running_var.numpy())
+    assert np.array_equal(worker.last["1.running_mean"], model[1].running_mean.numpy())
+    worker.snapshot.params.flags.writeable = True
+    worker.layout.split(worker.snapshot.params)["1.num_batches_tracked"][...] = 2.6  # a mean
+    with visit(worker, model):
+        assert model[1].num_batches_tracked == 3
+        model[0].bias.data += 1
+
+
+@pytest.mark.parametrize("policy", ["of the run", "of the worker"])
+def test_local_buffers_stay_with_the_worker(policy):
+    worker = StillWorker.of(
+        net(nn.BatchNorm1d(4)), **({"buffers": "local"} if "run" in policy else {})
+    )
+    own = {} if "run" in policy else {"buffers": "local"}
+    model = net(nn.BatchNorm1d(4))
+    with visit(worker, model, **own):
+        train(model)
+    assert not any("running" in name for name in worker.last)
+    kept = model[1].running_mean.clone()
+    with pytest.raises(KeyError), visit(worker, model, **own):
+        train_and_fail(model)
+    again = net(nn.BatchNorm1d(4))  # as after a new start
+    for module in (model, again):  # nothing stays of the visit that failed
+        with visit(worker, module, **own):
+            assert torch.equal(module[1].running_mean, kept)
+            assert module[1].num_batches_tracked == 3
+            module[0].bias.data += 1
+
+
+class Counting(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(3, 2)
+        self.register_buffer("seen", torch.zeros(()))
+        self.register_buffer("mask", torch.ones(3))  # a constant stays in the module
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen = self.seen + len(x)
+        return super().forward(x * self.mask)
+
+
+def test_buffers_without_a_policy_are_refused_with_the_remedy():
+    batch_norm = net(nn.BatchNorm1d(4))
+    with pytest.raises(ConfigError, match=r"1.running_mean, .* --buffers average, or .*'local'"):
+        visit(StillWorker.of(batch_norm), batch_norm).__enter__()
+    state = {name: each.float() for name, each in batch_norm.state_dict().items()}
+    with pytest.raises(ConfigError, match=r"1.running_mean among its trained tensors"):
+        visit(StillWorker(state), batch_norm, buffers="local").__enter__()
+    group_norm = net(nn.GroupNorm(2, 4))
+    with visit(StillWorker.of(group_norm), group_norm) as ours:
+        train(group_norm)
+    assert ours.answer is not None
+    counting = Counting()
+    worker = StillWorker.of(counting)
+    told = r"changed the buffer seen, .* nothing was pushed"
+    with pytest.raises(ConfigError, match=told), visit(worker, counting):
+        train(counting)
+    assert not worker.pushed
+    with visit(worker, counting, buffers="local"):
+        train(counting)
+    assert worker.state["buffer:seen"] == counting.seen
+
+
+PROCESSES = """
+import sys, torch, numpy as np
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+import anarchic
+rank, file, url = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
+torch.manual_seed(rank)
+inner = nn.Linear(2, 1)
+model = DistributedDataParallel(inner)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+worker = anarchic.Worker(url, name="ann") if rank == 0 else None
+for _ in range(2):
+    with anarchic.torch.visit(worker, model) as visit:
+        assert inner.weight.tolist() == [[1.0, 1.0]] or visit.version > 0
+        optimizer.zero_grad()
+        (model(torch.ones(1, 2)) * (rank + 1)).sum().backward()
+        optimizer.step()
+    assert (visit.answer is not None) == (rank == 0), visit.answer
+print(visit.steps, inner.weight.tolist())
+"""
+
+
+@pytest.mark.slow
+def test_processes_of_ddp_are_one_worker(tmp_path: Path):
+    layout = anarchic.Layout.of({"weight": ((1, 2), "F32"), "bias": ((1,), "F32")})
+    init = tmp_path / "model.safetensors"
+    wire.save_model(init, layout, np.ones(3, np.float32))
+    options = ("--open-enrolment", "--m", "2")
+    with ServerProcess(str(tmp_path / "run.db"), init, tmp_path / "log", *options) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        words = [str(tmp_path / "meeting"), url]
+        running = [
+            subprocess.Popen(
+                [sys.executable, "-c", PROCESSES, str(rank), *words],
+                env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"},
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            )
+            for rank in range(2)
+        ]  # fmt: skip
+        ended = [each.communicate(timeout=120) for each in running]
+        assert all(each.returncode == 0 for each in running), ended
+        with Worker(url) as watcher:
+            until(lambda: watcher.pull().version == 1)
+            moved = watcher.pull().params
+    assert ended[0][0] == ended[1][0]  # both processes have the same model
+    np.testing.assert_allclose(moved, 1 - 0.15, rtol=1e-5)  # the mean gradient is 1.5, once each

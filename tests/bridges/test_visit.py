@@ -1,0 +1,103 @@
+"""A visit around any training, in NumPy, at a real server."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from anarchic import Layout
+from anarchic.bridges.visit import Visit, check_fit, write_first_model
+from anarchic.errors import ConfigError, Diverged
+from anarchic.worker import Worker
+from tests.bridges.serving import INIT, await_version, served
+
+START = {"bias": np.zeros(1, np.float32), "weight": np.array([1.0, 2.0], np.float32)}
+
+
+class Model:
+    """Two tensors that a training loop changes in place."""
+
+    def __init__(self) -> None:
+        self.tensors = {name: np.full_like(tensor, 7.0) for name, tensor in START.items()}
+
+    def read(self):
+        return self.tensors
+
+    def write(self, tensors) -> None:
+        for name, tensor in tensors.items():
+            self.tensors[name][...] = tensor
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["afa-cd", "fedbuff"])
+def test_the_server_moves_by_the_mean_displacement_under_any_rule(rule: str, tmp_path: Path):
+    write_first_model(tmp_path / INIT, START)
+    with served(tmp_path, "--m", "2", "--rule", rule) as server:
+        for name, by in (("ann", 1.0), ("bob", 3.0)):
+            model = Model()
+            with Worker(f"http://127.0.0.1:{server.port}", name=name) as worker:
+                with Visit(worker, model.read, model.write) as visit:
+                    assert model.tensors["weight"].tolist() == [1.0, 2.0]
+                    for _ in range(10):  # however many steps it takes
+                        model.tensors["weight"] += by / 10
+                    visit.samples, visit.loss = 5, by
+                assert visit.version == 0
+                assert visit.answer.status == "accepted"
+        with Worker(f"http://127.0.0.1:{server.port}") as watcher:
+            assert _newest(watcher, 1).tolist() == pytest.approx([0.0, 3.0, 4.0])  # by 2
+
+
+@pytest.mark.slow
+def test_an_exception_or_a_model_that_is_not_finite_pushes_nothing(tmp_path: Path):
+    write_first_model(tmp_path / INIT, START)
+    with served(tmp_path, "--m", "1") as server:
+        url, model = f"http://127.0.0.1:{server.port}", Model()
+        with Worker(url, name="ann") as worker:
+            with pytest.raises(KeyError), Visit(worker, model.read, model.write):
+                model.tensors["weight"] += {}["missing"]
+            with pytest.raises(Diverged, match="NaN"), Visit(worker, model.read, model.write):
+                model.tensors["weight"] *= np.nan
+            assert worker.pull().version == 0
+            with Visit(worker, model.read, model.write, lr=0.5) as visit:
+                model.tensors["weight"] += 4
+                visit.steps = 4
+            assert _newest(worker, 1).tolist() == [0.0, 2.0, 3.0]  # AFA-CD: a fourth of it
+
+
+@pytest.mark.slow
+def test_a_late_update_is_dropped_and_the_next_visit_goes_on(tmp_path: Path, caplog):
+    write_first_model(tmp_path / INIT, START)
+    with served(tmp_path, "--m", "1", "--max-staleness", "1") as server:
+        url, model, other = f"http://127.0.0.1:{server.port}", Model(), Model()
+        with Worker(url, name="ann") as ann, Worker(url, name="bob") as bob:
+            with Visit(ann, model.read, model.write) as late:
+                model.tensors["bias"] += 1
+                for version in (1, 2):
+                    with Visit(bob, other.read, other.write):
+                        other.tensors["bias"] += 1
+                    _newest(bob, version)
+            assert late.answer is None
+            with Visit(ann, model.read, model.write) as again:
+                model.tensors["bias"] += 1
+            assert again.answer.status == "accepted"
+            with caplog.at_level(logging.WARNING), Visit(ann, model.read, model.write) as idle:
+                pass
+    assert idle.answer is None
+    assert "nothing_changed" in {json.loads(line)["event"] for line in caplog.messages}
+
+
+def test_a_model_that_does_not_fit_is_refused_by_name() -> None:
+    layout = Layout.of({"weight": ((2,), "F32"), "scale": ((1,), "F32")})
+    with pytest.raises(ConfigError, match=r"scale \(none here, \[1\] there\), weight \(\[3\] here"):
+        check_fit(layout, {"weight": np.zeros(3)})
+    with pytest.raises(ConfigError, match="lr=0"):
+        Visit(None, dict, lambda tensors: None, lr=0.0)
+
+
+def _newest(worker: Worker, version: int) -> np.ndarray:
+    await_version(worker, version)
+    return worker.pull().params

@@ -1,0 +1,124 @@
+"""``Dataset.of`` with arrays and lists; tests/bridges has the libraries that are heavy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from anarchic.data import Dataset, by_role
+from anarchic.errors import ConfigError, DataError
+
+X = np.arange(60, dtype=np.float64).reshape(20, 3)
+Y = np.arange(20) % 4
+
+
+def rows_of(x):
+    """The numbers of the rows of X that ``x`` has."""
+    return (x[:, 0] // 3).astype(int).tolist()
+
+
+def test_arrays_are_split_by_shares_and_a_seed():
+    data = Dataset.of(X, Y, test=0.2, val=0.1, seed=3)
+    assert (len(data.x_train), len(data.x_test), len(data.x_val)) == (14, 4, 2)
+    parts = [rows_of(x) for x in (data.x_train, data.x_test, data.x_val)]
+    assert sorted(row for part in parts for row in part) == list(range(20))
+    assert data.y_train.tolist() == [Y[row] for row in parts[0]]
+    assert (data.x_train.dtype, data.y_train.dtype, data.classes) == (np.float32, np.int64, 4)
+    again = Dataset.of(X, Y, test=0.2, val=0.1, seed=3)
+    assert np.array_equal(again.x_val, data.x_val)
+    assert not np.array_equal(Dataset.of(X, Y, seed=4).x_test, data.x_test)
+
+
+def test_parts_that_are_given_are_kept():
+    data = Dataset.of(X[:10], Y[:10], test=(X[10:15], Y[10:15]), val=(X[15:], Y[15:]))
+    assert rows_of(data.x_train) == list(range(10))
+    assert (rows_of(data.x_test)[0], rows_of(data.x_val)[0]) == (10, 15)
+
+
+def test_a_mapping_with_splits_is_taken_apart():
+    data = Dataset.of({"train": (X, Y), "test": (X[:3], Y[:3]), "validation": (X[:2], Y[:2])})
+    assert (len(data.x_train), len(data.x_test), len(data.x_val)) == (20, 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("y", "classes", "dtype", "shape"),
+    [
+        (Y, 4, np.int64, ()),
+        (Y.astype(np.uint8), 4, np.int64, ()),
+        (Y > 1, 2, np.int64, ()),
+        (np.array(["no", "yes"])[Y % 2], 2, np.int64, ()),
+        (Y / 2, None, np.float32, ()),
+        (np.stack([Y, Y], 1) / 2, None, np.float32, (2,)),
+        (np.stack([Y > 1, Y > 2], 1), None, np.float32, (2,)),
+        (np.stack([Y, Y, Y], 1), None, np.int64, (3,)),
+    ],
+)
+def test_targets_decide_whether_there_are_classes(y, classes, dtype, shape):
+    data = Dataset.of(X, y)
+    assert (data.classes, data.y_train.dtype, data.y_train.shape[1:]) == (classes, dtype, shape)
+
+
+def test_texts_are_numbered_in_order_over_all_parts():
+    data = Dataset.of(X[:2], np.array(["b", "c"]), test=(X[:1], np.array(["a"])))
+    assert (data.y_train.tolist(), data.y_test.tolist(), data.classes) == ([1, 2], [0], 3)
+
+
+def test_owners_become_roles():
+    owner = np.array(["north", "south", "east", "south"])[Y]
+    data = Dataset.of(X, Y, owner=owner, test=0.25)
+    assert data.roles == ("east", "north", "south")
+    parts = by_role(data)
+    assert set(data.y_train[parts[2]]) <= {1, 3}
+    assert sum(map(len, parts)) == len(data.y_train) == 15
+    assert [data.roles[role] for role in data.role_test] == [
+        str(owner[row]) for row in rows_of(data.x_test)
+    ]
+
+
+def test_a_list_of_pairs_is_a_data_set():
+    data = Dataset.of(list(zip(X, Y, strict=True)))
+    assert (len(data.x_train), data.classes) == (16, 4)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: Dataset.of(X), r"without targets: Dataset.of\(x, y\)"),
+        (lambda: Dataset.of(X, Y[:5]), r"inputs of shape \(20, 3\) and targets of shape \(5,\)"),
+        (lambda: Dataset.of(42), "cannot read a int"),
+        (lambda: Dataset.of([(1, 2, 3)]), r"\(input, target\), got 3 parts"),
+        (lambda: Dataset.of([([1.0], 0), ([1.0, 2.0], 1)]), "Input 1 has shape .* pad or cut"),
+        (lambda: Dataset.of(X, Y, owner=[1, 2]), "2 owners for 20 samples"),
+        (lambda: Dataset.of(X, np.where(Y > 0, np.inf, Y)), "targets hold NaN or infinity"),
+        (lambda: Dataset.of(X, Y - 1), "labels go from -1 to"),
+        (lambda: Dataset.of(X, Y, classes=3), "but there are 3 classes"),
+        (lambda: Dataset.of(X, Y, test=(X[:, :2], Y)), "a test input has shape"),
+    ],
+)
+def test_what_does_not_fit_is_said_in_a_sentence(call, says):
+    with pytest.raises(DataError, match=says):
+        call()
+
+
+@pytest.mark.parametrize("shares", [{"test": 1.5}, {"test": 0.6, "val": 0.5}, {"test": 0.0}])
+def test_shares_must_leave_something(shares):
+    with pytest.raises(ConfigError, match=r"share|needs test samples"):
+        Dataset.of(X, Y, **shares)
+
+
+def test_inputs_that_are_not_finite_are_counted():
+    wrong = X.copy()
+    wrong[3, 1], wrong[7] = np.nan, np.inf
+    with pytest.raises(DataError, match=r"training inputs hold NaN .* in 2 of 20 .* number 3"):
+        Dataset.of(wrong, Y, test=(X, Y))
+
+
+def test_an_array_on_disk_stays_there(tmp_path):
+    np.save(tmp_path / "x.npy", X.astype(np.float16))
+    x = np.load(tmp_path / "x.npy", mmap_mode="r")
+    data = Dataset.of(x[:15], Y[:15], test=(x[15:], Y[15:]))
+    assert data.on_disk
+    assert isinstance(data.x_train, np.memmap)
+    assert data.x_train.dtype == np.float16
+    with pytest.raises(DataError, match=r"would copy them: give test=\(x, y\)"):
+        Dataset.of(x, Y)

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from anarchic.data import Dataset, torch_sets
+from anarchic.errors import DataError
+
+torch = pytest.importorskip("torch")
+from torch.utils import data as sets  # noqa: E402
+
+X = torch.arange(40.0).reshape(20, 2)
+Y = torch.arange(20) % 4
+TENSORS = sets.TensorDataset(X, Y)
+
+
+class Squares(sets.Dataset):
+    """A data set of one's own: (a picture, a number)."""
+
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, number):
+        return torch.full((1, 2, 2), float(number)), number % 3
+
+
+class Stream(sets.IterableDataset):
+    def __iter__(self):
+        return iter([(torch.zeros(2), 0), (torch.ones(2), 1)])
+
+
+@pytest.mark.parametrize(
+    ("source", "shape", "classes"),
+    [
+        (TENSORS, (20, 2), 4),
+        (sets.Subset(TENSORS, [4, 1, 2]), (3, 2), 3),
+        (sets.ConcatDataset([TENSORS, TENSORS]), (40, 2), 4),
+        (sets.Subset(sets.ConcatDataset([TENSORS, TENSORS]), range(5, 30)), (25, 2), 4),
+        (sets.DataLoader(TENSORS, batch_size=7, shuffle=True), (20, 2), 4),
+        (Squares(), (10, 1, 2, 2), 3),
+        (sets.DataLoader(Squares()), (10, 1, 2, 2), 3),
+    ],
+)
+def test_a_map_style_data_set_is_read_in_order(source, shape, classes):
+    data = Dataset.of(source, test=TENSORS if len(shape) == 2 else Squares())
+    assert (data.x_train.shape, data.x_train.dtype) == (shape, np.float32)
+    assert data.classes == max(classes, 4 if len(shape) == 2 else 3)
+    if isinstance(source, sets.Subset) and shape[0] == 3:
+        assert data.x_train[:, 0].tolist() == [8, 2, 4]
+        assert data.y_train.tolist() == [0, 1, 2]
+
+
+def test_tensors_are_taken_with_their_targets():
+    data = Dataset.of(X.to(torch.bfloat16), torch.rand(20, 3))
+    assert (data.y_train.shape, data.classes) == ((16, 3), None)
+
+
+def test_a_stream_is_refused_with_what_to_do_which_works():
+    for stream in (Stream(), sets.DataLoader(Stream())):
+        with pytest.raises(DataError, match=r"IterableDataset: .* Dataset.of\(list\(stream\)\)"):
+            Dataset.of(stream)
+    assert len(Dataset.of(list(Stream()), test=0.5).x_train) == 1
+
+
+class Odd(Squares):
+    def __init__(self, sample):
+        self.sample = sample
+
+    def __getitem__(self, number):
+        return self.sample(number)
+
+
+@pytest.mark.parametrize(
+    ("sample", "says"),
+    [
+        (lambda n: {"x": 1, "y": 2}, r"must be \(input, target\), got dict: wrap"),
+        (lambda n: (torch.zeros(1), 0, "name"), "got 3 parts"),
+        (lambda n: (torch.zeros(n + 1), 0), "Input 1 has shape .2,., input 0 .1,.: pad or cut"),
+        (lambda n: (torch.zeros(1), torch.zeros(n + 1)), "targets have different shapes"),
+    ],
+)
+def test_samples_that_do_not_fit_are_named(sample, says):
+    with pytest.raises(DataError, match=says):
+        Dataset.of(Odd(sample))
+
+
+def test_parts_of_different_shapes_are_refused():
+    with pytest.raises(DataError, match="inputs of shapes"):
+        Dataset.of(sets.ConcatDataset([TENSORS, Squares()]))
+
+
+def test_more_than_the_memory_holds_is_refused_with_what_to_do(monkeypatch):
+    monkeypatch.setattr(torch_sets.os, "sysconf", lambda name: 2)
+    with pytest.raises(DataError, match=r"write them to a .npy file .*mmap_mode='r'"):
+        Dataset.of(Squares())

@@ -1,0 +1,1 @@
+"""Kinds of models and training loops, tried in every world."""

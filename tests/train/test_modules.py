@@ -1,0 +1,433 @@
+"""Modules of every kind that people bring: each learns, alike in the loop and in lanes."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+from anarchic import (  # noqa: E402
+    AfaCd,
+    AfaCs,
+    Batched,
+    ConstantSteps,
+    Experiment,
+    FedAvg,
+    LocalWork,
+    Loop,
+    Momentum,
+    Prox,
+    Sampler,
+    Scaffold,
+    Settings,
+    Sgd,
+    SharedVectors,
+    Snapshot,
+    TorchTask,
+    UniformSteps,
+    build,
+    simulate,
+    simulate_many,
+)
+from anarchic.core.buffers import AverageBuffers  # noqa: E402
+from anarchic.data import iid  # noqa: E402
+from anarchic.sim.engine import Engine  # noqa: E402
+from anarchic.sim.record import RunDirectory  # noqa: E402
+from anarchic.train import probe  # noqa: E402
+from anarchic.train.draws import Draws  # noqa: E402
+from anarchic.train.task import Lanes  # noqa: E402
+from tests.train.kinds import KINDS, WORKERS, averaging, cnn, digits, dropped  # noqa: E402
+
+SGD = Sgd()
+SLOW = {"resnet group", "resnet batch", "lstm", "gru", "transformer"}
+every_kind = pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in KINDS]
+)
+
+
+def made(make, data=None, **options):
+    torch.manual_seed(0)
+    data = digits() if data is None else data
+    return TorchTask(make(), data, iid(data.y_train, WORKERS, 0), **options)
+
+
+def task_of(name, **options):
+    kind = KINDS[name]
+    return made(kind.make, kind.data(), **kind.options, **options)
+
+
+def walked(task, backend=None, rule=SGD, rounds=3, seed=5, server=None):
+    table = Sampler(WORKERS, 2, UniformSteps(1, 3), max_staleness=3).timetable(3, rounds)
+    server = AfaCd(2) if server is None else server
+    if rule.shares:
+        server = SharedVectors(server, names=rule.shares, population=WORKERS)
+    work = LocalWork(rule, lr=0.05, batch=4)
+    engine = Engine(Experiment(task, server, table, work, seed, backend or Batched()))
+    while engine.version < rounds:
+        engine.next_version()
+    return engine.state.params
+
+
+def difference(a, b):
+    return np.linalg.norm(a - b) / np.linalg.norm(b)
+
+
+@every_kind
+def test_it_learns(name, caplog):
+    kind = KINDS[name]
+    probe._say.cache_clear()
+    task = task_of(name)
+    table = Sampler(WORKERS, WORKERS, ConstantSteps(10)).timetable(0, kind.rounds)
+    work = LocalWork(lr=kind.lr, batch=16)
+    run = simulate(Experiment(task, FedAvg(WORKERS), table, work, eval_every=kind.rounds))
+    assert run.metrics[0]["accuracy"] < kind.bound - 0.1
+    assert run.accuracy > kind.bound
+    said = [each.message for each in caplog.records if each.name == "anarchic.train"]
+    assert len(said) == kind.alone
+    assert all("one visit after another" in line for line in said)
+
+
+@every_kind
+def test_batched_equals_loop_in_double_precision(name):
+    task = task_of(name, dtype="float64")
+    loop, batched = walked(task, Loop()), walked(task)
+    assert (loop != task.init()).any()
+    assert difference(batched, loop) < 1e-10
+
+
+@pytest.mark.parametrize("name", ["dropout", "cnn local", "momentum none"])
+def test_a_seed_repeats_a_run_to_the_last_byte(name):
+    first, again = walked(task_of(name)), walked(task_of(name))
+    assert first.tobytes() == again.tobytes()
+    assert first.tobytes() != walked(task_of(name), seed=6).tobytes()
+
+
+def test_dropout_of_a_visit_depends_on_the_seed_and_not_on_torch_s():
+    task = task_of("dropout")
+    before = torch.get_rng_state()
+    first = walked(task)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(99)
+    assert walked(task).tobytes() == first.tobytes()
+
+
+class Cut(Exception):
+    """Somebody pulled the plug."""
+
+
+def experiment(make, rule=SGD, server=None, **options):
+    table = Sampler(WORKERS, 2, UniformSteps(1, 3), max_staleness=3).timetable(3, 9)
+    work = LocalWork(rule, lr=0.05, batch=4)
+    return Experiment(made(make, **options), server or AfaCd(2), table, work, seed=2)
+
+
+def normed_and_dropped():
+    layers = [nn.Flatten(), nn.Linear(64, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2)]
+    return nn.Sequential(*layers, nn.Linear(16, 10))
+
+
+@pytest.mark.parametrize("policy", ["average", "local"])
+def test_a_run_cut_off_resumes_to_the_same_bytes(tmp_path, policy):
+    def cut(progress):
+        if progress.round == 6:
+            raise Cut
+
+    def again():
+        return experiment(normed_and_dropped, server=AfaCs(2), buffers=policy)
+
+    whole = simulate(again(), out=tmp_path / "whole")
+    with pytest.raises(Cut):
+        simulate(again(), out=tmp_path / "cut", checkpoint_every=2, watch=cut)
+    resumed = simulate(again(), out=tmp_path / "cut", resume=True)
+    assert resumed.params.tobytes() == whole.params.tobytes()
+    for name in ("model.safetensors", "settings.json"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert RunDirectory(tmp_path / "cut").settings()["buffers"] == policy
+
+
+def test_runs_that_share_a_batch_are_what_they_would_be_alone():
+    runs = {
+        "average": experiment(normed_and_dropped, buffers="average"),
+        "average, otherwise": experiment(normed_and_dropped, Momentum(0.5), buffers="average"),
+        "local": experiment(normed_and_dropped, buffers="local"),
+        "local, otherwise": experiment(normed_and_dropped, Prox(0.1), buffers="local"),
+        "less dropout": experiment(
+            lambda: nn.Sequential(*normed_and_dropped()[:4], nn.Dropout(0.1), nn.Linear(16, 10)),
+            buffers="local",
+        ),
+    }
+    together = simulate_many(runs)
+    for name, each in runs.items():
+        np.testing.assert_allclose(
+            together[name].params, simulate(each).params, rtol=1e-4, atol=1e-5
+        )
+    assert difference(together["average"].params, together["local"].params) > 1e-3
+
+
+def test_modules_that_only_look_alike_share_no_batch():
+    def shaped(activation):
+        return made(lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10), activation)).batch_key
+
+    assert shaped(nn.ReLU()) == shaped(nn.ReLU())
+    assert shaped(nn.ReLU()) != shaped(nn.Tanh())
+    assert shaped(nn.LeakyReLU(0.1)) != shaped(nn.LeakyReLU(0.2))
+    one, other = (task_of("frozen backbone") for _ in range(2))
+    assert one.batch_key == other.batch_key
+    other.module[0][1].weight.data += 1  # it is not trained
+    assert one.batch_key != other.batch_key
+
+
+# Buffers
+
+
+RULES = [Sgd(), Prox(0.1), Momentum(0.9), Scaffold(), Scaffold(option=1)]
+
+
+@pytest.mark.parametrize("policy", ["average", "local"])
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
+def test_local_rules_do_not_see_buffers(policy, rule):
+    task = made(normed_and_dropped, dtype="float64", buffers=policy)
+    loop, batched = (walked(task, backend, rule, rounds=5) for backend in (Loop(), Batched()))
+    assert difference(batched, loop) < 1e-10
+    places = task.layout.buffer_places
+    assert (batched[places] != task.init()[places]).any()
+
+
+def lanes_of(task, steps, rule=SGD, kept=None):
+    work = [LocalWork(rule, 0.1, 8)]
+    snapshot = Snapshot(0, task.init(), {n: np.zeros_like(task.init()) for n in rule.shares})
+    numbers = np.array([1]), np.array([0]), np.array([steps])
+    return Lanes(4, *numbers, work, [snapshot], np.array([0]), kept or {})
+
+
+@pytest.mark.parametrize("backend", [Loop(), Batched()], ids=["loop", "batched"])
+def test_a_visit_is_what_torch_s_own_loop_does(backend):
+    """Parameters and running statistics after three steps of SGD, in training mode."""
+    task = made(lambda: cnn(nn.BatchNorm2d), dtype="float64", buffers="average")
+    found = backend.compute(task, lanes_of(task, 3)).directions[0]
+    torch.manual_seed(0)
+    module = cnn(nn.BatchNorm2d).double()
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    picks = task.pick(Draws(4, np.array([1]), np.array([0]), 3), 8)["sample"][0]
+    for rows in picks:
+        x, y = (torch.from_numpy(each[rows]) for each in (digits().x_train, digits().y_train))
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(module(x.double()), y).backward()
+        optimizer.step()
+    layout = task.layout
+    end = task.init() - 0.1 * 3 * found
+    end[layout.buffer_places] = found[layout.buffer_places]
+    for name, tensor in layout.split(end).items():
+        np.testing.assert_allclose(tensor, module.state_dict()[name].numpy(), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("backend", [Loop(), Batched()], ids=["loop", "batched"])
+def test_what_scaffold_keeps_and_sends_has_zeros_for_buffers(backend):
+    task, rule = made(normed_and_dropped, buffers="average"), Scaffold()
+    kept = {"own_control": np.zeros((1, task.layout.dim), np.float32)}
+    found = backend.compute(task, lanes_of(task, 3, rule, kept))
+    places = task.layout.buffer_places
+    assert not found.extras["control"][0, places].any()
+    assert not found.kept["own_control"][0, places].any()
+    assert found.extras["control"].any()
+
+
+def counted(policy, rounds=4):
+    """The workers' visits, and how many batches the model says that it has seen."""
+    task = made(normed_and_dropped, buffers=policy)
+    table = Sampler(WORKERS, 2, ConstantSteps(3)).timetable(1, rounds)
+    engine = Engine(Experiment(task, AfaCd(2), table, LocalWork(batch=4)))
+    while engine.version < rounds:
+        engine.next_version()
+    count = task.layout.slices["2.num_batches_tracked"].start
+    return table, engine, engine.state.params[count]
+
+
+def test_average_buffers_start_from_the_mean_of_the_round_before():
+    _, engine, count = counted("average")
+    assert count == 12.0  # 3 more per round
+    assert isinstance(engine.experiment.rule, AverageBuffers)
+
+
+def test_local_buffers_are_those_of_the_worker_s_own_visits():
+    table, _, count = counted("local")
+    visits = table.visit[-2:] + 1  # of the two workers of the last round
+    assert count == 3 * visits.mean()
+    assert count != 12.0
+
+
+def test_a_counter_is_a_whole_number_for_the_module():
+    seen = []
+
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(64, 10)
+            self.register_buffer("calls", torch.tensor(0))
+
+        def forward(self, x):
+            seen.append(self.calls.dtype)
+            self.calls += 1
+            return self.linear(x.flatten(1))
+
+    task = made(Counting, buffers="average")
+    vector = task.init()
+    vector[task.layout.buffer_places] = 2.6  # a mean of counters
+    x = torch.from_numpy(digits().x_train[:4])
+    y = torch.from_numpy(digits().y_train[:4])
+    found = task._engine.objective.gradient(torch.from_numpy(vector), x, y)
+    assert found[task.layout.buffer_places] == 4.0
+    assert set(seen) == {torch.int64}
+
+
+def test_constant_buffers_stay_in_the_module():
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(64, 10)
+            self.register_buffer("mask", torch.ones(64, dtype=torch.bool))
+
+        def forward(self, x):
+            return self.linear(x.flatten(1) * self.mask)
+
+    assert made(Masked).layout.names == ("linear.bias", "linear.weight")
+
+
+def test_statistics_that_do_not_run_need_no_policy():
+    layers = [nn.Flatten(), nn.Linear(64, 10), nn.BatchNorm1d(10, track_running_stats=False)]
+    assert made(lambda: nn.Sequential(*layers)).layout.buffers == ()
+    assert task_of("frozen backbone").layout.buffers == ()
+
+
+def test_a_run_by_name_says_its_policy():
+    settings = Settings(
+        model="tests.train.kinds:named", buffers="local", rounds=2, m=2, local_steps=2
+    )
+    found = build(settings)
+    assert found.about["buffers"] == "local"
+    assert found.task.keeps_buffers
+    assert Settings.from_record({**found.about, "fingerprint": ""}) == settings
+
+
+def test_fingerprints_tell_policies_apart():
+    average, local = (experiment(averaging, buffers=each) for each in ("average", "local"))
+    assert average.fingerprint() == experiment(averaging, buffers="average").fingerprint()
+    assert average.fingerprint() != local.fingerprint()
+
+
+# Modes
+
+
+def test_evaluation_is_in_eval_mode():
+    task = task_of("dropout")
+    found = [task.evaluate(task.init()) for _ in range(3)]
+    assert found[0] == found[1] == found[2]
+    torch.manual_seed(0)
+    module = dropped().eval()
+    outputs = module(torch.from_numpy(digits().x_test))
+    right = (outputs.argmax(-1).numpy() == digits().y_test).mean()
+    assert found[0]["accuracy"] == pytest.approx(right)
+
+
+def test_running_statistics_are_used_in_evaluation_and_left_alone():
+    task = task_of("cnn average")
+    params = walked(task)
+    before = params.copy()
+    first = task.evaluate(params)
+    assert params.tobytes() == before.tobytes()
+    params[task.layout.buffer_places] += 1.0
+    assert task.evaluate(params) != first
+
+
+class Functional(nn.Module):
+    """It drops whatever the mode is, as many do by mistake."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(64, 10)
+
+    def forward(self, x):
+        return nn.functional.dropout(self.linear(x.flatten(1)), 0.5)
+
+
+def test_evaluations_of_a_model_that_always_drops_agree():
+    task = made(Functional)
+    assert len({str(task.evaluate(task.init())) for _ in range(3)}) == 1
+
+
+def test_parts_in_eval_mode_stay_so_and_a_whole_in_eval_mode_is_trained():
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.Dropout(0.5))
+    task = made(lambda: module.eval())
+    assert "noise" in task.pick(Draws(0, np.array([0]), np.array([0]), 1), 2)
+    module.train()[2].eval()
+    task = made(lambda: module)
+    assert "noise" not in task.pick(Draws(0, np.array([0]), np.array([0]), 1), 2)
+
+
+# What travels
+
+
+def test_a_module_is_copied_when_a_task_is_made():
+    module = dropped()
+    task = made(lambda: module)
+    before = task.init()
+    with torch.no_grad():
+        module[1].weight += 1
+    assert task.init().tobytes() == before.tobytes()
+    walked(task, rounds=1)
+    assert module.training
+    assert module[1].weight.dtype == torch.float32
+
+
+def test_only_the_selected_parameters_travel_and_change():
+    task = task_of("selected")
+    assert task.layout.names == ("4.bias", "4.weight")
+    torch.manual_seed(0)
+    assert torch.equal(task.module[1].weight, dropped()[1].weight)
+    assert not task.module[1].weight.requires_grad
+
+
+def test_tied_weights_are_selected_by_either_name():
+    kind = KINDS["tied"]
+    for name in ("embed.weight", "last.weight"):
+        task = made(kind.make, kind.data(), **kind.options, train=[name].__contains__)
+        assert task.layout.names == ("embed.weight",)
+
+
+def test_a_parameter_that_is_not_used_gets_no_step():
+    class Spare(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.spare = nn.Linear(64, 10), nn.Linear(3, 3)
+
+        def forward(self, x):
+            return self.used(x.flatten(1))
+
+    task = made(Spare, dtype="float64")
+    loop, batched = walked(task, Loop()), walked(task)
+    where = task.layout.slices["spare.weight"]
+    assert (loop[where] == task.init()[where]).all()
+    assert difference(batched, loop) < 1e-12
+
+
+def test_a_task_on_other_data_is_of_the_same_model():
+    task = task_of("cnn local")
+    other = task.on_data(digits(), iid(digits().y_train, 2, 0))
+    assert other.init().tobytes() == task.init().tobytes()
+    assert (other.layout, other.keeps_buffers) == (task.layout, True)
+
+
+def test_a_line_is_said_once_for_a_model(caplog):
+    probe._say.cache_clear()
+    with caplog.at_level(logging.WARNING, "anarchic.train"):
+        made(averaging, buffers="average")
+        made(averaging, buffers="average")
+    (line,) = [each.message for each in caplog.records]
+    assert line == (
+        "Sequential is computed one visit after another, which is slower: the values of a tensor "
+        "decide what it does (an if, .item(), a boolean mask)."
+    )
