@@ -192,7 +192,7 @@ def begin(
     settings = {**asdict(rules), **own, **layout_settings(layout), **(about or {})}
     first = Snapshot(0, state.params, state.extras, terms=_terms(rules.rule, rule, settings))
     body = wire.encode_snapshot(layout, first, settings["run"])
-    return store.create(settings, body, encode_state(rule, state))
+    return store.create(settings, body, encode_state(rule, state, layout))
 
 
 def stored_rules(run: StoredRun) -> RuleSettings:
