@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from math import isfinite, nan
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
