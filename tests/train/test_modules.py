@@ -374,6 +374,25 @@ def test_parts_in_eval_mode_stay_so_and_a_whole_in_eval_mode_is_trained():
     assert "noise" not in task.pick(Draws(0, np.array([0]), np.array([0]), 1), 2)
 
 
+def test_a_train_of_the_module_s_own_is_heard():
+    class Still(nn.Sequential):
+        def train(self, mode=True):
+            super().train(mode)
+            self[2].eval()  # and returns nothing, as many do
+
+    module = Still(nn.Flatten(), nn.Linear(64, 10), nn.BatchNorm1d(10))
+    module.eval()
+    assert made(lambda: module).layout.buffers == ()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("name", ["Dropout", "CNN with BatchNorm, local", "LSTM"])
+def test_a_gpu_draws_and_averages_what_the_loop_on_the_cpu_does(name):
+    loop = walked(task_of(name, dtype="float64"), Loop())
+    on_gpu = walked(task_of(name, dtype="float64", device="cuda")).cpu().numpy()
+    assert difference(on_gpu, loop) < 1e-10
+
+
 # What travels
 
 

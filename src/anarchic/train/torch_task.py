@@ -117,7 +117,8 @@ class TorchTask:
         if not _is_ours(module):
             objective, alone = self._probed(objective, dtype)
         self._engine = choose_engine(objective, self.device, precision, alone=alone)
-        evaluated = copy_of(self.module).eval()
+        evaluated = copy_of(self.module)
+        evaluated.eval()
         self._evaluated = replace(self._engine.objective, module=evaluated)
         step: Callable[[Picks], Tensor] = partial(_step, self._engine, self._data, self._switch)
         # A recording reads no file.
@@ -340,7 +341,9 @@ def _training_copy(module: nn.Module) -> nn.Module:
             f"elsewhere does not change it: {type(error).__name__}: {error}. Keep only parameters, "
             "buffers and plain values in it."
         ) from error
-    return own if own.training else own.train()
+    if not own.training:
+        own.train()  # which need not return it, where a module has its own
+    return own
 
 
 def _layout(trained: Mapping[str, Tensor], buffers: Mapping[str, Tensor], dtype: str) -> Layout:
