@@ -137,6 +137,7 @@ def test_a_model_file_says_the_policy_of_its_run(tmp_path):
     assert terms.buffer_names == ("bn.running_var",)
     assert run.settings["module"] == "mine:Model"
     assert run.settings["module_options"] == {"width": 3}
+    assert run.settings["module_seed"] == 0
     with closing(open_store(tmp_path / "local.db")) as store:
         other = write(tmp_path / "other", plain, np.ones(3, np.float32))
         with pytest.raises(ConfigError, match="policy for buffers is local, that of --init"):
