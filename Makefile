@@ -87,7 +87,7 @@ FLOWER := .venv-flower
 $(FLOWER)/.ready: pyproject.toml
 	$(PYTHON) -m venv --clear $(FLOWER)
 	$(FLOWER)/bin/python -m pip install --quiet "setuptools<81" wheel
-	$(FLOWER)/bin/python -m pip install --quiet --no-build-isolation iterators
+	$(FLOWER)/bin/python -m pip install --quiet --no-build-isolation "iterators<0.0.3"
 	$(FLOWER)/bin/python -m pip install --quiet $(shell grep '^torch==' constraints.txt) -e ".[server]" "flwr>=1.22" hypothesis pytest pytest-xdist
 	@touch $@
 

@@ -19,6 +19,7 @@ from anarchic.core.guard import FACTOR
 from anarchic.core.inspection import negative_variance
 from anarchic.core.reading import parse_json, reason
 from anarchic.core.rule import Rule
+from anarchic.core.steps import SgdStep
 from anarchic.core.types import Layout, Snapshot, Terms, Vector
 from anarchic.errors import AnarchicError, ConfigError
 from anarchic.server.fold import encode_state
@@ -216,7 +217,9 @@ def stored_terms(run: StoredRun, rule: Rule[Any]) -> Terms:
 def _terms(name: str, rule: Any, settings: Mapping[str, Any]) -> Terms:
     while hasattr(rule, "rule"):  # the wrappers have no rate of their own
         rule = rule.rule
-    rate = getattr(rule, "server_lr", None)
+    # A worker takes it as the length of a step, which Adam's rate and the like are not.
+    plain = getattr(rule, "step", SgdStep()) == SgdStep()
+    rate = getattr(rule, "server_lr", None) if plain else None
     averaged = tuple(settings.get("buffers", ()))
     policy = settings.get("buffer_policy") or ("average" if averaged else None)
     names = averaged or tuple(settings.get("local_buffers", ()))

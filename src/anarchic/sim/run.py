@@ -173,7 +173,8 @@ class ActiveRun:
         engine, table = self.engine, self.engine.experiment.timetable
         own = getattr(self.judge, "metrics", {})  # that may be undefined: of a class not seen
         found |= self._of_workers()
-        if not all(isfinite(value) for name, value in found.items() if name not in own):
+        plain = [value for n, value in found.items() if n.removeprefix("val_") not in own]
+        if not all(map(isfinite, plain)):
             raise Diverged(
                 f"{engine.described} has {found}, which is not finite: lower the local or the "
                 "server learning rate."
@@ -223,7 +224,8 @@ class ActiveRun:
             return "diverged"
         if self.stopped is not None:
             return "stopped"
-        experiment, reached = self.engine.experiment, self.metrics[-1].get("accuracy")
+        experiment, last = self.engine.experiment, self.metrics[-1]
+        reached = last.get("val_accuracy", last.get("accuracy"))  # test samples choose nothing
         if self.engine.version >= experiment.timetable.rounds:
             return "rounds"
         target = experiment.target_accuracy

@@ -100,7 +100,7 @@ class Objective:
         """(dim,) for one batch, by autograd: the plainest way."""
         tensors, buffers = self._parts(params)
         leaves = {name: tensor.detach().requires_grad_() for name, tensor in tensors.items()}
-        with drawing(key):
+        with drawing(key, self.module):
             loss, after = self.value(leaves, buffers, x, y)
             found = torch.autograd.grad(
                 loss, list(leaves.values()), allow_unused=True, materialize_grads=True
@@ -124,7 +124,7 @@ class Objective:
         randomness = "error" if keys is None else "different"
         lanes = vmap(grad(self.value, has_aux=True), randomness=randomness)
         try:
-            with drawing(keys):
+            with drawing(keys, self.module):
                 gradients, after = lanes(tensors, buffers, x, y)
         except RuntimeError as error:
             if str(error).startswith("vmap:"):
@@ -136,17 +136,17 @@ class Objective:
 
 
 @contextmanager
-def drawing(keys: Tensor | None) -> Iterator[None]:
+def drawing(keys: Tensor | None, module: nn.Module) -> Iterator[Noise | None]:
     """Where random operators draw by keys; without keys nothing changes."""
     if keys is None:
-        yield
+        yield None
         return
     with ExitStack() as stack:
-        if keys.is_cuda:  # its fused kernels would draw within
+        if keys.is_cuda:  # fused kernels draw within
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
-        stack.enter_context(Noise(keys))
-        yield
+            if any(isinstance(part, nn.RNNBase) and part.dropout > 0 for part in module.modules()):
+                stack.enter_context(torch.backends.cudnn.flags(enabled=False))
+        yield stack.enter_context(Noise(keys))
 
 
 class _Called(nn.Module):
