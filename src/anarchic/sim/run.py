@@ -63,6 +63,7 @@ class ActiveRun:
     stopped: Stop | None = None  # by a callback or the watcher
     measure: str = ""  # of the workers
     _evaluated: frozenset[int] = frozenset()
+    _open_until: int = 0
     _told_whole: bool = False
 
     def __post_init__(self) -> None:
@@ -71,7 +72,7 @@ class ActiveRun:
     def begin(self) -> None:
         """Start from the first version, or from the last checkpoint."""
         experiment = self.engine.experiment
-        self._evaluated = experiment.evaluated
+        self._evaluated, self._open_until = experiment.evaluated, experiment.open_until
         self._restore()
         if self.callbacks:
             directory = None if self.record is None else self.record.path
@@ -122,7 +123,7 @@ class ActiveRun:
 
     def _due_here(self, due: bool) -> bool:
         """The last checkpoint is one that a longer run can go on from."""
-        last = self.engine.experiment.open_until
+        last = self._open_until
         if self.engine.version != last or self.record is None:
             return due and self.engine.version < last
         return due or self.checkpoint_every is not None or self.record.checkpoint.exists()
