@@ -195,12 +195,19 @@ def choose_engine(
     on_cpu = device.type == "cpu"
     if (function := _closed_form(objective, device, precision)) is not None:
         # On a CPU, the arrays of more lanes would not stay in a core's own cache.
-        return GradientEngine(objective, function, 12 if on_cpu else None, threaded=on_cpu)
+        lanes = getattr(function, "lanes", 12) if on_cpu else None
+        return GradientEngine(objective, function, lanes, threaded=on_cpu)
     if on_cpu and (alone or has_convolutions(objective.module)):
         # With weights per lane, vmap makes grouped convolutions, which are slow on a CPU.
         shared = replace(objective, in_threads=True)
         return GradientEngine(shared, shared.one_by_one, 1, threaded=True)
     return GradientEngine(objective, objective.one_by_one if alone else objective.all_at_once)
+
+
+class _OneLane(partial[Tensor]):
+    """A form that is as fast for one lane as for many: threads share single lanes."""
+
+    lanes = 1
 
 
 def has_convolutions(module: nn.Module) -> bool:
@@ -219,6 +226,8 @@ def _closed_form(
         return None
     name = getattr(module, "kernels", None)
     on_gpu = device.type == "cuda" and set(layout.dtypes) == {"F32"}
+    if name and device.type == "cpu" and (found := find(f"{name}_cpu")):
+        return _OneLane(found, shapes=shapes, precision=precision)
     found = (name and on_gpu and find(f"{name}_cuda")) or (name and find(name))
     if found:
         return partial(found, shapes=shapes, precision=precision)
