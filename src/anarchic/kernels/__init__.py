@@ -67,11 +67,12 @@ FORMS = {
     "crop_and_flip_cuda": Form(
         "crops_cuda:crop_and_flip", "anarchic.train.torch_data:crop_and_flip", ("torch", "triton")
     ),
-    # Gradients: a model names its form by ``kernels``; on a GPU "_cuda" is added.
+    # Gradients: a model names its form by ``kernels``; "_cuda" or "_cpu" is added, where that is.
     "cnn_cuda": Form(
         "cnn_cuda:lane_gradients", "anarchic.train.engines:Objective", ("torch", "triton")
     ),
     "lstm": Form("lstm_lanes:lane_gradients", "anarchic.train.engines:Objective", ("torch",)),
+    "lstm_cpu": Form("lstm_cpu:lane_gradients", "anarchic.train.engines:Objective", ("torch",)),
     "lstm_cuda": Form(
         "lstm_cuda:lane_gradients", "anarchic.train.engines:Objective", ("torch", "triton")
     ),

@@ -196,13 +196,17 @@ def _backward(recurrent: Tensor, tape: Tape, d_states: Tensor) -> Tensor:
 
 def fused_states(cells: Any, x: Tensor) -> Tensor:
     """All states of ``LstmCells``, by cuDNN on a GPU: fast, but without a gradient over lanes."""
-    layers, hidden = cells.layers, cells.hidden
-    kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-    weights = [getattr(cells, f"{kind}_l{layer}") for layer in range(layers) for kind in kinds]
-    zero = x.new_zeros(layers, len(x), hidden)
-    has_biases, dropout, train, bidirectional, batch_first = True, 0.0, False, False, True
-    how = has_biases, layers, dropout, train, bidirectional, batch_first
     with warnings.catch_warnings():  # the weights are views of one vector, in another order
         warnings.filterwarnings("ignore", "RNN module weights are not part")
-        states: Tensor = torch.lstm(x, (zero, zero), weights, *how)[0]
+        return states_of(dict(cells.named_parameters()), x, cells.layers, cells.hidden)
+
+
+def states_of(weights: Mapping[str, Tensor], x: Tensor, layers: int, hidden: int) -> Tensor:
+    """All states of the last layer, (batch, length, hidden), by torch's own layers."""
+    kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    listed = [weights[f"{kind}_l{layer}"] for layer in range(layers) for kind in kinds]
+    zero = x.new_zeros(layers, len(x), hidden)
+    has_biases, dropout, bidirectional, batch_first = True, 0.0, False, True
+    how = has_biases, layers, dropout, torch.is_grad_enabled(), bidirectional, batch_first
+    states: Tensor = torch.lstm(x, (zero, zero), listed, *how)[0]
     return states

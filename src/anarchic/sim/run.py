@@ -63,6 +63,7 @@ class ActiveRun:
     stopped: Stop | None = None  # by a callback or the watcher
     measure: str = ""  # of the workers
     _evaluated: frozenset[int] = frozenset()
+    _open_until: int = 0
     _told_whole: bool = False
 
     def __post_init__(self) -> None:
@@ -71,7 +72,7 @@ class ActiveRun:
     def begin(self) -> None:
         """Start from the first version, or from the last checkpoint."""
         experiment = self.engine.experiment
-        self._evaluated = experiment.evaluated
+        self._evaluated, self._open_until = experiment.evaluated, experiment.open_until
         self._restore()
         if self.callbacks:
             directory = None if self.record is None else self.record.path
@@ -122,7 +123,7 @@ class ActiveRun:
 
     def _due_here(self, due: bool) -> bool:
         """The last checkpoint is one that a longer run can go on from."""
-        last = self.engine.experiment.open_until
+        last = self._open_until
         if self.engine.version != last or self.record is None:
             return due and self.engine.version < last
         return due or self.checkpoint_every is not None or self.record.checkpoint.exists()
@@ -172,12 +173,13 @@ class ActiveRun:
         """Record what an evaluation of this version found."""
         engine, table = self.engine, self.engine.experiment.timetable
         own = getattr(self.judge, "metrics", {})  # that may be undefined: of a class not seen
-        found |= self._of_workers()
-        if not all(isfinite(value) for name, value in found.items() if name not in own):
+        plain = [value for n, value in found.items() if n.removeprefix("val_") not in own]
+        if not all(map(isfinite, plain)):
             raise Diverged(
                 f"{engine.described} has {found}, which is not finite: lower the local or the "
                 "server learning rate."
             )
+        found = {**found, **self._of_workers()}
         self.metrics.append(
             {
                 "round": engine.version,
@@ -201,13 +203,14 @@ class ActiveRun:
         return {"test_samples": self.judge.test_samples}
 
     def _of_workers(self) -> dict[str, float]:
-        """Evaluate the model for each worker, if workers set samples aside."""
-        task = self.engine.experiment.task
-        found = (
-            task.evaluate_workers(self.engine.state.params)
-            if isinstance(task, JudgedTask)
-            else None
-        )
+        """Evaluate the model for each worker, if workers set samples aside.
+
+        That takes as long as an evaluation on all test samples, so where only some of them are to
+        be used it is done at the end alone.
+        """
+        task, found = self.engine.experiment.task, None
+        if isinstance(task, JudgedTask) and self.judge is self._judges[1]:
+            found = task.evaluate_workers(self.engine.state.params)
         if found is None:
             return {}
         self.measure, values = found
@@ -223,7 +226,8 @@ class ActiveRun:
             return "diverged"
         if self.stopped is not None:
             return "stopped"
-        experiment, reached = self.engine.experiment, self.metrics[-1].get("accuracy")
+        experiment, last = self.engine.experiment, self.metrics[-1]
+        reached = last.get("val_accuracy", last.get("accuracy"))  # test samples choose nothing
         if self.engine.version >= experiment.timetable.rounds:
             return "rounds"
         target = experiment.target_accuracy
