@@ -11,7 +11,7 @@ OTHER := .venv-$(VERSION)
 # Tests start hundreds of Python processes: each would compile all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo race chaos fuzz simulate-faults test test-fast test-hostile test-bridges test-flower test-python check format bench bench-peers bench-compare clean
+.PHONY: help demo race chaos fuzz simulate-faults test test-fast test-hostile test-bridges test-python check format bench bench-peers bench-compare clean
 
 help:
 	@echo "make demo       a real server, eight workers, and somebody who kills them: half a minute"
@@ -20,7 +20,6 @@ help:
 	@echo "make test-fast  without the tests that are slow, alone or as a family: a minute"
 	@echo "make test-hostile  abuse of a real server, and 200 seeds of simulated faults: three minutes"
 	@echo "make test-bridges  workers in Lightning, Hugging Face and other libraries, which it installs: 1.5 GB"
-	@echo "make test-flower  clients of Flower as workers, in an environment of their own"
 	@echo "make test-python PYTHON=python3.13    the tests that need no torch, with another Python"
 	@echo "make chaos      kill servers and workers for minutes, and count every update"
 	@echo "make simulate-faults    10,000 seeds of crashes, bad disks and networks: half an hour or more"
@@ -45,8 +44,9 @@ $(READY): pyproject.toml constraints.txt | $(MADE)
 	@touch $(LIGHT) $@
 
 # What the tests of other libraries need.
-$(WITH_BRIDGES): $(READY)
-	$(BIN)/$(PIP) -e ".[dev,bridges]"
+$(WITH_BRIDGES): tests/bridges/flower.txt | $(READY)
+	$(BIN)/$(PIP) -e ".[dev,bridges]" "setuptools<81" # with which one of Flower's packages is built
+	$(BIN)/$(PIP) --no-deps --no-build-isolation -r tests/bridges/flower.txt
 	@touch $@
 
 # What the tests need that need no torch.
@@ -64,7 +64,7 @@ race: $(READY)
 # Attacks on a real server, and a simulator of faults. CI runs them too.
 HOSTILE := tests/hostile tests/faults
 # Tests of libraries that development does not install. CI runs them too.
-BRIDGES := $(filter-out %/test_torch.py %/test_visit.py,$(wildcard tests/bridges/test_*.py))
+BRIDGES := $(filter-out %/test_torch.py %/test_visit.py,$(wildcard tests/bridges/test_*.py)) tests/kinds
 WITHOUT := $(patsubst %,--ignore %,$(HOSTILE) $(BRIDGES))
 
 test: $(READY)
@@ -79,20 +79,7 @@ test-hostile: $(READY)
 	$(BIN)/python -m pytest -n 2 $(HOSTILE)
 
 test-bridges: $(WITH_BRIDGES)
-	$(BIN)/python -m pytest -n 2 -m "not chaos" tests/bridges
-
-# Flower wants older releases of packages that constraints.txt names: it has an environment of its own.
-# The setup script of one of its dependencies needs an old setuptools.
-FLOWER := .venv-flower
-$(FLOWER)/.ready: pyproject.toml
-	$(PYTHON) -m venv --clear $(FLOWER)
-	$(FLOWER)/bin/python -m pip install --quiet "setuptools<81" wheel
-	$(FLOWER)/bin/python -m pip install --quiet --no-build-isolation iterators
-	$(FLOWER)/bin/python -m pip install --quiet $(shell grep '^torch==' constraints.txt) -e ".[server]" "flwr>=1.22" hypothesis pytest pytest-xdist
-	@touch $@
-
-test-flower: $(FLOWER)/.ready
-	$(FLOWER)/bin/python -m pytest -n 2 tests/bridges/test_flower.py tests/bridges/test_flower_torch.py tests/test_examples.py -k "flower"
+	$(BIN)/python -m pytest -n 2 -m "not chaos" tests/bridges tests/kinds
 
 # Pages and benchmarks do not depend on the Python.
 test-python: MARKS ?= not chaos

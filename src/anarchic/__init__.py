@@ -72,4 +72,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """What there is, also what is loaded on first use."""
-    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
+    return sorted([*__all__, "torch", *(name for name in globals() if name.startswith("__"))])

@@ -81,6 +81,12 @@ def test_series_are_arrays():
     assert (data.x_train.shape, len(data.roles)) == ((32, 2), 3)
 
 
+def test_two_columns_of_one_name_are_refused():
+    twice = pandas.DataFrame([[1, 2, 0], [3, 4, 1]], columns=["a", "a", "label"])
+    with pytest.raises(DataError, match="Two columns have one name: a, a, label"):
+        Dataset.of(twice)
+
+
 def test_a_lazy_frame_is_refused_with_what_to_do():
     with pytest.raises(DataError, match=r"call .collect\(\) first"):
         Dataset.of(polars.LazyFrame(COLUMNS), target="ill")

@@ -92,6 +92,8 @@ def test_what_save_to_disk_wrote_is_read(tmp_path):
     datasets.DatasetDict(train=rows(20), test=rows(5)).save_to_disk(tmp_path / "saved")
     data = load("huggingface", path=str(tmp_path / "saved"), features="a,b", val=0.1)
     assert (len(data.x_train), len(data.x_test), len(data.x_val)) == (18, 5, 2)
+    share = load("huggingface", path=str(tmp_path / "saved"), features="a,b", test=0.5)
+    assert (len(share.x_train), len(share.x_test)) == (10, 10)
 
 
 def test_a_name_that_cannot_be_reached_is_said():

@@ -136,6 +136,10 @@ class Seen(NumPyClient):
         return [array + 1 for array in parameters], 7, {}
 
 
+def two(one, other):
+    """No client_fn."""
+
+
 def test_what_a_client_is_given_and_what_is_sent():
     client = Seen()
     task = FlowerTask(client, {"lr": 0.5}, run_config={"epochs": 3})
@@ -163,6 +167,8 @@ def test_what_a_client_cannot_do_is_said_before_training(tmp_path: Path):
         run(WorkSettings(server="http://x", name="ann", local_lr=0.5), "m:client_fn")
     with pytest.raises(ConfigError, match="names a int"):
         FlowerTask(3, {})
+    with pytest.raises(ConfigError, match="'two', which is no client_fn"):
+        FlowerTask(two, {})
     with pytest.raises(ConfigError, match="NAME=VALUE"):
         parse_config(["lr"])
 

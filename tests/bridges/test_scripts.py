@@ -27,7 +27,7 @@ ENVIRONMENT = {
 }  # fmt: skip
 SCRIPTS = {  # what makes the model, what it needs, which buffers, updates of two workers
     "loop": ("Net", "torch", "average", 12),
-    "hf_trainer": ("make_model", "transformers", None, 16),
+    "hf_trainer": ("make_model", "transformers", None, 12),
     "lightning_module": ("Classifier", "lightning", None, 12),
 }
 

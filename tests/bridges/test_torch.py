@@ -26,6 +26,7 @@ from anarchic.worker import Worker
 from tests.bridges.still import StillWorker
 from tests.chaos.servers import ServerProcess
 from tests.waiting import until
+from tests.worker.faulty import Scripted
 
 ROOT = Path(__file__).parents[2]
 visit = anarchic.torch.visit
@@ -66,7 +67,7 @@ def test_the_whole_displacement_is_pushed_and_steps_are_counted():
         assert all(np.array_equal(values(model)[name], start[name]) for name in start)
         train(model, steps=5)
         train(net(), steps=9)  # of another model: not counted
-        ours.loss = torch.tensor(0.25)
+        ours.loss = torch.tensor(0.25, requires_grad=True)  # as people have it at hand
     assert (ours.steps, ours.lr, ours.version) == (5, pytest.approx(0.1), 3)
     assert ours.answer.status == "accepted"
     for name, end in values(model).items():
@@ -100,10 +101,13 @@ def test_per_step_sends_the_papers_mean_direction():
     worker = StillWorker.of(model, rule="afa-cd", server_lr=1.0)
     start = values(model)
     with (
-        pytest.warns(UserWarning, match=r"afa-cd, server_lr=1\) moves .* only 0.1 .*-lr 10\."),
+        pytest.warns(
+            UserWarning, match=r"afa-cd, server_lr=1\) moves .* only 0.1 .*-lr 10\."
+        ) as told,
         visit(worker, model, per_step=True),
     ):
         train(model, 10, torch.optim.SGD(model.parameters(), lr=0.05))
+    assert told[0].filename == __file__  # where the block is
     assert (worker.pushed[0]["local_steps"], worker.pushed[0]["local_lr"]) == (10, 0.05)
     for name, end in values(model).items():
         np.testing.assert_allclose(worker.last[name], (start[name] - end) / (10 * 0.05), rtol=1e-6)
@@ -308,7 +312,29 @@ def test_buffers_without_a_policy_are_refused_with_the_remedy():
     assert not worker.pushed
     with visit(worker, counting, buffers="local"):
         train(counting)
-    assert worker.state["buffer:seen"] == counting.seen
+    assert worker.state == {"buffer:seen": counting.seen}  # and not the mask
+
+
+class Mean(nn.Module):
+    """The model of the scripted server, and a buffer of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.x = nn.Parameter(torch.zeros(2))
+        self.norm = nn.BatchNorm1d(1)
+        self.norm.requires_grad_(False)
+
+
+def test_local_buffers_wait_in_the_spool(tmp_path: Path):
+    server, model = Scripted(), Mean()
+    with server.worker(spool=tmp_path / "spool") as worker, visit(worker, model, buffers="local"):
+        model.norm(torch.ones(4, 1))
+        model.x.data += 1
+    again = Mean()
+    with server.worker(spool=tmp_path / "spool") as worker, visit(worker, again, buffers="local"):
+        assert again.x.tolist() == [1.0, 1.0]
+        assert again.norm.num_batches_tracked == 1
+        assert again.norm.running_mean == pytest.approx(0.1)
 
 
 PROCESSES = """
@@ -358,3 +384,18 @@ def test_processes_of_ddp_are_one_worker(tmp_path: Path):
             moved = watcher.pull().params
     assert ended[0][0] == ended[1][0]  # both processes have the same model
     np.testing.assert_allclose(moved, 1 - 0.15, rtol=1e-5)  # the mean gradient is 1.5, once each
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # of torch.distributed
+def test_a_model_that_is_split_over_processes_is_refused():
+    from torch import distributed
+    from torch.distributed.fsdp import fully_shard
+
+    worker = StillWorker.of(net())
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.raises(ConfigError, match=r"0.weight is split over processes \(FSDP\)"):
+            visit(worker, fully_shard(net())).__enter__()
+    finally:
+        distributed.destroy_process_group()

@@ -90,6 +90,21 @@ def test_a_late_update_is_dropped_and_the_next_visit_goes_on(tmp_path: Path, cap
     assert "nothing_changed" in {json.loads(line)["event"] for line in caplog.messages}
 
 
+@pytest.mark.slow
+def test_buffers_are_averaged_at_the_end_of_visits(tmp_path: Path):
+    write_first_model(tmp_path / INIT, START, buffers=["bias"])
+    with served(tmp_path, "--m", "2") as server:
+        url = f"http://127.0.0.1:{server.port}"
+        for name, bias in (("ann", 4.0), ("bob", 6.0)):
+            model = Model()
+            with Worker(url, name=name) as worker, Visit(worker, model.read, model.write):
+                model.tensors["weight"] += 1
+                model.tensors["bias"][:] = bias
+        with Worker(url) as watcher:
+            assert _newest(watcher, 1).tolist() == [5.0, 2.0, 3.0]
+            assert watcher.layout.buffers == ("bias",)
+
+
 def test_a_model_that_does_not_fit_is_refused_by_name() -> None:
     layout = Layout.of({"weight": ((2,), "F32"), "scale": ((1,), "F32")})
     with pytest.raises(ConfigError, match=r"scale \(none here, \[1\] there\), weight \(\[3\] here"):

@@ -148,7 +148,8 @@ ADDRESS = {
 }
 TLS_FILES = {"--tls-cert": "tls_cert", "--tls-key": "tls_key", "--client-ca": "client_ca"}
 ELSEWHERE = {  # tried where they have their own tests
-    *("--store", "--init", "--keep-payloads", "--evaluate", "--model", "--rule-option", "--help"),
+    *("--store", "--init", "--keep-payloads", "--evaluate", "--model", "--callback"),
+    *("--rule-option", "--help"),
 }
 
 

@@ -58,6 +58,12 @@ def test_targets_decide_whether_there_are_classes(y, classes, dtype, shape):
     assert (data.classes, data.y_train.dtype, data.y_train.shape[1:]) == (classes, dtype, shape)
 
 
+def test_floats_are_labels_where_classes_are_asked_for():
+    assert Dataset.of(X, Y.astype(float), classes=4).y_train.dtype == np.int64
+    with pytest.raises(DataError, match="labels are of type float32, but there are 4 classes"):
+        Dataset.of(X, Y / 2, classes=4)
+
+
 def test_texts_are_numbered_in_order_over_all_parts():
     data = Dataset.of(X[:2], np.array(["b", "c"]), test=(X[:1], np.array(["a"])))
     assert (data.y_train.tolist(), data.y_test.tolist(), data.classes) == ([1, 2], [0], 3)
@@ -88,7 +94,10 @@ def test_a_list_of_pairs_is_a_data_set():
         (lambda: Dataset.of(42), "cannot read a int"),
         (lambda: Dataset.of([(1, 2, 3)]), r"\(input, target\), got 3 parts"),
         (lambda: Dataset.of([([1.0], 0), ([1.0, 2.0], 1)]), "Input 1 has shape .* pad or cut"),
-        (lambda: Dataset.of(X, Y, owner=[1, 2]), "2 owners for 20 samples"),
+        (lambda: Dataset.of(X, Y, owner=[1, 2]), r"owners of shape \(2,\) for 20 samples"),
+        (lambda: Dataset.of(X, Y, owner=[None, "a"] * 10), "Some owners are missing"),
+        (lambda: Dataset.of("table.csv"), r"cannot read a str.*load\('csv'"),
+        (lambda: Dataset.of(X, Y, classes=0), "must be classes, or None; got 0"),
         (lambda: Dataset.of(X, np.where(Y > 0, np.inf, Y)), "targets hold NaN or infinity"),
         (lambda: Dataset.of(X, Y - 1), "labels go from -1 to"),
         (lambda: Dataset.of(X, Y, classes=3), "but there are 3 classes"),
@@ -100,9 +109,11 @@ def test_what_does_not_fit_is_said_in_a_sentence(call, says):
         call()
 
 
-@pytest.mark.parametrize("shares", [{"test": 1.5}, {"test": 0.6, "val": 0.5}, {"test": 0.0}])
+@pytest.mark.parametrize(
+    "shares", [{"test": 1.5}, {"test": 0.6, "val": 0.5}, {"test": 0.0}, {"seed": -1}]
+)
 def test_shares_must_leave_something(shares):
-    with pytest.raises(ConfigError, match=r"share|needs test samples"):
+    with pytest.raises(ConfigError, match=r"share|needs test samples|seed must"):
         Dataset.of(X, Y, **shares)
 
 
@@ -122,3 +133,11 @@ def test_an_array_on_disk_stays_there(tmp_path):
     assert data.x_train.dtype == np.float16
     with pytest.raises(DataError, match=r"would copy them: give test=\(x, y\)"):
         Dataset.of(x, Y)
+
+
+def test_a_data_set_is_shown_by_its_sizes():
+    shown = repr(Dataset.of(X, Y, val=0.1, owner=Y))
+    assert shown == (
+        "<Dataset mine: 14 training, 2 validation, 4 test samples, inputs (3,) float32, "
+        "4 classes, 4 roles>"
+    )

@@ -66,7 +66,7 @@ def test_a_callback_hears_of_a_live_run(tmp_path, served):
     assert set(last["total"]) == set(LAYOUT.names)
     assert sum(last["total"].values()) != pytest.approx(params.sum())  # of a later version
     assert "callback_failed" in server.text()  # keep-best, which misses the metric that it wants
-    assert "There is no metric" in server.text()
+    assert "There is no accuracy and no loss in the evaluation, which has seen" in server.text()
 
 
 @pytest.mark.slow

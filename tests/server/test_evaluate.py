@@ -136,7 +136,7 @@ OWN = "tests.models.own_modules:Normed"
 def first_file(folder, **choice):
     from anarchic.worker.initial import InitialModel, write_initial_model
 
-    initial = InitialModel(source=OWN, options={"width": 6}, **choice)
+    initial = InitialModel(source=OWN, options={"width": 6}, seed=5, **choice)
     return folder / "own", write_initial_model(folder / "own", initial)
 
 
@@ -177,6 +177,7 @@ def test_the_module_is_that_of_init_or_the_one_that_is_named(tmp_path):
     asked = judge_named("of_module", tmp_path)
     assert judging(asked, about, first.layout).module == OWN
     assert judging(asked, about, first.layout).options == {"width": 6}
+    assert judging(asked, about, first.layout).seed == 5
     with pytest.raises(ConfigError, match="made: give --model MODULE:NAME"):
         judging(asked, {}, first.layout)
     with pytest.raises(ConfigError, match=r"bn.bias of shape \(4,\), the model \(6,\)"):

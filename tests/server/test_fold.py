@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from anarchic import AdamStep, AfaCd, AfaCs, Clip, Guard, SharedVectors, Snapshot
+from anarchic import AdamStep, AfaCd, AfaCs, Clip, Guard, SharedVectors, Snapshot, wire
+from anarchic.core.buffers import average_buffers
 from anarchic.core.saving import pack
 from anarchic.errors import StoreCorrupt
 from anarchic.server.fold import changed_rows, decode_state, encode_state, mark_stored
 from tests.core.rules.decaying import Decaying
-from tests.server.make import first_params, update
+from tests.server.make import LAYOUT, first_params, update
 
 RULES = [
     AfaCd(3),
@@ -53,6 +56,22 @@ def test_what_the_model_holds_is_not_written_again():
     rule = AfaCd(3)
     big = rule.init(np.ones(100_000, np.float32))
     assert len(encode_state(rule, big)) < 1_000
+
+
+@pytest.mark.parametrize("inside", RULES[:8], ids=str)
+def test_a_state_with_buffers_comes_back_and_holds_the_model_once(inside):
+    layout = replace(LAYOUT, buffers=("bias",))
+    rule = average_buffers(inside, layout)
+    state = stepped(rule)
+    written, (stored, _) = encode_state(rule, state, layout), changed_rows(rule, state)
+    assert not any(name.endswith("params") for name in wire.decode_state(written)[0])
+    snapshot = Snapshot(state.version, state.params, state.extras, layout)
+    again = decode_state(rule, snapshot, written, stored)
+    assert content(again) == content(state)
+    for index in range(6, 9):
+        new = update(f"w{index % 4}", seed=index)
+        state, again = rule.receive(state, new), rule.receive(again, new)
+    assert again.params.tobytes() == state.params.tobytes()
 
 
 def test_the_state_of_a_guard_does_not_grow_with_the_number_of_workers():

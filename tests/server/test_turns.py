@@ -14,6 +14,7 @@ from anarchic.server.aggregate import FOLLOW_S, RETRY_S
 from anarchic.server.collect import UNKNOWN_S
 from anarchic.server.fold import Folding
 from anarchic.server.pending import Pending
+from anarchic.server.records import Receipt
 from anarchic.server.service import Service
 from anarchic.server.settings import ServerSettings
 from anarchic.server.store import Store, open_store
@@ -134,6 +135,11 @@ def test_a_refused_write_is_told_until_one_succeeds_or_nobody_can_know(still, mo
     assert isinstance(receipt.exception(), StoreFull)
     store.accounts()  # that the store can be read changes nothing
     assert "takes no updates" in service.problem()
+    monkeypatch.setattr(Store, "append", lambda self, updates: [Receipt("duplicate", 1)])
+    pushed(service, "ann")
+    service.collector.write_next(0.0)  # nor that a duplicate is found, which writes nothing
+    assert "takes no updates" in service.problem()
+    monkeypatch.setattr(Store, "append", full)
     clock.now += UNKNOWN_S
     assert service.problem() is None
     pushed(service, "ann")

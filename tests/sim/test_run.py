@@ -9,8 +9,18 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from anarchic import AfaCd, Compute, Experiment, Layout, LocalWork, Settings, build, simulate
-from anarchic.data import random_quadratics
+from anarchic import (
+    AfaCd,
+    Compute,
+    Experiment,
+    Layout,
+    LocalWork,
+    Settings,
+    build,
+    make_task,
+    simulate,
+)
+from anarchic.data import iid, load, random_quadratics
 from anarchic.errors import ConfigError, Diverged, RunError
 from anarchic.participation import Sampler, UniformSteps
 from anarchic.sim.record import RunDirectory
@@ -88,7 +98,12 @@ def cut_at(version):
     return watch
 
 
-@pytest.mark.parametrize("change", [{}, {"local_rule": "scaffold"}, {"rule": "afa-cs"}])
+KEPT_ADAM = {"local_rule": "clipnorm+decay+adam", "local_options": {"keep_state": True}}
+
+
+@pytest.mark.parametrize(
+    "change", [{}, {"local_rule": "scaffold"}, {"rule": "afa-cs"}, KEPT_ADAM], ids=str
+)
 def test_a_run_cut_off_resumes_to_the_same_bytes(tmp_path, change):
     settings = replace(SMALL, **change)
     whole = simulate(settings, out=tmp_path / "whole")
@@ -291,6 +306,16 @@ def test_a_target_ends_the_run():
     assert run.summary["rounds"] < 30
     assert run.accuracy >= 0.5
     assert all(row["accuracy"] < 0.5 for row in run.metrics[:-1])
+
+
+def test_a_target_is_one_of_validation_samples_where_there_are_any():
+    digits = load("digits")
+    wrong = replace(digits, x_val=digits.x_test, y_val=(digits.y_test + 5) % 10)
+    task = make_task("logistic", wrong, iid(wrong.y_train, 10, 0))
+    experiment = replace(build(SMALL), task=task, target_accuracy=0.5, eval_every=1)
+    run = simulate(experiment)
+    assert run.summary["stopped_at"] == "rounds"
+    assert run.metrics[-1]["val_accuracy"] < 0.5 < run.accuracy
 
 
 def test_divergence_names_the_last_good_checkpoint(tmp_path):

@@ -137,3 +137,27 @@ def test_impossible_requests_are_refused():
         estimate_constants(task, [], batch=1)
     with pytest.raises(ConfigError, match="2 repeats"):
         estimate_variances(task, task.init(), batch=1, repeats=1)
+
+
+def test_running_statistics_are_no_gradient():
+    """With and without them the estimates are the same: in training mode they are not used."""
+    torch = pytest.importorskip("torch")
+    from torch import nn
+
+    from anarchic.data import iid
+    from anarchic.train.torch_task import TorchTask
+
+    data = load("digits")
+    parts = iid(data.y_train, 3, 0)
+
+    def estimated(tracked):
+        torch.manual_seed(0)
+        norm = nn.BatchNorm1d(4, track_running_stats=tracked)
+        module = nn.Sequential(nn.Flatten(), nn.Linear(64, 4), norm, nn.Linear(4, 10))
+        task = TorchTask(module, data, parts, dtype="float64", buffers="average")
+        assert bool(task.layout.buffers) == tracked
+        return estimate_variances(task, task.init(), batch=8, repeats=4)
+
+    with_them, without = estimated(True), estimated(False)
+    assert with_them.squared_gradient == pytest.approx(without.squared_gradient, rel=1e-9)
+    assert with_them.sigma_local == pytest.approx(without.sigma_local, rel=1e-9)

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as f  # noqa: E402
 
-from anarchic.train.evaluation import measure  # noqa: E402
+from anarchic.train.evaluation import evaluated  # noqa: E402
 from anarchic.train.torch_task import TorchTask  # noqa: E402
 
 RNG = np.random.default_rng(0)
@@ -92,14 +92,12 @@ def test_scores_may_be_in_the_second_dimension_as_torch_has_them():
     y = torch.tensor([[0, 1, 2], [2, 1, 0]])
     scores = f.one_hot(y, 4).float().movedim(-1, 1)  # (samples, classes, tokens)
     scores[0, :, 0] = torch.tensor([0.0, 1, 0, 0])  # one of six is wrong
-    found = measure(lambda x: x, f.cross_entropy, scores, y, batch=1)
+    found = evaluated(zip(scores[:, None], y[:, None], strict=True), f.cross_entropy, {})
     assert found["accuracy"] == pytest.approx(5 / 6)
     assert found["loss"] == pytest.approx(f.cross_entropy(scores, y).item(), rel=1e-6)
 
 
 def test_a_count_of_whole_numbers_has_no_accuracy():
     y = torch.tensor([3, 1])
-    found = measure(
-        lambda x: x, lambda out, y: (out[:, 0] - y).abs().mean(), y[:, None] + 1.0, y, 9
-    )
+    found = evaluated([(y[:, None] + 1.0, y)], lambda out, y: (out[:, 0] - y).abs().mean(), {})
     assert found == {"loss": 1.0}

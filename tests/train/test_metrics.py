@@ -53,6 +53,12 @@ def test_classes_of_sequences_are_one_long_list():
     assert value(share_right, outputs, np.array([[0, 1], [2, 0]])) == 0.75
 
 
+def test_labels_to_be_ignored_do_not_count_and_classes_may_come_second():
+    torch = pytest.importorskip("torch")
+    outputs = torch.eye(3)[torch.tensor([[0, 1], [2, 2]])].movedim(-1, 1)  # (2, 3 classes, 2)
+    assert value(share_right, outputs, torch.tensor([[0, 1], [0, -100]])) == pytest.approx(2 / 3)
+
+
 def test_targets_come_first_where_the_function_says_so():
     def missed(y_true, y_pred):
         return ((y_true == 1) & (y_pred == 0)).sum()
@@ -115,6 +121,17 @@ def test_a_task_has_metrics_beside_accuracy_and_loss(model):
     plain = task(model)
     assert plain.evaluate(plain.init()) == {n: found[n] for n in ("accuracy", "loss")}
     assert judged.digest() == plain.digest()  # a run may go on with other metrics
+
+
+def test_metrics_of_validation_data_have_their_own_names_and_may_be_undefined():
+    data = load_digits()
+    split = replace(data, x_val=data.x_test[:50], y_val=data.y_test[:50])
+    metrics = {"right": share_right, "none": undefined}
+    judged = make_task("logistic", split, iid(data.y_train, 10, 0), metrics=metrics)
+    run = simulate(replace(build(SMALL), task=judged))
+    last = run.metrics[-1]
+    assert last["val_right"] == pytest.approx(last["val_accuracy"])
+    assert (last["none"], last["val_none"]) == (None, None)
 
 
 def rows_of(run, *names):

@@ -135,6 +135,28 @@ def test_parameters_equal_the_batched_ones_to_rounding(backend, model):
 
 
 @pytest.mark.slow
+def test_buffers_of_workers_and_dropout_are_the_batched_ones(backend):
+    import torch
+    from torch import nn
+
+    from anarchic import AfaCd, Experiment, Sampler, TorchTask, UniformSteps
+    from anarchic.data import iid, load
+
+    data = load("digits")
+    torch.manual_seed(0)
+    layers = [nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Dropout(0.2), nn.Linear(8, 10)]
+    module = nn.Sequential(nn.Flatten(), *layers)
+    parts = iid(data.y_train, 4, 0)
+    task = TorchTask(module, data, parts, dtype="float64", buffers="local")
+    table = Sampler(4, 2, UniformSteps(1, 3), max_staleness=2).timetable(3, 6)
+    found = [
+        simulate(Experiment(task, AfaCd(2), table, LocalWork(batch=4), backend=each)).params
+        for each in (backend, Batched())
+    ]
+    assert difference(*found) < 1e-12
+
+
+@pytest.mark.slow
 def test_workers_may_differ_and_a_call_may_have_few_lanes(backend):
     from anarchic import Momentum, Prox, Scaffold, Sgd
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from anarchic.data import Dataset, iid
 from tests.train.conftest import make_task
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'anarchic[ray]'")
@@ -37,3 +38,20 @@ def test_what_is_unpacked_lies_where_the_parcel_lies():
         buffer.flags.writeable = False  # as the object store hands them out
     x = unpacked(parcel)._data.x
     assert any(np.shares_memory(x.numpy(), buffer) for buffer in parcel.buffers)
+
+
+def test_arrays_on_disk_travel_as_paths(tmp_path):
+    nn = pytest.importorskip("torch").nn
+    from anarchic.train.torch_task import TorchTask
+
+    x = np.random.default_rng(0).normal(size=(3_000, 40)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    on_disk, y = np.load(tmp_path / "x.npy", mmap_mode="r"), np.arange(3_000) % 4
+    data = Dataset.of(on_disk[500:], y[500:], test=(on_disk[:500], y[:500]))
+    task = TorchTask(nn.Linear(40, 4), data, iid(2_500, 5, 0))
+    parcel = packed(task)
+    assert len(parcel.pickled) + sum(buffer.nbytes for buffer in parcel.buffers) < x.nbytes / 2
+    again = unpacked(parcel)
+    assert np.array_equal(again._data.x.array, x[500:])
+    assert again.digest() == task.digest()
+    assert again.evaluate(task.init()) == task.evaluate(task.init())

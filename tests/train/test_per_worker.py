@@ -100,6 +100,17 @@ def test_a_run_has_mean_worst_tenth_and_spread_and_the_whole_table(tmp_path):
     assert simulate(replace(SMALL, per_worker=False)).per_worker is None
 
 
+def test_where_evaluation_is_to_be_cheap_workers_are_judged_at_the_end_alone(tmp_path):
+    run = simulate(replace(SMALL, eval_samples=90), out=tmp_path / "run")
+    assert run.per_worker.rounds.tolist() == [6]
+    known = [row.get("workers_mean") is not None for row in run.metrics]
+    assert known == [False, False, False, True]
+    rows = RunDirectory(tmp_path / "run").metrics()
+    assert [row["workers_mean"] is not None for row in rows] == known
+    whole = simulate(SMALL)
+    np.testing.assert_array_equal(run.per_worker.values[-1], whole.per_worker.values[-1])
+
+
 class Cut(Exception):
     pass
 

@@ -19,6 +19,19 @@ def test_the_data_of_a_saved_model_is_the_vector_byte_for_byte(tmp_path):
     assert (again, vector.tobytes(), metadata) == (layout, params.tobytes(), {"version": "7"})
 
 
+def test_the_same_model_is_saved_as_the_same_bytes(tmp_path):
+    """However many entries its metadata has."""
+    layout = Layout.of({"w": ((2,), "F32"), 'é"\n': ((1,), "F32")}, buffers=["w"])
+    params, about = np.arange(3, dtype=np.float32), {name: f'{name}"\\é\t' for name in "zyxwv"}
+    for number in range(8):
+        wire.save_model(tmp_path / str(number), layout, params, **about)
+    assert len({(tmp_path / str(number)).read_bytes() for number in range(8)}) == 1
+    found, vector, metadata = wire.load_model(tmp_path / "0")
+    assert (found, vector.tolist()) == (layout, [0.0, 1.0, 2.0])
+    assert {name: metadata[name] for name in about} == about
+    assert list(metadata) == sorted(metadata)
+
+
 def test_a_saved_model_opens_with_plain_safetensors(tmp_path):
     layout = Layout.of({"w": ((1, 2), "F32"), "scale": ((), "F32")})
     wire.save_model(tmp_path / "model", layout, np.array([1, 2, 3], np.float32))

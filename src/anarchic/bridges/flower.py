@@ -257,7 +257,13 @@ def _app_of(client: Any) -> tuple[Any, bool]:
         raise ConfigError(
             f"--flower names a {type(client).__name__}: name a client_fn, a ClientApp or a client."
         )
-    return ClientApp(client), True
+    try:
+        return ClientApp(client), True
+    except ValueError as error:  # of its arguments
+        raise ConfigError(
+            f"--flower names {getattr(client, '__name__', client)!r}, which is no client_fn: it "
+            "must take one argument, a context or a client's number."
+        ) from error
 
 
 def _as_client(client: Any) -> Any:

@@ -155,25 +155,31 @@ class TorchVisit(Visit):
         sent = self.worker.layout.slices
         return {n: each for n, each in named_buffers(self._model).items() if n not in sent}
 
+    def _changed_buffers(self) -> dict[str, Tensor]:
+        before = self._before
+        return {
+            name: each
+            for name, each in self._own_buffers().items()
+            if name not in before or not torch.equal(each.cpu(), before[name])
+        }
+
     def _push(self) -> None:
         if not getattr(self.worker, "first", True):  # of several processes
             return
-        changed = [
-            name
-            for name, each in self._own_buffers().items()
-            if name not in self._before or not torch.equal(each.cpu(), self._before[name])
-        ]
-        if changed and self._policy != "local":
+        if self._policy != "local" and (changed := self._changed_buffers()):
+            local = "" if self._policy == "average" else f", or {LOCAL}"
             raise ConfigError(
-                f"Training changed the buffer {changed[0]}, which the run does not name, so "
-                f"nothing was pushed. Start the run with {START}, or {LOCAL}."
+                f"Training changed the buffer {next(iter(changed))}, which the run does not name, "
+                f"so nothing was pushed. Start the run with {START} --buffer-names REGEX{local}."
             )
+        loss: Any = self.loss
+        self.loss = float(loss.detach()) if isinstance(loss, Tensor) else loss
         super()._push()
 
     def _local_state(self) -> Mapping[str, Vector]:
         if self._policy != "local":
             return EMPTY
-        own = {KEPT + name: numbers(each) for name, each in self._own_buffers().items()}
+        own = {KEPT + name: numbers(each) for name, each in self._changed_buffers().items()}
         return {**self.worker.local_state(), **own}
 
     def _steps_and_rate(self) -> tuple[int, float]:
@@ -181,7 +187,7 @@ class TorchVisit(Visit):
             raise ConfigError("per_step divides by the rate, and no step was counted: give lr=.")
         steps, lr = (self._counted(), self.lr or 0.0) if self._per_step else (1, 1.0)
         if told := shrinks(self._terms, steps):
-            warnings.warn(told, stacklevel=5)  # where the with block is
+            warnings.warn(told, stacklevel=6)  # where the with block is
         return steps, lr
 
 

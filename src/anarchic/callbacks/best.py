@@ -34,10 +34,10 @@ class _Best:
         if self.metric is None:
             self.metric = next((n for n in USUAL if metrics.get(n) is not None), None)
         if self.metric is None or self.metric not in metrics:
-            known = ", ".join(metrics) or "nothing"
+            missing = "accuracy and no loss" if self.metric is None else f"metric {self.metric!r}"
             raise ConfigError(
-                f"There is no metric {self.metric!r} in the evaluation, which has {known}: name "
-                "one of them."
+                f"There is no {missing} in the evaluation, which has "
+                f"{', '.join(metrics) or 'nothing'}: name one of them with metric=."
             )
         value = metrics[self.metric]
         lower = self.metric.endswith(LOW) if self._lower is None else self._lower

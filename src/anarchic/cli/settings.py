@@ -97,8 +97,8 @@ Run
     (default: accuracy and loss only)
   per_worker: Every worker sets a fifth of its samples aside, and the model is evaluated on them for
     each worker.
-  target_accuracy: End the run when this share of test samples is classified correctly.
-    (default: run all rounds)
+  target_accuracy: End the run when this share of test samples is classified correctly, or of
+    validation samples if there are any. (default: run all rounds)
 Compute
   device NAME: Where training is computed: cpu, cuda.
   precision NAME: How cuda multiplies matrices: {", ".join(PRECISIONS)}.

@@ -47,7 +47,18 @@ class Dataset:
     y_val: Array | None = None
     role_test: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
 
+    def __repr__(self) -> str:
+        """Its sizes: arrays of millions of numbers help nobody."""
+        counts = [(self.y_train, "training"), (self.y_val, "validation"), (self.y_test, "test")]
+        sizes = ", ".join(f"{len(y):,} {part}" for y, part in counts if y is not None)
+        kinds = "no classes" if self.classes is None else f"{self.classes} classes"
+        roles = f", {len(self.roles):,} roles" if self.roles else ""
+        shape = f"inputs {self.x_train.shape[1:]} {self.x_train.dtype}"
+        return f"<Dataset {self.name}: {sizes} samples, {shape}, {kinds}{roles}>"
+
     def __post_init__(self) -> None:
+        if self.classes is not None and self.classes < 1:
+            raise DataError(f"{self.name}: there must be classes, or None; got {self.classes}.")
         parts = {"training": (self.x_train, self.y_train), "test": (self.x_test, self.y_test)}
         if self.x_val is not None and self.y_val is not None:
             parts["validation"] = self.x_val, self.y_val

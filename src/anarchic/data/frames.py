@@ -71,7 +71,10 @@ def from_frame(source: Any, columns: Columns) -> Samples:
         raise DataError("A Polars LazyFrame has not been computed: call .collect() first.")
     if is_a(source, "datasets", "Dataset"):
         return _from_hugging_face(source, columns)
-    names = {str(name): name for name in getattr(source, "columns", source)}
+    given = list(getattr(source, "columns", source))
+    names = {str(name): name for name in given}
+    if len(names) < len(given):
+        raise DataError(f"Two columns have one name: {', '.join(map(str, given))}. Rename one.")
     lengths = {len(source[name]) for name in names.values()}
     if len(lengths) > 1:
         raise DataError(f"The columns have {sorted(lengths)} values: give all the same number.")

@@ -20,23 +20,21 @@ def load_huggingface(
     owner: str | None = None,
     subset: str | None = None,
     revision: str | None = None,
-    test: float = 0.2,
-    val: float = 0.0,
+    test: float | None = None,
+    val: float | None = None,
     classes: int | None = None,
     seed: int = 0,
 ) -> Dataset:
     """A data set by its name on the Hugging Face Hub, or a folder; needs ``datasets``.
 
     A folder holds CSV, JSON or Parquet files, or what ``save_to_disk`` wrote. Its splits
-    ``train``, ``test`` and ``validation`` are used; ``test`` and ``val`` are the shares that are
-    drawn where such a split is missing. Columns are given as for ``csv``.
+    ``train``, ``test`` and ``validation`` are used; ``test`` and ``val`` are shares of ``train``
+    instead. Without a test split a fifth is drawn. Columns are given as for ``csv``.
     """
-    found = _loaded(path, subset, revision)
-    has = found if isinstance(found, dict) else {}
     return Dataset.of(
-        found,
-        test=None if "test" in has else test,
-        val=None if "validation" in has else val,
+        _loaded(path, subset, revision),
+        test=test,
+        val=val,
         features=listed(features),
         target=listed(target),
         owner=owner,

@@ -36,12 +36,21 @@ def dataset_of(
     train = samples_of(source, columns, y)
     if owner is not None:
         train = replace(train, owner=array_of(owner))
-    if train.owner is not None and len(train.owner) != len(train.y):
-        raise DataError(
-            f"There are {len(train.owner)} owners for {len(train.y)} samples: give one for each."
-        )
+    _check_owners(train)
     parts = _split(train, TEST_SHARE if test is None else test, val, seed, columns)
     return _finished(parts, about)
+
+
+def _check_owners(train: Samples) -> None:
+    owner = train.owner
+    if owner is None:
+        return
+    if owner.shape != (len(train.y),):
+        raise DataError(
+            f"There are owners of shape {owner.shape} for {len(train.y)} samples: give one each."
+        )
+    if owner.dtype.kind == "O" and not all(isinstance(each, str) for each in owner):
+        raise DataError("Some owners are missing, or not all are texts: name every owner.")
 
 
 def samples_of(source: Any, columns: Columns, y: Any = None) -> Samples:
@@ -61,14 +70,15 @@ def samples_of(source: Any, columns: Columns, y: Any = None) -> Samples:
         return from_frame(source, columns)
     if isinstance(source, tuple) and len(source) == 2:  # (x, y)
         return samples_of(source[0], columns, source[1])
-    if isinstance(source, list) or (hasattr(source, "__getitem__") and not _is_array(source)):
+    by_number = hasattr(source, "__getitem__") and not isinstance(source, str | bytes)
+    if by_number and not _is_array(source):
         return from_pairs(source)
     if _is_array(source):
         raise DataError("Inputs were given without targets: Dataset.of(x, y).")
     raise DataError(
         f"Dataset.of cannot read a {type(source).__name__}: give arrays or tensors (x, y), a torch "
         "Dataset or DataLoader, a pandas or Polars frame, a Hugging Face data set, or a list of "
-        "(input, target)."
+        "(input, target); load('csv', path=..., target=...) reads a file."
     )
 
 
@@ -111,6 +121,8 @@ def _from_partitions(source: _Partitions, columns: Columns) -> Samples:
 
 def _split(train: Samples, test: Any, val: Any, seed: int, columns: Columns) -> dict[str, Samples]:
     """Training, test and perhaps validation samples, by shares or as they were given."""
+    if seed < 0:
+        raise ConfigError(f"A seed must be at least 0, got {seed}.")
     parts, shares = {}, {}
     for name, wanted in (("test", test), ("val", val)):
         if isinstance(wanted, Real):
@@ -150,8 +162,9 @@ def _rows(samples: Samples, rows: Integers) -> Samples:
 def _finished(parts: dict[str, Samples], about: Mapping[str, Any]) -> Dataset:
     train, test, val = parts["train"], parts["test"], parts.get("val")
     names = _texts(parts)
-    targets = {part: _targets(each.y, names) for part, each in parts.items()}
-    classes = about["classes"] or (len(names) if names is not None else train.classes)
+    given = about["classes"] is not None
+    targets = {part: _targets(each.y, names, labels=given) for part, each in parts.items()}
+    classes = about["classes"] if given else train.classes if names is None else len(names)
     if classes is None and all(y.ndim == 1 and y.dtype.kind in "iu" for y in targets.values()):
         classes = max(int(y.max(initial=0)) for y in targets.values()) + 1
     return Dataset(
@@ -188,12 +201,17 @@ def _texts(parts: Mapping[str, Samples]) -> Array | None:
         raise DataError("The labels are a mixture of texts and numbers: use one kind.") from error
 
 
-def _targets(y: Array, texts: Array | None) -> Array:
-    """Labels as int64, other numbers as float32; what is on disk stays as it is."""
+def _targets(y: Array, texts: Array | None, *, labels: bool) -> Array:
+    """Labels as int64, other numbers as float32; what is on disk stays as it is.
+
+    Where there must be ``labels``, floats that are whole numbers are taken for such.
+    """
     if texts is not None:
         return np.searchsorted(texts, y).astype(np.int64)
     if isinstance(y, np.memmap):
         return y
+    if labels and y.dtype.kind == "f" and np.array_equal(y, np.round(y)):
+        return y.astype(np.int64)
     if y.dtype.kind == "b":
         return y.astype(np.int64 if y.ndim == 1 else np.float32)
     return y.astype({"f": np.float32, "i": np.int64, "u": np.int64}.get(y.dtype.kind, y.dtype))

@@ -146,12 +146,17 @@ def set_tensors(module: nn.Module, tensors: Tensors, what: str) -> None:
             f"{what} has no {some(unknown)}, which the model has: name the module that the model "
             "was made from."
         )
+    for (
+        name,
+        array,
+    ) in tensors.items():  # all of them first: a module that is refused stays as it is
+        if tuple(own[name].shape) != array.shape:
+            raise ConfigError(
+                f"{what} has {name} of shape {tuple(own[name].shape)}, the model {array.shape}: "
+                "name the module that the model was made from."
+            )
     with torch.no_grad():
         for name, array in tensors.items():
-            if tuple(own[name].shape) != array.shape:
-                raise ConfigError(
-                    f"{what} has {name} of shape {tuple(own[name].shape)}, the model {array.shape}."
-                )
             whole = not own[name].dtype.is_floating_point
             own[name].copy_(torch.from_numpy(np.array(np.round(array) if whole else array)))
 

@@ -29,6 +29,7 @@ from anarchic.participation.work import (
     TimeDistribution,
     UniformSteps,
     Work,
+    draw_steps,
 )
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "VisitStream",
     "Visits",
     "Work",
+    "draw_steps",
     "from_visits",
     "make_timetable",
     "read_availability",

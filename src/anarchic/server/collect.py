@@ -275,7 +275,8 @@ class Collector:
             if not isinstance(error, Exception):
                 raise
             return
-        self._failure = None
+        if any(receipt.outcome == "accepted" for receipt in receipts):
+            self._failure = None  # others, such as duplicates, write nothing
         _tell(group, receipts)
 
     def _next_group(self, wait_s: float | None) -> list[_Writing]:

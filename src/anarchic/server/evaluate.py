@@ -42,9 +42,12 @@ class Judging:
     judge: str  # MODULE:NAME, as the next
     module: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)  # with which the module is made
+    seed: int = 0  # of what it has and the model has not, as frozen parameters
 
     def make(self) -> Any:  # Any: a torch module, and PyTorch may be missing
-        return None if self.module is None else make_module(self.module, self.options)
+        if self.module is None:
+            return None
+        return make_module(self.module, self.options, seed=self.seed)
 
 
 def judging(run: RunSettings, about: Mapping[str, Any], layout: Layout) -> Judging | None:
@@ -71,8 +74,9 @@ def judging(run: RunSettings, about: Mapping[str, Any], layout: Layout) -> Judgi
             f"{run.evaluate} asks for a torch module, and the model does not say of which it was "
             "made: give --model MODULE:NAME."
         )
-    options = {} if run.model else about.get("module_options", {})
-    found = Judging(run.evaluate, spec, options)
+    made: Mapping[str, Any] = {} if run.model else about
+    options, seed = made.get("module_options", {}), made.get("module_seed", 0)
+    found = Judging(run.evaluate, spec, options, seed)
     zeros = {n: np.zeros(s, np.float32) for n, s in zip(layout.names, layout.shapes, strict=True)}
     set_tensors(found.make(), zeros, spec)
     return found

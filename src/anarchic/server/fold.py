@@ -178,7 +178,7 @@ class Folding:
             version=self.version,
             folded=[(seq, version) for seq, version, _ in self._folded],
             model=body,
-            state=encode_state(self._rule, self._state),
+            state=encode_state(self._rule, self._state, self._layout),
             rows=changed,
             forgotten=removed,
             revoked=[*self._dropped],
@@ -234,16 +234,34 @@ def _is_finite(vector: Vector) -> bool:
     return all(all_finite(vector[at : at + PIECE]) for at in range(0, len(vector), PIECE))
 
 
-def encode_state(rule: Rule[Any], state: Any) -> bytes:
+def encode_state(rule: Rule[Any], state: Any, layout: Layout | None = None) -> bytes:
     """What is not in the model, nor zero, nor a row."""
     parts = rule.rows(state)
     arrays, numbers = pack(state, apart=list(parts.values()))
     for name, rows in parts.items():
         numbers |= {f"{name}.workers": len(rows), f"{name}.place": rows.place}
     same = [name for name, array in arrays.items() if array is state.params]
-    zero = [name for name, array in arrays.items() if name not in same and not array.any()]
-    kept = {name: array for name, array in arrays.items() if name not in (*same, *zero)}
-    return wire.encode_state(kept, {"numbers": numbers, "params": same, "zero": zero})
+    record = {"numbers": numbers, "params": same}
+    if layout is not None and layout.buffers:  # the rule inside holds the model without them
+        without = _without_buffers(state.params, layout)
+        record["without_buffers"] = [n for n, a in arrays.items() if _same_bits(a, without)]
+    held = {name for names in (same, record.get("without_buffers", ())) for name in names}
+    record["zero"] = [n for n, array in arrays.items() if n not in held and not array.any()]
+    kept = {n: array for n, array in arrays.items() if n not in (*held, *record["zero"])}
+    return wire.encode_state(kept, record)
+
+
+def _without_buffers(params: Vector, layout: Layout) -> Vector:
+    without = params.copy()
+    without[layout.buffer_places] = 0
+    return without
+
+
+def _same_bits(array: Vector, like: Vector) -> bool:
+    if (array.shape, array.dtype) != (like.shape, like.dtype):
+        return False
+    bits = f"u{array.itemsize}"
+    return np.array_equal(array.view(bits), like.view(bits))
 
 
 def decode_state(
@@ -257,6 +275,10 @@ def decode_state(
         parts = list(rule.rows(template).values())
         blank, _ = pack(template, apart=parts)
         arrays |= dict.fromkeys(record["params"], snapshot.params)
+        if names := record.get("without_buffers"):
+            assert snapshot.layout is not None, "it was decoded"
+            without = _without_buffers(snapshot.params, snapshot.layout)
+            arrays |= {name: without.copy() for name in names}
         arrays |= {name: np.zeros_like(blank[name]) for name in record["zero"]}
         found = unpack(template, arrays, numbers, apart=parts)
         _restore_rows(rule, found, numbers, rows)

@@ -47,7 +47,11 @@ def _shown(summary: str, content: str) -> dict[str, Any]:
 
 
 _MODEL = {
-    "200": {"description": "A safetensors file", "content": _BYTES},
+    "200": {
+        "description": "A safetensors file; its metadata have version, run, epoch, loss, rule, "
+        "server_lr and buffers, as docs/protocol.md says",
+        "content": _BYTES,
+    },
     "304": {"description": "The version that was named is still the newest"},
     **_refusals(401, 403, 404, 421, 503),
 }
@@ -69,7 +73,7 @@ OPENAPI: dict[str, Any] = {
         ),
         "/v1/updates": {
             "post": {
-                "summary": "Hand an update back",
+                "summary": "Hand an update back: a direction, and buffers as they are at the end",
                 "security": _TOKEN,
                 "requestBody": {"required": True, "content": _BYTES},
                 "responses": {

@@ -19,6 +19,7 @@ from anarchic.core.guard import FACTOR
 from anarchic.core.inspection import negative_variance
 from anarchic.core.reading import parse_json, reason
 from anarchic.core.rule import Rule
+from anarchic.core.steps import SgdStep
 from anarchic.core.types import Layout, Snapshot, Terms, Vector
 from anarchic.errors import AnarchicError, ConfigError
 from anarchic.server.fold import encode_state
@@ -28,8 +29,9 @@ from anarchic.server.store import Store
 
 FIRST_MODEL = "first_model"  # among a run's settings: the digest of the model that it began with
 # Also among them, where the file of the first model says so: the policy for buffers, the names of
-# those that stay with the workers, and the module that the model was made from, with its options.
-ABOUT = ("buffer_policy", "local_buffers", "module", "module_options")
+# those that stay with the workers, and the module that the model was made from, with its seed and
+# options.
+ABOUT = ("buffer_policy", "local_buffers", "module", "module_seed", "module_options")
 
 
 @final
@@ -74,12 +76,12 @@ def _about(metadata: Mapping[str, str]) -> dict[str, Any]:
         found["local_buffers"] = list(names)
     if "module" in metadata:
         found["module"] = metadata["module"]
-    if "module_options" in metadata:
         try:
-            found["module_options"] = dict(parse_json(metadata["module_options"]))
+            found["module_seed"] = int(metadata.get("module_seed", "0"))
+            found["module_options"] = dict(parse_json(metadata.get("module_options", "{}")))
         except (ValueError, TypeError) as error:
             raise ConfigError(
-                f"The model's metadata module_options are no JSON object ({reason(error)}): write "
+                f"The model's metadata do not say how its module is made ({reason(error)}): write "
                 "it again with `anarchic init`."
             ) from error
     return found
@@ -191,7 +193,7 @@ def begin(
     settings = {**asdict(rules), **own, **layout_settings(layout), **(about or {})}
     first = Snapshot(0, state.params, state.extras, terms=_terms(rules.rule, rule, settings))
     body = wire.encode_snapshot(layout, first, settings["run"])
-    return store.create(settings, body, encode_state(rule, state))
+    return store.create(settings, body, encode_state(rule, state, layout))
 
 
 def stored_rules(run: StoredRun) -> RuleSettings:
@@ -215,7 +217,9 @@ def stored_terms(run: StoredRun, rule: Rule[Any]) -> Terms:
 def _terms(name: str, rule: Any, settings: Mapping[str, Any]) -> Terms:
     while hasattr(rule, "rule"):  # the wrappers have no rate of their own
         rule = rule.rule
-    rate = getattr(rule, "server_lr", None)
+    # A worker takes it as the length of a step, which Adam's rate and the like are not.
+    plain = getattr(rule, "step", SgdStep()) == SgdStep()
+    rate = getattr(rule, "server_lr", None) if plain else None
     averaged = tuple(settings.get("buffers", ()))
     policy = settings.get("buffer_policy") or ("average" if averaged else None)
     names = averaged or tuple(settings.get("local_buffers", ()))

@@ -98,7 +98,7 @@ class RunGroup:
             return lost
         alike = [name for name, run in due.items() if run.judged_alike]
         vectors = [due[name].engine.state.params for name in alike]
-        found = dict(zip(alike, self._task.evaluate_all(vectors), strict=True))
+        found = dict(zip(alike, self._task.evaluate_all(vectors), strict=True)) if alike else {}
         for name, run in due.items():
             try:
                 run.note(found.get(name) or run.judge.evaluate(run.engine.state.params))

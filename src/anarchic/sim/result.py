@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-import numpy as np
-
 from anarchic.core.types import Layout, Vector
 from anarchic.errors import ConfigError
+from anarchic.models.module import set_tensors
 from anarchic.sim.chart import chart
 from anarchic.sim.record import MetricsRow
 from anarchic.sim.worker_table import PerWorker
@@ -41,26 +40,9 @@ class Run:
 
         Parameters that were not trained stay as they are; buffers that travelled are set too.
         """
-        import torch
-
         if self.layout is None:
             raise ConfigError("This run does not know the names of its tensors: run it again.")
-        known = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-        tensors = self.layout.split(self.params)
-        for name, array in tensors.items():
-            there = tuple(known[name].shape) if name in known else None
-            if there != array.shape:
-                what = "no such tensor" if there is None else f"one of shape {there}"
-                raise ConfigError(
-                    f"The run trained {name} of shape {array.shape}, {type(module).__name__} has "
-                    f"{what}: load it into a module of the kind that was trained."
-                )
-        with torch.no_grad():
-            for name, array in tensors.items():
-                tensor, given = known[name], torch.from_numpy(np.array(array))
-                if not tensor.is_floating_point():  # a counter, averaged over workers
-                    given = given.round()
-                tensor.copy_(given.to(tensor.dtype))
+        set_tensors(module, self.layout.split(self.params), type(module).__name__)
         return module
 
     def __repr__(self) -> str:

@@ -173,12 +173,13 @@ class ActiveRun:
         """Record what an evaluation of this version found."""
         engine, table = self.engine, self.engine.experiment.timetable
         own = getattr(self.judge, "metrics", {})  # that may be undefined: of a class not seen
-        found |= self._of_workers()
-        if not all(isfinite(value) for name, value in found.items() if name not in own):
+        plain = [value for n, value in found.items() if n.removeprefix("val_") not in own]
+        if not all(map(isfinite, plain)):
             raise Diverged(
                 f"{engine.described} has {found}, which is not finite: lower the local or the "
                 "server learning rate."
             )
+        found = {**found, **self._of_workers()}
         self.metrics.append(
             {
                 "round": engine.version,
@@ -202,13 +203,14 @@ class ActiveRun:
         return {"test_samples": self.judge.test_samples}
 
     def _of_workers(self) -> dict[str, float]:
-        """Evaluate the model for each worker, if workers set samples aside."""
-        task = self.engine.experiment.task
-        found = (
-            task.evaluate_workers(self.engine.state.params)
-            if isinstance(task, JudgedTask)
-            else None
-        )
+        """Evaluate the model for each worker, if workers set samples aside.
+
+        That takes as long as an evaluation on all test samples, so where only some of them are to
+        be used it is done at the end alone.
+        """
+        task, found = self.engine.experiment.task, None
+        if isinstance(task, JudgedTask) and self.judge is self._judges[1]:
+            found = task.evaluate_workers(self.engine.state.params)
         if found is None:
             return {}
         self.measure, values = found
@@ -224,7 +226,8 @@ class ActiveRun:
             return "diverged"
         if self.stopped is not None:
             return "stopped"
-        experiment, reached = self.engine.experiment, self.metrics[-1].get("accuracy")
+        experiment, last = self.engine.experiment, self.metrics[-1]
+        reached = last.get("val_accuracy", last.get("accuracy"))  # test samples choose nothing
         if self.engine.version >= experiment.timetable.rounds:
             return "rounds"
         target = experiment.target_accuracy

@@ -35,7 +35,6 @@ from anarchic.participation.work import (
 )
 from anarchic.sim.experiment import Experiment, check_schedule
 from anarchic.train.compute import BACKENDS, Compute
-from anarchic.train.metrics import check_metrics
 from anarchic.train.task import BUFFER_POLICIES, BufferPolicy, LocalWork, Task, make_task
 
 PARTICIPATIONS = registry.KINDS["participation"].built_in
@@ -139,12 +138,11 @@ class Settings:
         check_choice("policy for buffers", self.buffers, BUFFER_POLICIES)
         check_schedule(self.eval_every, self.target_accuracy, self.eval_samples)
         for name, metric in self.metrics.items():
-            if not isinstance(metric, str):
+            if not isinstance(metric, str) or ":" not in metric:
                 raise ConfigError(
                     f"In Settings the metric {name!r} is named as module:function, got {metric!r}: "
                     "give functions to Experiment, make_task or TorchTask."
                 )
-        check_metrics(self.metrics)
         check_options(self.data, self.data_options)
         if not 0 <= self.slow_share <= 1:
             raise ConfigError(f"slow_share is a probability, 0 to 1, got {self.slow_share}.")

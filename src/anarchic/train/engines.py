@@ -88,8 +88,11 @@ class Objective:
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss, and the buffers afterwards."""
         tensors = {**trained, **buffers}
-        loss = self.loss(self.outputs(tensors, x), y)
+        loss = self.plain_value(tensors, x, y)
         return loss, {name: tensors[name].detach() for name in buffers}
+
+    def plain_value(self, tensors: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        return self.loss(self.outputs(tensors, x), y)
 
     def _parts(self, params: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         tensors = self.split(params)
@@ -100,14 +103,14 @@ class Objective:
         """(dim,) for one batch, by autograd: the plainest way."""
         tensors, buffers = self._parts(params)
         leaves = {name: tensor.detach().requires_grad_() for name, tensor in tensors.items()}
-        with drawing(key):
+        with drawing(key, self.module):
             loss, after = self.value(leaves, buffers, x, y)
             found = torch.autograd.grad(
                 loss, list(leaves.values()), allow_unused=True, materialize_grads=True
             )
-        gradients = dict(zip(leaves, found, strict=True)) | after
-        parts = [gradients[name].reshape(-1) for name in self.layout.names]
-        return torch.cat([part.to(params.dtype) for part in parts])
+        gradients = dict(zip(leaves, found, strict=True))
+        gradients |= {name: buffer.to(params.dtype) for name, buffer in after.items()}
+        return torch.cat([gradients[name].reshape(-1) for name in self.layout.names])
 
     def one_by_one(
         self, params: Tensor, x: Tensor, y: Tensor, keys: Tensor | None = None
@@ -121,32 +124,35 @@ class Objective:
     ) -> Tensor:
         """(lanes, dim) for all lanes at once, by ``torch.func.vmap``."""
         tensors, buffers = self._parts(params)
-        randomness = "error" if keys is None else "different"
-        lanes = vmap(grad(self.value, has_aux=True), randomness=randomness)
         try:
-            with drawing(keys):
-                gradients, after = lanes(tensors, buffers, x, y)
+            if keys is None and not buffers:  # as fast as can be
+                gradients = vmap(grad(self.plain_value))(tensors, x, y)
+            else:
+                randomness = "error" if keys is None else "different"
+                lanes = vmap(grad(self.value, has_aux=True), randomness=randomness)
+                with drawing(keys, self.module):
+                    gradients, after = lanes(tensors, buffers, x, y)
+                gradients |= {name: buffer.to(params.dtype) for name, buffer in after.items()}
         except RuntimeError as error:
             if str(error).startswith("vmap:"):
                 raise _no_lanes(self.module, str(error)) from error
             raise
-        gradients |= after
         parts = [gradients[name].reshape(len(params), -1) for name in self.layout.names]
-        return torch.cat([part.to(params.dtype) for part in parts], dim=1)
+        return torch.cat(parts, dim=1)
 
 
 @contextmanager
-def drawing(keys: Tensor | None) -> Iterator[None]:
+def drawing(keys: Tensor | None, module: nn.Module) -> Iterator[Noise | None]:
     """Where random operators draw by keys; without keys nothing changes."""
     if keys is None:
-        yield
+        yield None
         return
     with ExitStack() as stack:
-        if keys.is_cuda:  # its fused kernels would draw within
+        if keys.is_cuda:  # fused kernels draw within
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
-        stack.enter_context(Noise(keys))
-        yield
+            if any(isinstance(part, nn.RNNBase) and part.dropout > 0 for part in module.modules()):
+                stack.enter_context(torch.backends.cudnn.flags(enabled=False))
+        yield stack.enter_context(Noise(keys))
 
 
 class _Called(nn.Module):

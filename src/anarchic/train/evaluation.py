@@ -11,7 +11,7 @@ from torch import Tensor
 
 from anarchic.data.checks import IGNORED
 from anarchic.train.engines import Loss
-from anarchic.train.metrics import Metric, measure
+from anarchic.train.metrics import Metric, class_axis, measure
 
 
 def evaluated(
@@ -44,11 +44,8 @@ def evaluated(
 
 def _right(outputs: Tensor, y: Tensor) -> tuple[Tensor | None, int | Tensor]:
     """How many labels the outputs get right, if there are labels, and how many targets count."""
-    if y.is_floating_point() or outputs.ndim != y.ndim + 1:
-        return None, len(y)
-    # Scores of classes are in the last dimension, or in the second, as in torch's cross_entropy.
-    axis = -1 if outputs.shape[:-1] == y.shape else 1
-    if outputs.shape[axis] < 2:
+    axis = class_axis(outputs, y)
+    if axis is None:
         return None, len(y)
     hits = outputs.argmax(axis) == y
     return hits.sum(), len(y) if y.ndim == 1 else (y != IGNORED).sum()

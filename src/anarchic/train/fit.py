@@ -65,7 +65,7 @@ def _check_targets(name: str, loss: Loss, outputs: Tensor, y: Tensor) -> None:
             raise ConfigError(
                 "The targets are floats, but the default loss, cross_entropy, takes labels: give "
                 "loss=torch.nn.functional.mse_loss, or binary_cross_entropy_with_logits for "
-                "several yes-or-no labels."
+                "several yes-or-no labels; or give the labels as whole numbers, y.astype(int)."
             )
         if outputs.shape != y.shape and outputs.numel() == y.numel():
             raise ConfigError(
@@ -87,7 +87,7 @@ def _check_targets(name: str, loss: Loss, outputs: Tensor, y: Tensor) -> None:
         if most >= outputs.shape[-1]:
             raise ConfigError(
                 f"{name} scores {outputs.shape[-1]} classes, but there are labels up to {most}: "
-                "give its last layer one output per class."
+                "give its last layer one output per class, or number the labels from 0."
             )
 
 

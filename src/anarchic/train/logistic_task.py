@@ -121,17 +121,21 @@ class LogisticTask(InNumpy):
         if not params:
             return []
         data, vectors = self._data, np.stack(params)
-        found = softmax.lane_metrics(vectors, data.x_test, data.y_test, self._classes)
-        for each, vector in zip(found, params, strict=True):
-            if self.metrics and isfinite(each["loss"]):  # otherwise the run has diverged
-                each |= measure(self.metrics, self._outputs(vector, data.x_test), data.y_test)
+        tests = self._judged(vectors, data.x_test, data.y_test)
         if data.x_val is None or data.y_val is None:
-            return found
-        others = softmax.lane_metrics(vectors, data.x_val, data.y_val, self._classes)
+            return tests
+        others = self._judged(vectors, data.x_val, data.y_val)
         return [
             {**test, **{f"val_{name}": value for name, value in val.items()}}
-            for test, val in zip(found, others, strict=True)
+            for test, val in zip(tests, others, strict=True)
         ]
+
+    def _judged(self, vectors: Floats, x: Floats, y: Integers) -> list[dict[str, float]]:
+        found = softmax.lane_metrics(vectors, x, y, self._classes)
+        for each, vector in zip(found, vectors, strict=True):
+            if self.metrics and isfinite(each["loss"]):  # otherwise the run has diverged
+                each |= measure(self.metrics, self._outputs(vector, x), y)
+        return found
 
     def evaluate(self, params: Floats) -> dict[str, float]:
         return self.evaluate_all([params])[0]

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anarchic.core import registry
+from anarchic.data.checks import IGNORED
 from anarchic.errors import ConfigError
 
 Array = Any  # of NumPy or torch
@@ -20,7 +21,16 @@ Of = Literal["classes", "outputs", "probabilities"]
 Function = Callable[..., Any]
 
 COLUMNS = ("round", "virtual_s", "updates", "local_steps", "train_seconds", "test_samples")
-TAKEN = (*COLUMNS, "accuracy", "loss", "workers_mean", "workers_worst_tenth", "workers_spread")
+TAKEN = (
+    *COLUMNS,
+    "accuracy",
+    "loss",
+    "val_accuracy",
+    "val_loss",
+    "workers_mean",
+    "workers_worst_tenth",
+    "workers_spread",
+)
 # Names that say that a function takes the targets first, as those of scikit-learn do.
 TARGETS = ("y_true", "y", "true", "truth", "target", "targets", "label", "labels", "actual")
 TENSORS = ("torch", "torchmetrics", "torcheval")  # libraries whose functions want tensors
@@ -53,10 +63,10 @@ class Metric:
 
     def __call__(self, outputs: Array, targets: Array) -> float:
         """Its value on the model's outputs for all samples."""
-        classes = has_classes(outputs, targets)
-        if classes:  # also the classes of the parts of a sequence, as one long list
-            outputs, targets = outputs.reshape(-1, outputs.shape[-1]), targets.reshape(-1)
-        predicted = _predictions(outputs, self.of or ("classes" if classes else "outputs"))
+        axis = class_axis(outputs, targets)
+        if axis is not None:  # also the labels of sequences, as one long list
+            outputs, targets = _listed(outputs, targets, axis)
+        predicted = _predictions(outputs, self.of or ("outputs" if axis is None else "classes"))
         wants = _of_torch(self.function) if self.tensors is None else self.tensors
         pair = tuple((_as_tensor if wants else _as_numpy)(each) for each in (predicted, targets))
         function, reset = self.function, getattr(self.function, "reset", lambda: None)
@@ -66,10 +76,15 @@ class Metric:
         return float(found)
 
 
-def has_classes(outputs: Array, targets: Array) -> bool:
-    """Whether the targets are classes, with an output for each."""
-    whole = not (_is_floating(targets) or "complex" in str(targets.dtype))
-    return whole and outputs.ndim == targets.ndim + 1
+def class_axis(outputs: Array, targets: Array) -> int | None:
+    """Where outputs have a score for each class; None where the targets are not labels.
+
+    That is the last dimension, or the second, as in torch's cross_entropy.
+    """
+    if "float" in str(targets.dtype) or outputs.ndim != targets.ndim + 1:
+        return None
+    axis = -1 if outputs.shape[:-1] == targets.shape else 1
+    return axis if outputs.shape[axis] > 1 else None
 
 
 def check_metrics(
@@ -115,8 +130,13 @@ def _predictions(outputs: Array, of: Of) -> Array:
     return outputs.softmax(-1)
 
 
-def _is_floating(array: Array) -> bool:
-    return "float" in str(array.dtype)
+def _listed(outputs: Array, targets: Array, axis: int) -> tuple[Array, Array]:
+    """Outputs (labels, classes) and targets (labels,), without labels to be ignored."""
+    if axis != -1:
+        outputs = outputs.movedim(axis, -1)  # of torch: NumPy's are (samples, classes)
+    outputs, targets = outputs.reshape(-1, outputs.shape[-1]), targets.reshape(-1)
+    counted = targets != IGNORED
+    return (outputs, targets) if counted.all() else (outputs[counted], targets[counted])
 
 
 def _as_numpy(array: Array) -> NDArray[Any]:

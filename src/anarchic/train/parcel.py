@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import mmap
 import pickle
 import sys
 import warnings
@@ -34,7 +35,7 @@ def packed(task: Task) -> Parcel:
 
     class Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]  # ray has no types here
         def reducer_override(self, obj: Any) -> Any:
-            return _as_array(obj) or super().reducer_override(obj)
+            return _as_file(obj) or _as_array(obj) or super().reducer_override(obj)
 
     found: dict[tuple[int, int], int] = {}
     buffers: list[NDArray[np.uint8]] = []
@@ -69,6 +70,20 @@ def _as_array(value: Any) -> Any:
     if value.device.type != "cpu" or value.dtype is torch.bfloat16:  # NumPy has no such thing
         return None
     return _tensor, (value.numpy(),)
+
+
+def _as_file(value: Any) -> Any:
+    """How to map an array on disk again: by its path, which every machine must have."""
+    if not isinstance(value, np.memmap) or value.filename is None or not value.flags.c_contiguous:
+        return None
+    # Of a slice, NumPy tells the offset of the whole; pages begin where mmap lets them.
+    page = value.offset - value.offset % mmap.ALLOCATIONGRANULARITY
+    within = value.ctypes.data - np.frombuffer(value._mmap, np.uint8).ctypes.data  # type: ignore[attr-defined]  # NumPy's own
+    return _mapped, (str(value.filename), value.dtype.str, page + within, value.shape)
+
+
+def _mapped(path: str, dtype: str, offset: int, shape: tuple[int, ...]) -> NDArray[Any]:
+    return np.memmap(path, dtype, "r", offset, shape)
 
 
 def _tensor(array: NDArray[Any]) -> Any:

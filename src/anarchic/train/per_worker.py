@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from anarchic.core.types import Floats, Integers
-from anarchic.train.metrics import Array, has_classes
+from anarchic.data.checks import IGNORED
+from anarchic.train.metrics import Array, class_axis
 
 SHARE = 0.2  # of a worker's samples
 WORST = 0.1  # of the workers
@@ -49,13 +50,12 @@ def worker_values(
     held: HeldOut, outputs: Array, targets: Array, loss: Callable[[Array, Array], Any]
 ) -> tuple[str, Floats]:
     """Accuracy of every worker where the targets are classes, the loss otherwise; NaN for none."""
-    if has_classes(outputs, targets):
-        right = outputs.argmax(-1) == targets
-        hits = np.asarray(right.reshape(len(right), -1).sum(-1), np.float64)
-        sums = np.bincount(held.owner, hits, len(held.counts))
-        parts = int(np.prod(targets.shape[1:]))  # of a sequence
+    axis = class_axis(outputs, targets)
+    if axis is not None:
+        right, counted = outputs.argmax(axis) == targets, targets != IGNORED
+        hits, labels = (_sums(held, each) for each in (right, counted))
         with np.errstate(invalid="ignore"):
-            return "accuracy", sums / (held.counts * parts)
+            return "accuracy", hits / labels
     ends = np.cumsum(held.counts)
     pieces = [slice(end - count, end) for end, count in zip(ends, held.counts, strict=True)]
     found = [
@@ -63,6 +63,12 @@ def worker_values(
         for own in pieces
     ]
     return "loss", np.array(found, np.float64)
+
+
+def _sums(held: HeldOut, each: Array) -> Floats:
+    """(workers,): of how many labels of a worker's samples it is true."""
+    counts = np.asarray(each.reshape(len(each), -1).sum(-1), np.float64)
+    return np.asarray(np.bincount(held.owner, counts, len(held.counts)), np.float64)
 
 
 def spread(measure: str, values: Floats) -> dict[str, float]:

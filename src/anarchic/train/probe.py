@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from anarchic.core.types import Layout
 from anarchic.errors import ConfigError
-from anarchic.train.engines import Objective, copy_of
-from anarchic.train.noise import CannotBatch, Noise
+from anarchic.train.engines import Objective, copy_of, drawing
+from anarchic.train.noise import CannotBatch
 
 LOGGER = logging.getLogger("anarchic.train")
 NEAR = 1e-2  # relative: two ways to one gradient are this near, in float32 and on a GPU, too
@@ -31,6 +31,7 @@ class Found:
     """What a training step of a module does beside giving a gradient."""
 
     draws: bool = False  # random numbers
+    always: bool = False  # it draws in eval mode, too
     buffers: tuple[str, ...] = ()  # that change
 
 
@@ -101,14 +102,14 @@ def look(objective: Objective, x: Tensor, y: Tensor, key: Tensor) -> Found:
     first = {name: buffer.clone() for name, buffer in module.named_buffers()}
     every = {name: (tuple(tensor.shape), "F32") for name, tensor in {**trained, **first}.items()}
     whole = replace(objective, module=module, layout=Layout.of(every, buffers=first))
-    seen, losses, after = Noise(key), [], first
+    losses, after, drawn = [], first, 0
     for _ in range(2):
-        seen = Noise(key)
-        with seen:
+        with drawing(key, module) as seen:
             loss, after = _step(whole, trained, first, x, y)
         losses.append(loss.item())
-    # From the second step on other buffers may change, such as a flag and then a mean.
-    with Noise(key):
+        drawn = 0 if seen is None else seen.drawn
+    with drawing(key, module):
+        # From the second step on other buffers may change, such as a flag and then a mean.
         again = _step(whole, trained, after, x, y)[1]
     if abs(losses[0] - losses[1]) > NEAR * abs(losses[0]):
         raise ConfigError(
@@ -124,7 +125,10 @@ def look(objective: Objective, x: Tensor, y: Tensor, key: Tensor) -> Found:
                 f"{tuple(first[name].shape)} to {tuple(again[name].shape)} while it is trained: "
                 "give it one shape, or keep it in an attribute that is no buffer."
             )
-    return Found(seen.drawn > 0, tuple(changed))
+    module.eval()
+    with torch.no_grad(), drawing(key, module) as seen:
+        whole.value(trained, first, x, y)
+    return Found(drawn > 0, seen is not None and seen.drawn > 0, tuple(changed))
 
 
 def _step(

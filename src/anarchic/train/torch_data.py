@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,13 +57,21 @@ class OnDisk:
         whole = array.dtype.kind != "f"
         self.array, self.device = array, device
         self.dtype = np.dtype(np.int64 if whole else str(dtype).removeprefix("torch."))
+        self.index: NDArray[np.int64] | None = None  # the rows of the array that count; None: all
 
     def __len__(self) -> int:
-        return len(self.array)
+        return len(self.array if self.index is None else self.index)
 
     def __getitem__(self, rows: slice | Tensor) -> Tensor:
         index = rows if isinstance(rows, slice) else rows.cpu().numpy()
+        index = index if self.index is None else self.index[index]
         return torch.from_numpy(np.array(self.array[index], self.dtype)).to(self.device)
+
+    def only(self, index: Tensor) -> OnDisk:
+        """Some rows of the whole array, still on disk."""
+        some = copy(self)
+        some.index = index.cpu().numpy()
+        return some
 
 
 Rows = Tensor | OnDisk
@@ -133,12 +142,14 @@ class TorchData:
         if isinstance(self.y, Tensor) and not self.y.is_floating_point():
             per_sample = self.y.numel() // len(self.y)  # more than one in a sequence
             rows = torch.stack([self.y.argmin(), self.y.argmax()]) // per_sample
-        return self.samples(rows)
+        x, y = self.samples(rows)
+        return x[:], y[:]
 
-    def samples(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of some training samples, as they are."""
-        x, y = self.x[index], self.y[index]
-        if self.crops and isinstance(self.x, Tensor):
+    def samples(self, index: Tensor) -> tuple[Rows, Rows]:
+        """Inputs and targets of some training samples, as they are; from disk not yet read."""
+        x = self.x[index] if isinstance(self.x, Tensor) else self.x.only(index)
+        y = self.y[index] if isinstance(self.y, Tensor) else self.y.only(index)
+        if self.crops and isinstance(x, Tensor):
             x = x[..., PAD:-PAD, PAD:-PAD]
         return x, y
 

@@ -51,7 +51,8 @@ class TorchOptimizer(_HoldsNothing):
     ``keep_state`` it stays with the worker. Gradients of several visits are computed together.
     Optimisers that work number by number, and keep no state, then step all visits as one matrix;
     others step visit by visit, and a line in the log says so.
-    Reference: the optimiser's own. Departs from it in: nothing.
+    Reference: the optimiser's own. Departs from it in: the state does not outlive a visit, unless
+    that is asked for.
     """
 
     optimizer: Callable[..., Optimizer] = field(repr=False, compare=False)
@@ -140,30 +141,30 @@ class _Stepper:
     """An optimiser and its parameters: the vector or matrix as one, or the tensors of a layout."""
 
     def __init__(self, rule: TorchOptimizer, x: Tensor, lr: float, layout: Layout | None) -> None:
-        self._rule, self._lr, self._layout = rule, lr, layout
-        buffers = getattr(layout, "buffers", ())  # not trained: no gradient, no step
-        self._trained = [name not in buffers for name in layout.names] if layout else [True]
+        self._rule, self._lr = rule, lr
+        self._places = None if layout is None else list(_trained(layout))
         self._params = [nn.Parameter(piece.clone()) for piece in self._pieces(x)]
         self._optimizer = rule.optimizer(self._params, lr=lr)
 
     def _pieces(self, x: Tensor) -> list[Tensor]:
-        if self._layout is None:
+        """Views of ``x``, one for each parameter."""
+        if self._places is None:
             return [x]
-        places = zip(self._layout.slices.values(), self._layout.shapes, strict=True)
-        return [x[where].reshape(shape) for where, shape in places]
+        return [x[where].view(shape) for where, shape in self._places]
 
     def direction(self, x: Tensor, gradient: Tensor) -> Tensor:
         """Of one step from ``x``; of a matrix it may be the first rows, once others have ended."""
-        if len(x) < len(self._params[0]) and self._layout is None:
+        if self._places is None and len(x) < len(self._params[0]):
             self._keep_rows(len(x))
-        given = zip(
-            self._params, self._trained, self._pieces(x), self._pieces(gradient), strict=True
-        )
-        for param, trained, value, slope in given:
-            param.data = value.clone()  # contiguous, and not the caller's
-            param.grad = slope.clone() if trained else None
+        end = x.clone()
+        pieces = self._pieces(end)
+        for param, value, slope in zip(
+            self._params, pieces, self._pieces(gradient.contiguous()), strict=True
+        ):
+            param.data, param.grad = value.clone(), slope.clone()
         self._optimizer.step()
-        end = torch.cat([param.data.reshape(-1) for param in self._params]).reshape(x.shape)
+        for param, piece in zip(self._params, pieces, strict=True):
+            piece.copy_(param.data)
         return (x - end) / self._lr
 
     def _keep_rows(self, count: int) -> None:
@@ -208,11 +209,18 @@ class _Stepper:
 
     def _state(self) -> Iterator[tuple[dict[str, Any], str, Any]]:
         """What the optimiser knows of each parameter, in an order that is always the same."""
-        for param, trained in zip(self._params, self._trained, strict=True):
-            state = self._optimizer.state.get(param, {}) if trained else {}
+        for param in self._params:
+            state = self._optimizer.state.get(param, {})
             for name in sorted(state):
                 if state[name] is not None:
                     yield state, name, state[name]
+
+
+def _trained(layout: Layout) -> Iterator[tuple[slice, tuple[int, ...]]]:
+    """Where the tensors lie that an optimiser steps: all but the buffers."""
+    for (name, where), shape in zip(layout.slices.items(), layout.shapes, strict=True):
+        if name not in layout.buffers:
+            yield where, shape
 
 
 def _why_not_together(rule: TorchOptimizer, *, one_rate: bool) -> str:
@@ -310,7 +318,8 @@ def _group_numbers(optimizer: Optimizer) -> list[dict[str, Any]]:
 @cache
 def _check_layout(rule: TorchOptimizer, layout: Layout) -> None:
     """Refuse a model whose tensors the optimiser does not take."""
-    params = [nn.Parameter(torch.empty(shape, device="meta")) for shape in layout.shapes]
+    shapes = [shape for _, shape in _trained(layout)]
+    params = [nn.Parameter(torch.empty(shape, device="meta")) for shape in shapes]
     try:
         rule.optimizer(params, lr=1e-3)
     except Exception as error:

@@ -109,14 +109,16 @@ class TorchTask:
         self._data = TorchData.of(data, self.device, self.dtype, crops)
         on_cpu = self.device.type == "cpu"
         self._switch: Switch = nullcontext if on_cpu else partial(matmul_precision, precision)
-        self._draws, self.layout = False, _layout(trained_parameters(self.module, train), {}, dtype)
+        self._draws = self._draws_always = False
+        self.layout = _layout(trained_parameters(self.module, train), {}, dtype)
         objective, alone = self._objective(forward), False
         called = None if forward is None else partial(forward, self.module)
         check_fit(self.module, loss, *self._data.extremes(), called)
         if not _is_ours(module):
             objective, alone = self._probed(objective, dtype)
         self._engine = choose_engine(objective, self.device, precision, alone=alone)
-        evaluated = copy_of(self.module).eval()
+        evaluated = copy_of(self.module)
+        evaluated.eval()
         self._evaluated = replace(self._engine.objective, module=evaluated)
         step: Callable[[Picks], Tensor] = partial(_step, self._engine, self._data, self._switch)
         # A recording reads no file.
@@ -140,7 +142,8 @@ class TorchTask:
                 refuse_buffers(self.module, found.buffers)
             trained = {name: self.module.get_parameter(name) for name in self.layout.names}
             changing = {name: self.module.get_buffer(name) for name in found.buffers}
-            self._draws, self.layout = found.draws, _layout(trained, changing, dtype)
+            self._draws, self._draws_always = found.draws, found.always
+            self.layout = _layout(trained, changing, dtype)
             objective = replace(objective, layout=self.layout, draws=found.draws)
             if self.device.type == "cpu" and has_convolutions(self.module):
                 return objective, False  # they go alone in any case
@@ -261,14 +264,16 @@ class TorchTask:
         self, params: Vector, inputs: Rows, targets: Rows
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Outputs and targets of samples, batch by batch."""
-        objective, key = self._evaluated, self.put(np.array(0)) if self._draws else None
+        objective = self._evaluated
+        # A module that draws in eval mode, too, draws the same for all, so that evaluations agree.
+        key = self.put(np.zeros(1, int))[0] if self._draws_always else None
         tensors = objective.split(torch.as_tensor(params, dtype=self.dtype, device=self.device))
         batch = EVALUATION_BATCH[self.device.type]
-        # A module may draw in eval mode, too: always the same, so that evaluations agree.
-        with torch.no_grad(), self._switch(), drawing(key):
-            for start in range(0, len(targets), batch):
-                x, y = inputs[start : start + batch], targets[start : start + batch]
-                yield objective.outputs(tensors, x), y
+        for start in range(0, len(targets), batch):
+            x, y = inputs[start : start + batch], targets[start : start + batch]
+            with torch.no_grad(), self._switch(), drawing(key, objective.module):
+                outputs = objective.outputs(tensors, x)
+            yield outputs, y
 
     def judged_by(self, metrics: Mapping[str, Metric]) -> TorchTask:
         """The same task with other metrics."""
@@ -336,7 +341,9 @@ def _training_copy(module: nn.Module) -> nn.Module:
             f"elsewhere does not change it: {type(error).__name__}: {error}. Keep only parameters, "
             "buffers and plain values in it."
         ) from error
-    return own if own.training else own.train()
+    if not own.training:
+        own.train()  # which need not return it, where a module has its own
+    return own
 
 
 def _layout(trained: Mapping[str, Tensor], buffers: Mapping[str, Tensor], dtype: str) -> Layout:

@@ -40,7 +40,8 @@ def save_model(path: Path, layout: Layout, params: Vector, **metadata: str) -> N
     if layout.buffers:
         metadata = buffers_metadata("average", layout.buffers) | metadata
     # safetensors writes whatever lies behind a tensor's first byte, in one piece or not.
-    write_file(path, save(layout.split(np.ascontiguousarray(params)), metadata=metadata))
+    data = save(layout.split(np.ascontiguousarray(params)), metadata=metadata)
+    write_file(path, _with_sorted_metadata(data) if len(metadata) > 1 else data)
 
 
 def load_model(path: Path) -> tuple[Layout, Vector, dict[str, str]]:
@@ -161,6 +162,18 @@ def _unreadable(path: Path, error: Exception) -> RunError:
         f"{path} cannot be read as a safetensors file ({reason(error)}): it is missing, cut short "
         "or of another kind."
     )
+
+
+def _with_sorted_metadata(data: bytes) -> bytes:
+    """The same file with its metadata in order: the library has them in any, so bytes would differ.
+
+    Tensors stay where they are, and the header as long as it is.
+    """
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    return data[:8] + text.ljust(length) + data[8 + length :] if len(text) <= length else data
 
 
 def _metadata(data: bytes) -> dict[str, str]:

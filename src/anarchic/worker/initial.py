@@ -97,7 +97,7 @@ def _first(initial: InitialModel) -> tuple[FirstTensors, dict[str, str]]:
             raise ConfigError(f"{source} is a file, which takes no options: leave them out.")
         return initial_of_file(Path(source), choice), {}
     module = make_module(source, initial.options, seed=initial.seed)
-    known = {"module": source}
+    known = {"module": source, "module_seed": str(initial.seed)}
     if initial.options:
         known["module_options"] = json.dumps(dict(initial.options))
     return first_tensors(module, choice, source), known

@@ -99,10 +99,11 @@ class FromTask:
         return {OWN_BUFFERS: self._own} if self.local_buffers else {}
 
     def restore(self, kept: Mapping[str, Vector]) -> None:
-        """Go back to the buffers that were kept, or to the first if they are of another model."""
+        """Go back to the buffers that were kept; to the first if they are of another model."""
         first = self._first[self._places]
         found = kept.get(OWN_BUFFERS, first)
-        self._own = found if found.shape == first.shape else first
+        usable = found.shape == first.shape and bool(np.isfinite(found).all())
+        self._own = found if usable else first
 
     def gradient(self, params: Vector) -> GradientResult:
         task, worker = self._task, self._worker

@@ -1,0 +1,173 @@
+"""A kind of model in each world: how good it is before and after, and how fast."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import anarchic
+from anarchic import Batched, ConstantSteps, Experiment, FedAvg, LocalWork, Loop, Sampler, TorchTask
+from anarchic.data import iid
+from anarchic.errors import ConfigError
+from anarchic.models.module import set_tensors
+from anarchic.train.engines import cross_entropy
+from anarchic.worker.initial import InitialModel, write_initial_model
+from tests.bridges.serving import two_workers
+from tests.train.kinds import KINDS, WORKERS, Kind
+
+STEPS, BATCH, VISITS = 10, 16, 24
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a kind in one world; ``refused`` is the sentence where it does not run."""
+
+    before: float = 0.0
+    after: float = 0.0
+    bound: float = 0.0
+    by_loss: bool = False
+    slower: float | None = None  # than torch's own loop, per local step
+    refused: str | None = None
+
+    @property
+    def learnt(self) -> bool:
+        """Whether the model reaches a bound that it missed before."""
+        if self.by_loss:
+            return self.before > self.bound > self.after
+        return self.before < self.bound < self.after
+
+
+def loop(name: str) -> Outcome:
+    return simulated(name, Loop())
+
+
+def batched(name: str) -> Outcome:
+    return simulated(name, Batched())
+
+
+def simulated(name: str, backend: Loop | Batched) -> Outcome:
+    kind = KINDS[name]
+    data = kind.data()
+    parts = iid(data.y_train, WORKERS, 0)
+    torch.manual_seed(0)
+    try:
+        task = TorchTask(kind.make(), data, parts, **kind.options)
+    except ConfigError as error:
+        return Outcome(refused=str(error))
+    table = Sampler(WORKERS, WORKERS, ConstantSteps(STEPS)).timetable(0, kind.rounds)
+    work = LocalWork(lr=kind.lr, batch=BATCH)
+    rule, often = FedAvg(WORKERS), kind.rounds
+    run = anarchic.simulate(
+        Experiment(task, rule, table, work, 0, backend, eval_every=often, threads=1)
+    )
+    metric = "loss" if kind.by_loss else "accuracy"
+    before, after = run.metrics[0][metric], run.metrics[-1][metric]
+    each_s = run.summary["train_seconds"] / run.summary["local_steps"]
+    return Outcome(before, after, kind.bound, kind.by_loss, each_s / plain_s(kind))
+
+
+def plain_s(kind: Kind) -> float:
+    """Seconds per step of torch's own loop, in one thread as above."""
+    data, threads = kind.data(), torch.get_num_threads()
+    model, loss = trainable(kind), kind.options.get("loss", cross_entropy)
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], kind.lr)
+    x, y = samples(data.x_train, data.y_train)
+    torch.set_num_threads(1)
+    try:
+        times = []
+        for k in range(40):
+            began = time.perf_counter()
+            some = torch.arange(k * BATCH, (k + 1) * BATCH) % len(y)
+            step(kind, model, optimizer, loss, x[some], y[some])
+            times.append(time.perf_counter() - began)
+        return float(np.median(times[5:]))
+    finally:
+        torch.set_num_threads(threads)
+
+
+def live(name: str, folder: Path) -> Outcome:
+    """Two workers of a real server, each with torch's own loop and half of the data."""
+    kind = KINDS[name]
+    data, trains = kind.data(), kind.options.get("train")
+    loss = kind.options.get("loss", cross_entropy)
+    pattern = None if trains is None else trains.__self__.pattern
+    first = InitialModel(
+        source=f"tests.kinds.worlds:{name}", train=pattern, buffers=kind.options.get("buffers")
+    )
+    write_initial_model(folder / "model.safetensors", first)
+    x, y = samples(data.x_train, data.y_train)
+
+    def work(worker: anarchic.Worker, own: slice) -> None:
+        model = trainable(kind)
+        optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], kind.lr)
+        order = np.random.default_rng(0)
+        for _ in range(VISITS):
+            with anarchic.torch.visit(worker, model, trains):
+                for _ in range(STEPS):
+                    some = order.integers(len(y[own]), size=BATCH)
+                    step(kind, model, optimizer, loss, x[own][some], y[own][some])
+
+    def judged(worker: anarchic.Worker) -> float:
+        model, snapshot = trainable(kind), worker.pull()
+        set_tensors(model, worker.layout.split(snapshot.params), name)
+        return measured(kind, model, data, loss)
+
+    with two_workers(folder) as workers:
+        before = judged(workers[0])
+        threads = [
+            threading.Thread(target=work, args=(worker, slice(half, None, 2)))
+            for half, worker in enumerate(workers)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        after = judged(workers[0])
+    return Outcome(before, after, kind.bound, kind.by_loss)
+
+
+def trainable(kind: Kind) -> torch.nn.Module:
+    torch.manual_seed(0)
+    model = kind.make()
+    if (trains := kind.options.get("train")) is not None:
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(bool(trains(name)))
+    return model
+
+
+def samples(x: np.ndarray, y: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+    inputs = torch.from_numpy(np.ascontiguousarray(x))
+    return inputs if inputs.is_floating_point() else inputs.long(), torch.from_numpy(y)
+
+
+def outputs(kind: Kind, model: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+    forward = kind.options.get("forward")
+    return model(x) if forward is None else forward(model, x)
+
+
+def step(kind, model, optimizer, loss, x, y) -> None:
+    optimizer.zero_grad()
+    loss(outputs(kind, model, x), y).backward()
+    optimizer.step()
+
+
+@torch.no_grad()
+def measured(kind: Kind, model: torch.nn.Module, data: anarchic.data.Dataset, loss) -> float:
+    training = model.training
+    model.eval()
+    x, y = samples(data.x_test, data.y_test)
+    found = outputs(kind, model, x)
+    model.train(training)
+    return float(loss(found, y) if kind.by_loss else (found.argmax(-1) == y).float().mean())
+
+
+def __getattr__(name: str) -> object:
+    """Kinds by name, as ``anarchic init --from`` finds them."""
+    if name not in KINDS:
+        raise AttributeError(name)
+    return KINDS[name].make
