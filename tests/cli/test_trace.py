@@ -68,6 +68,24 @@ def test_a_run_s_timetable_drives_another_and_resumes(store, tmp_path):
     assert "had finished" in resumed.output
 
 
+def test_a_run_goes_on_with_more_of_its_trace(tmp_path):
+    first, again, whole = (tmp_path / name for name in ("first", "again", "whole"))
+    settings = ("--rounds", 16, "--max-staleness", 2, "--batch", 8)
+    assert simulate(*settings, "--out", first).exit_code == 0
+    traced = ("--trace", first, "--batch", 8, "--checkpoint-every", 2)
+    assert simulate(*traced, "--rounds", 7, "--out", again).exit_code == 0
+    assert RunDirectory(again).timetable() == RunDirectory(first).timetable().cut(7)
+    assert simulate("--resume", "--out", again).exit_code == 0
+    further = simulate("--resume", "--rounds", 16, "--out", again)
+    assert further.exit_code == 0, further.output
+    assert simulate(*traced, "--out", whole).exit_code == 0
+    for name in ("model.safetensors", "timetable.safetensors"):
+        assert (again / name).read_bytes() == (whole / name).read_bytes()
+    too_far = simulate("--resume", "--rounds", 17, "--out", again)
+    assert too_far.exit_code == 2
+    assert "The trace has rounds=16, not 17" in too_far.output
+
+
 def test_what_contradicts_the_trace_is_refused(store, tmp_path):
     done = simulate("--trace", store, "--workers", 7, "--out", tmp_path / "sim")
     assert done.exit_code == 2

@@ -21,7 +21,8 @@ from anarchic.participation.availability import read_availability
 from anarchic.participation.timetable import Timetable
 from anarchic.report.runs import compare_runs, read_run
 from anarchic.sim.record import RunDirectory
-from anarchic.sim.settings import Settings, build_traced
+from anarchic.sim.settings import Settings
+from anarchic.sim.traced import build_traced
 from anarchic.study.results import read_results
 from anarchic.theory import judge
 from anarchic.theory.numbers import KnownNumbers

@@ -99,10 +99,15 @@ def simulate(
 def _traced(
     settings: Settings, compute: Compute, trace: str, record: RunDirectory | None
 ) -> Experiment:
-    """A run with recorded participation; one that is resumed has it in its own directory."""
-    from anarchic.sim.settings import build_traced
+    """A run with recorded participation; one that is resumed has it in its own directory.
 
-    table = record.timetable() if record else _read_trace(trace)
+    One that goes on further has only the beginning of it there.
+    """
+    from anarchic.sim.traced import build_traced
+
+    table = record.timetable() if record else None
+    if table is None or table.rounds < settings.rounds:
+        table = _read_trace(trace)
     return build_traced(settings, table, name=trace, compute=compute)
 
 

@@ -82,6 +82,8 @@ def _check_block(
         factors = np.maximum(block.local_lrs * block.local_steps, 1.0)
         for matrix in filter(readable, (block.directions, *block.extras.values())):
             suspect |= ~(factors * np.maximum(norms_at_most(matrix), 1.0) < limit)
+    if not suspect.any():
+        return
     least = np.broadcast_to(oldest, len(block))
     for row in np.flatnonzero(suspect).tolist():
         version, first = int(versions[row]), int(least[row])

@@ -115,7 +115,7 @@ def philox_words(
 ) -> NDArray[np.int64]:
     """(lanes, steps, 4 * blocks) random words; ``key`` is that of all lanes, or one each."""
     words = np.empty(shape, np.int64)
-    low, high = (np.broadcast_to(np.ravel(word), len(words)) for word in key)
+    low, high = (np.full(len(words), np.ravel(word), np.int64) for word in key)
     _fill_words(words, stream, visit.astype(np.int64), worker.astype(np.int64), low, high)
     return words
 

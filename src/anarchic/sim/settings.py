@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 from weakref import WeakValueDictionary
 
@@ -365,25 +365,3 @@ def _seed(settings: Settings, role: str) -> int:
     roles = ("partition", "model", "timetable", "training")
     state = np.random.SeedSequence([settings.seed, roles.index(role)]).generate_state(1, np.uint64)
     return int(state[0]) >> 1
-
-
-def build_traced(
-    settings: Settings, timetable: Timetable, *, name: str, compute: Compute | None = None
-) -> Experiment:
-    """The experiment of ``settings`` with a recorded timetable instead of their participation.
-
-    ``name`` says where it was recorded; it is written to the run directory.
-    """
-    names = ["workers", "rounds", "m"]
-    if timetable.m == 1 and "m" not in factory.setting_names(registry.find("rules", settings.rule)):
-        names.remove("m")
-    recorded: dict[str, Any] = {name: getattr(timetable, name) for name in names}
-    for setting, value in recorded.items():
-        given = getattr(settings, setting)
-        if given not in (value, getattr(Settings, setting)):
-            raise ConfigError(
-                f"The trace has {setting}={value}, not {given}: leave the option out."
-            )
-    whole = timetable.cut(timetable.rounds)
-    experiment = build(replace(settings, **recorded), compute, whole)
-    return replace(experiment, about={**experiment.about, "trace": name})
