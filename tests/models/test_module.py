@@ -60,6 +60,16 @@ def test_local_buffers_stay_with_the_workers():
     assert (found.buffers[0], len(found.buffers[1])) == ("local", 3)
 
 
+def test_statistics_of_a_part_in_eval_mode_need_no_policy():
+    from tests.train.kinds import backbone
+
+    found = first_tensors(backbone(), Choice(), "a backbone")
+    assert found.layout.names == ("1.bias", "1.weight")
+    assert found.policy is None
+    with pytest.raises(ConfigError, match="has running statistics"):
+        first_tensors(backbone().train(), Choice(), "a backbone")
+
+
 def test_frozen_and_unchosen_parameters_do_not_travel():
     assert first("frozen").layout.names == ("1.bias", "1.weight")
     assert "0.weight" in first("frozen").notes[0]

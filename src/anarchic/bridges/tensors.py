@@ -47,11 +47,12 @@ def named_buffers(model: nn.Module) -> dict[str, Tensor]:
 
 
 def running_statistics(model: nn.Module) -> list[str]:
-    """The buffers that training is known to change."""
+    """The buffers that training is known to change: not in parts that are in eval mode."""
     return [
         _clean(f"{name}.{buffer}" if name else buffer)
         for name, part in model.named_modules()
         if isinstance(part, _NormBase) and part.track_running_stats
+        if part.training or not model.training
         for buffer, _ in part.named_buffers()
     ]
 

@@ -122,7 +122,11 @@ def _called(spec: str, make: Callable[..., Any], options: Mapping[str, Any]) -> 
 def first_tensors(module: nn.Module, choice: Choice, what: str) -> FirstTensors:
     """What travels of a module: the trained parameters, and buffers where they are averaged."""
     trained, frozen = _parameters(module, choice, what)
-    changing = {n: b for n, b in module.named_buffers() if choice.changes(n)}
+    changing = {
+        name: buffer
+        for name, buffer in module.named_buffers()
+        if choice.changes(name) and not _is_still(module, name)
+    }
     if changing and choice.buffers in (None, "refuse"):
         raise ConfigError(needs_policy(what, list(changing), "model.safetensors"))
     averaged = changing if choice.buffers == "average" else {}
@@ -135,6 +139,12 @@ def first_tensors(module: nn.Module, choice: Choice, what: str) -> FirstTensors:
     kept = tuple(sorted(changing)) if choice.buffers == "local" else ()
     policy = choice.buffers if changing else None
     return FirstTensors(layout, layout.join(tensors), policy, kept, notes)
+
+
+def _is_still(module: nn.Module, name: str) -> bool:
+    """Whether a buffer is in a part that was put into eval mode, as a frozen backbone is."""
+    part = module.get_submodule(name.rpartition(".")[0])
+    return module.training and not part.training
 
 
 def set_tensors(module: nn.Module, tensors: Tensors, what: str) -> None:
