@@ -29,8 +29,10 @@ What people bring, and what becomes of it in the simulator (`Loop`, `Batched`) a
 that works reaches a bound which the untrained model misses: both numbers are shown, accuracy unless
 a loss is named. *Times* is the time of a local step beside that of torch's own loop, in one thread,
 in the same run: below 1 is faster. The models here are tiny, so that what is around them takes most
-of the time. An empty cell: there is nothing to try. How to bring a model: [own_models.md](own_models.md); a training
-loop: [workers.md](workers.md) and [bridges.md](bridges.md).
+of the time. An empty cell: there is nothing to try. How to bring a model:
+[own_models.md](own_models.md); a training loop: [workers.md](workers.md) and
+[bridges.md](bridges.md).
+
 """
 
 

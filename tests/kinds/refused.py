@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import chdir
 from pathlib import Path
 
 import torch
@@ -21,9 +22,11 @@ def refusals() -> dict[str, dict[str, str]]:
         out = Path(folder) / "model.safetensors"
         source = "tests.kinds.worlds:CNN with BatchNorm, average"
         first = said(lambda: write_initial_model(out, InitialModel(source=source)))
-        bits = Path(folder) / "pytorch_model.bin"
-        bits.write_bytes(b"x")
-        pickled = said(lambda: write_initial_model(out, InitialModel(source=str(bits))))
+        with chdir(folder):
+            Path("pytorch_model.bin").write_bytes(b"x")
+            pickled = said(
+                lambda: write_initial_model(out, InitialModel(source="pytorch_model.bin"))
+            )
     stream = type("Stream", (torch.utils.data.IterableDataset,), {"__iter__": lambda self: None})()
     return {
         "CNN with BatchNorm, no policy": dict.fromkeys(("loop", "batched"), simulated)
