@@ -81,7 +81,7 @@ def test_trees_that_cannot_travel_are_refused(tmp_path: Path):
         leaves({})
     layout = write_first_model(tmp_path / INIT, {"w": jnp.ones(2)})
     snapshot = SimpleNamespace(version=0, params=wire.load_model(tmp_path / INIT)[1])
-    worker = SimpleNamespace(layout=layout, pull=lambda: snapshot, push=None, name="ann")
+    worker = SimpleNamespace(layout=layout, pull=lambda **_: snapshot, push=None, name="ann")
     with (
         pytest.raises(ConfigError, match="another structure"),
         visit(worker, {"w": jnp.ones(2)}) as v,

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from functools import partial
 from pathlib import Path
 
@@ -399,3 +400,30 @@ def test_a_model_that_is_split_over_processes_is_refused():
             visit(worker, fully_shard(net())).__enter__()
     finally:
         distributed.destroy_process_group()
+
+
+def test_steps_are_counted_while_other_threads_begin_and_end_visits():
+    from anarchic.bridges.steps import listen
+
+    stop, heard = threading.Event(), []
+
+    def others():
+        while not stop.is_set():
+            listen(lambda *_: None).remove()
+
+    threads = [threading.Thread(target=others) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    weight = nn.Parameter(torch.zeros(1))
+    weight.grad = torch.ones(1)
+    optimizer, listener = torch.optim.SGD([weight], 0.1), listen(lambda *step: heard.append(step))
+    try:
+        for _ in range(2_000):
+            optimizer.step()
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+        listener.remove()
+    optimizer.step()
+    assert len(heard) == 2_000

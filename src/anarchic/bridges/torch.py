@@ -10,9 +10,9 @@ from typing import Any, Literal, Self, final
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from anarchic.bridges.ranks import shared
+from anarchic.bridges.steps import listen
 from anarchic.bridges.tensors import (
     as_tensor,
     named_buffers,
@@ -80,7 +80,7 @@ class TorchVisit(Visit):
                     self._rates.append(rate)
                     self.lr = fmean(self._rates)
 
-        self._hook = register_optimizer_step_post_hook(count)
+        self._hook = listen(count)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
