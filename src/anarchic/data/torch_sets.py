@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from anarchic.data.frames import Array, Samples, pixels, stacked
+from anarchic.data.loaders import loaded_set
 from anarchic.errors import DataError
 
 
@@ -22,10 +23,10 @@ def is_torch_set(source: Any) -> bool:
 
 
 def from_torch(source: Any) -> Samples:
-    """The samples of a torch data set, or of the one behind a loader, each read once."""
+    """The samples of a torch data set, or of those that a loader reads, each read once."""
     kinds = sys.modules["torch"].utils.data
     if isinstance(source, kinds.DataLoader):
-        source = source.dataset
+        source = loaded_set(source)
     if isinstance(source, kinds.IterableDataset):
         raise DataError(
             f"{type(source).__name__} is an IterableDataset: its samples have no numbers, by which "
