@@ -121,6 +121,43 @@ def test_a_loader_that_cannot_be_followed_is_refused(how, says):
         Dataset.of(loader(**how))
 
 
+class Negated(sets.TensorDataset):
+    def __getitem__(self, number):
+        x, y = super().__getitem__(number)
+        return -x, y
+
+
+class NegatedSubset(sets.Subset):
+    def __getitem__(self, number):
+        x, y = super().__getitem__(number)
+        return -x, y
+
+    def __getitems__(self, numbers):  # torch asks for both
+        return [self[number] for number in numbers]
+
+
+class NegatedJoin(sets.ConcatDataset):
+    def __getitem__(self, number):
+        x, y = super().__getitem__(number)
+        return -x, y
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        Negated(X, Y),
+        sets.Subset(Negated(X, Y), range(20)),
+        sets.ConcatDataset([Negated(X, Y)]),
+        sets.DataLoader(Negated(X, Y)),
+        NegatedSubset(TENSORS, range(20)),
+        NegatedJoin([TENSORS]),
+    ],
+)
+def test_a_subclass_is_read_by_its_own_getitem(source):
+    data = Dataset.of(source, test=TENSORS)
+    assert np.array_equal(data.x_train, -data.x_test)
+
+
 def test_tensors_are_taken_with_their_targets():
     data = Dataset.of(X.to(torch.bfloat16), torch.rand(20, 3))
     assert (data.y_train.shape, data.classes) == ((16, 3), None)

@@ -33,12 +33,13 @@ def from_torch(source: Any) -> Samples:
             "workers draw them. Read it once, Dataset.of(list(stream)), or give a data set with "
             "__getitem__ and __len__."
         )
-    if isinstance(source, kinds.ConcatDataset):
+    # A subclass may have a __getitem__ of its own, such as a transform: it is read by number.
+    if type(source) is kinds.ConcatDataset:
         return _joined([from_torch(each) for each in source.datasets])
-    if isinstance(source, kinds.TensorDataset):
+    if type(source) is kinds.TensorDataset:
         x, y = _pair(source.tensors)
         return Samples(array_of(x), array_of(y))
-    if isinstance(source, kinds.Subset) and isinstance(source.dataset, kinds.TensorDataset):
+    if type(source) is kinds.Subset and type(source.dataset) is kinds.TensorDataset:
         rows = np.asarray(source.indices, np.int64)
         whole = from_torch(source.dataset)
         return Samples(whole.x[rows], whole.y[rows])
