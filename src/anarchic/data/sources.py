@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from anarchic.data.dataset import Dataset, Integers
-from anarchic.data.frames import Array, Columns, Samples, from_frame, is_a, is_frame
+from anarchic.data.frames import Array, Columns, Samples, from_frame, inputs_by_name, is_a, is_frame
 from anarchic.data.torch_sets import array_of, from_pairs, from_torch, is_torch_set
 from anarchic.errors import ConfigError, DataError
 
@@ -56,7 +56,8 @@ def _check_owners(train: Samples) -> None:
 def samples_of(source: Any, columns: Columns, y: Any = None) -> Samples:
     """The samples of anything that ``Dataset.of`` takes."""
     if y is not None:
-        return _checked_lengths(Samples(array_of(source), array_of(y)))
+        x, taken = inputs_by_name(source, columns)
+        return _checked_lengths(Samples(array_of(x), array_of(y), columns=taken))
     if is_a(source, "datasets", "IterableDataset", "IterableDatasetDict"):
         raise DataError(
             "A Hugging Face data set that streams has no sample numbers, by which workers draw: "
@@ -116,7 +117,8 @@ def _from_partitions(source: _Partitions, columns: Columns) -> Samples:
     sizes = [len(each.y) for each in found]
     filled = [each for each in found if len(each.y)]
     x, y = (np.concatenate([getattr(each, name) for each in filled]) for name in ("x", "y"))
-    return Samples(x, y, np.repeat(np.arange(source.count), sizes), found[0].classes)
+    of_all = found[0].classes, found[0].columns
+    return Samples(x, y, np.repeat(np.arange(source.count), sizes), *of_all)
 
 
 def _split(train: Samples, test: Any, val: Any, seed: int, columns: Columns) -> dict[str, Samples]:
@@ -129,7 +131,8 @@ def _split(train: Samples, test: Any, val: Any, seed: int, columns: Columns) -> 
             if wanted:
                 shares[name] = float(wanted)
         elif wanted is not None:
-            parts[name] = samples_of(wanted, columns)
+            same = columns if train.columns is None else replace(train.columns, part=name)
+            parts[name] = samples_of(wanted, same)
     if not all(0 < share < 1 for share in shares.values()) or sum(shares.values()) >= 1:
         raise ConfigError(
             f"test and val are shares between 0 and 1, together below 1; got {shares}."
