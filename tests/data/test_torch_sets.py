@@ -192,7 +192,25 @@ class Odd(Squares):
 @pytest.mark.parametrize(
     ("sample", "says"),
     [
-        (lambda n: {"x": 1, "y": 2}, r"must be \(input, target\), got dict: wrap"),
+        (
+            lambda n: {"x": 1, "y": 2},
+            r"a dict with the keys x, y: write a small Dataset .*\(sample\['x'\], sample\['y'\]\)",
+        ),
+        (lambda n: {"a": 1, "b": 2, "c": 3}, r"keys a, b, c: .* \(sample\[INPUT\], sample\[TARGET"),
+        (
+            lambda n: ((torch.zeros(3), torch.zeros(2)), 0),
+            r"Input 0 is a tuple of shapes \(3,\), \(2,\): several .* split it again in forward=",
+        ),
+        (lambda n: ((torch.zeros(3), torch.ones(3)), 0), "Input 0 is a tuple of shapes"),
+        (lambda n: ([torch.zeros(3), torch.ones(3)], 0), "Input 0 is a list of shapes"),
+        (lambda n: ((torch.zeros(3), 1.0), 0), r"Input 0 is a tuple of shapes \(3,\), \(\)"),
+        (lambda n: ((1.0, [1, [2]]), 0), r"Input 0 is a tuple of shapes \(\), \(2,\)"),
+        (lambda n: ({"a": torch.zeros(3)}, 0), "Input 0 is a dict with the keys a: several"),
+        (
+            lambda n: (torch.zeros(3), (torch.zeros(2), torch.ones(2))),
+            r"Target 0 is a tuple of shapes .* split it again in loss=\.",
+        ),
+        (lambda n: (torch.zeros(3), {"boxes": 1}), "Target 0 is a dict with the keys boxes"),
         (lambda n: (torch.zeros(1), 0, "name"), "got 3 parts"),
         (lambda n: (torch.zeros(n + 1), 0), "Input 1 has shape .2,., input 0 .1,.: pad or cut"),
         (lambda n: (torch.zeros(1), torch.zeros(n + 1)), "targets have different shapes"),
@@ -201,6 +219,11 @@ class Odd(Squares):
 def test_samples_that_do_not_fit_are_named(sample, says):
     with pytest.raises(DataError, match=says):
         Dataset.of(Odd(sample))
+
+
+@pytest.mark.parametrize("sample", [(1.0, 2), [1.0, 2], [torch.tensor(1.0), 2], [[1.0], [2]]])
+def test_a_list_of_numbers_is_one_input(sample):
+    assert Dataset.of(Odd(lambda n: (sample, 0))).x_train[0].ravel().tolist() == [1, 2]
 
 
 def test_parts_of_different_shapes_are_refused():

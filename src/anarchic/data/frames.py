@@ -164,6 +164,10 @@ def stacked(what: str, values: Sequence[Any]) -> Array:
         found = np.asarray(values)
         if found.dtype.kind == "O" and not isinstance(found.reshape(-1)[0], str):
             found = np.stack([np.asarray(value) for value in values])
+        if found.dtype.kind == "U" and found.ndim == 1 and "nan" in found:
+            # NumPy writes a missing label among texts as the text "nan".
+            known = [None if value != value else str(value) for value in values]
+            found = np.array(known, object) if None in known else found
     except ValueError as error:
         shapes = {np.shape(value): None for value in values}
         raise DataError(
