@@ -90,3 +90,20 @@ def test_two_columns_of_one_name_are_refused():
 def test_a_lazy_frame_is_refused_with_what_to_do():
     with pytest.raises(DataError, match=r"call .collect\(\) first"):
         Dataset.of(polars.LazyFrame(COLUMNS), target="ill")
+
+
+@pytest.mark.parametrize("frame", LIBRARIES)
+def test_columns_of_other_parts_are_found_by_name(frame):
+    train = frame({name: COLUMNS[name] for name in ("age", "bmi", "ill")})
+    turned = frame({name: COLUMNS[name] for name in ("ill", "bmi", "smokes", "age")})
+    inputs, target = ["age", "bmi"], COLUMNS["ill"]
+    for data in (
+        Dataset.of(train, target="ill", test=turned),
+        Dataset.of({"train": train, "test": turned}, target="ill"),
+        Dataset.of(train[inputs], target, test=(turned, target)),
+        Dataset.of(train, target, features=inputs, test=(turned, target)),
+    ):
+        assert np.array_equal(data.x_test, data.x_train)
+    for test in (frame({"age": COLUMNS["age"], "ill": target}), (turned[["age"]], target)):
+        with pytest.raises(DataError, match="The test samples have no column 'bmi', which the tra"):
+            Dataset.of(train, target="ill", test=test)

@@ -65,3 +65,15 @@ def test_missing_options_and_files_are_named(tmp_path):
         load("csv", target="b")
     with pytest.raises(DataError, match="cannot be read: No such file"):
         load("csv", path=str(tmp_path / "none.csv"), target="b")
+
+
+def test_columns_of_the_test_file_are_found_by_name(table, tmp_path):
+    rows = [line.split(",") for line in TEXT.splitlines()]
+    other = tmp_path / "held.csv"
+    other.write_text("".join(f"{ill},{bmi},{place},{age}\n" for age, bmi, place, ill in rows))
+    how = {"target": "ill", "owner": "hospital", "test_path": str(other), "scale": False}
+    data = load("csv", path=table, **how)
+    assert np.array_equal(data.x_test, data.x_train)
+    other.write_text("".join(f"{bmi},{ill},{place}\n" for _, bmi, place, ill in rows))
+    with pytest.raises(DataError, match="The test samples have no column 'age'"):
+        load("csv", path=table, **how)

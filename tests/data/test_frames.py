@@ -66,3 +66,27 @@ def test_rows_of_different_lengths_are_refused():
     texts = [[1, 2], [3]] * 5
     with pytest.raises(DataError, match=r"different shapes, such as .* pad or cut"):
         Dataset.of({"tokens": np.array(texts, object), "label": COLUMNS["ill"]})
+
+
+def test_columns_of_other_parts_are_found_by_name():
+    chosen = {name: COLUMNS[name] for name in ("age", "beds", "ill")}
+    turned = {"name": np.array(["x"] * 10), **dict(reversed(chosen.items()))}
+    data = Dataset.of(chosen, target="ill", test=turned, val=turned)
+    for part in (data.x_test, data.x_val):
+        assert np.array_equal(part, data.x_train)
+    split = Dataset.of({"train": chosen, "test": turned}, target="ill")
+    assert np.array_equal(split.x_test, split.x_train)
+
+
+def test_the_target_of_other_parts_is_that_of_the_training_samples():
+    chosen = {"age": COLUMNS["age"], "label": COLUMNS["ill"]}
+    data = Dataset.of(chosen, test={"target": np.zeros(10), **chosen})
+    assert data.y_test.tolist() == data.y_train.tolist()
+
+
+@pytest.mark.parametrize("part", ["test", "val"])
+def test_a_column_that_another_part_lacks_is_named(part):
+    chosen = {name: COLUMNS[name] for name in ("age", "beds", "ill")}
+    other = {"age": COLUMNS["age"], "rooms": COLUMNS["beds"], "ill": COLUMNS["ill"]}
+    with pytest.raises(DataError, match=rf"The {part} samples have no column 'beds', which the .*"):
+        Dataset.of(chosen, target="ill", **{part: other})

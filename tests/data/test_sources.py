@@ -91,6 +91,13 @@ def test_a_list_of_pairs_is_a_data_set():
     [
         (lambda: Dataset.of(X), r"without targets: Dataset.of\(x, y\)"),
         (lambda: Dataset.of(X, Y[:5]), r"inputs of shape \(20, 3\) and targets of shape \(5,\)"),
+        (
+            lambda: Dataset.of((X, X), Y),
+            r"The input is a tuple of shapes \(20, 3\), \(20, 3\): sev",
+        ),
+        (lambda: Dataset.of((X, X), 3), "The input is a tuple of shapes"),
+        (lambda: Dataset.of(((X, X), Y)), "The input is a tuple of shapes"),
+        (lambda: Dataset.of({"a": X, "b": X}, Y), "The input is a dict with the keys a, b: sev"),
         (lambda: Dataset.of(42), "cannot read a int"),
         (lambda: Dataset.of([(1, 2, 3)]), r"\(input, target\), got 3 parts"),
         (lambda: Dataset.of([([1.0], 0), ([1.0, 2.0], 1)]), "Input 1 has shape .* pad or cut"),
@@ -107,6 +114,26 @@ def test_a_list_of_pairs_is_a_data_set():
 def test_what_does_not_fit_is_said_in_a_sentence(call, says):
     with pytest.raises(DataError, match=says):
         call()
+
+
+@pytest.mark.parametrize("absent", [None, float("nan")])
+@pytest.mark.parametrize("present", ["yes", 3])
+@pytest.mark.parametrize("first", [True, False])
+def test_missing_labels_are_counted(absent, present, first):
+    y = [absent, *[present] * 19] if first else [*[present] * 19, absent]
+    says = "1 of 20 labels are missing|targets hold NaN or infinity in 1 of"
+    for source in ((X, y), (X, np.array(y, object)), list(zip(X, y, strict=True))):
+        with pytest.raises(DataError, match=says):
+            Dataset.of(source)
+
+
+def test_labels_of_two_kinds_are_refused():
+    with pytest.raises(DataError, match="mixture of texts and numbers"):
+        Dataset.of(X, np.array(["yes", 3] * 10, object))
+
+
+def test_a_text_may_be_nan():
+    assert Dataset.of(X, ["nan", "yes"] * 10).classes == 2
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -50,6 +52,112 @@ def test_a_map_style_data_set_is_read_in_order(source, shape, classes):
         assert data.y_train.tolist() == [0, 1, 2]
 
 
+class Listed(sets.Sampler):
+    """A sampler of one's own."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __iter__(self):
+        return iter(self.rows)
+
+
+def loader(source=TENSORS, **how):
+    return sets.DataLoader(source, **how)
+
+
+def rows_read(source):
+    """The numbers of the rows of X that are taken."""
+    return (Dataset.of(source, test=TENSORS).x_train[:, 0] // 2).astype(int).tolist()
+
+
+@pytest.mark.parametrize(
+    ("source", "rows"),
+    [
+        (loader(sampler=sets.SubsetRandomSampler([7, 3, 5])), [7, 3, 5]),
+        (loader(sampler=sets.SubsetRandomSampler(torch.tensor([7, 3]))), [7, 3]),
+        (loader(sampler=Listed([9, 2, 4])), [2, 4, 9]),
+        (loader(sampler=[9, 2, 4]), [2, 4, 9]),
+        (loader(sampler=range(4)), [0, 1, 2, 3]),
+        (loader(sampler=sets.SequentialSampler(range(4))), [0, 1, 2, 3]),
+        (loader(sampler=sets.RandomSampler(range(4))), [0, 1, 2, 3]),
+        (loader(sampler=sets.RandomSampler(TENSORS, num_samples=3)), list(range(20))),
+        (loader(batch_sampler=sets.BatchSampler(Listed([1, 0]), 2, drop_last=False)), [0, 1]),
+        (loader(batch_sampler=[[3, 1], [6]]), [1, 3, 6]),
+        (loader(batch_size=None, sampler=sets.SubsetRandomSampler([7, 3])), [7, 3]),
+        (loader(sets.Subset(TENSORS, [8, 9]), sampler=sets.SubsetRandomSampler([1])), [9]),
+        (loader(shuffle=True, drop_last=True, batch_size=6), list(range(20))),
+    ],
+)
+def test_a_loader_gives_the_samples_that_its_sampler_lists(source, rows):
+    assert rows_read(source) == rows
+
+
+def test_two_loaders_over_one_data_set_share_no_sample():
+    order = torch.randperm(20, generator=torch.Generator().manual_seed(1)).tolist()
+    train, test = (
+        loader(sampler=sets.SubsetRandomSampler(part)) for part in (order[:15], order[15:])
+    )
+    data = Dataset.of(train, test=test)
+    both = np.concatenate([data.x_train, data.x_test])[:, 0] // 2
+    assert (len(data.x_train), len(data.x_test), len(np.unique(both))) == (15, 5, 20)
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ({"sampler": sets.WeightedRandomSampler([1.0] * 20, 20)}, "WeightedRandomSampler draws"),
+        ({"sampler": sets.RandomSampler(TENSORS, replacement=True)}, "RandomSampler draws some"),
+        ({"sampler": sets.SubsetRandomSampler([1, 1, 2])}, "draws some samples more often"),
+        ({"sampler": Listed(itertools.repeat(3))}, "Listed draws some .* or a Subset of it"),
+        ({"sampler": Listed(["a"])}, "Listed does not list numbers of samples"),
+        ({"sampler": Listed([5, 20])}, "lists the samples 5 to 20, .* numbered 0 to 19"),
+        ({"sampler": Listed([])}, "Listed lists no samples"),
+        ({"collate_fn": list}, "its own collate_fn, .* do its work in the data set's __getitem__"),
+    ],
+)
+def test_a_loader_that_cannot_be_followed_is_refused(how, says):
+    with pytest.raises(DataError, match=says):
+        Dataset.of(loader(**how))
+
+
+class Negated(sets.TensorDataset):
+    def __getitem__(self, number):
+        x, y = super().__getitem__(number)
+        return -x, y
+
+
+class NegatedSubset(sets.Subset):
+    def __getitem__(self, number):
+        x, y = super().__getitem__(number)
+        return -x, y
+
+    def __getitems__(self, numbers):  # torch asks for both
+        return [self[number] for number in numbers]
+
+
+class NegatedJoin(sets.ConcatDataset):
+    def __getitem__(self, number):
+        x, y = super().__getitem__(number)
+        return -x, y
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        Negated(X, Y),
+        sets.Subset(Negated(X, Y), range(20)),
+        sets.ConcatDataset([Negated(X, Y)]),
+        sets.DataLoader(Negated(X, Y)),
+        NegatedSubset(TENSORS, range(20)),
+        NegatedJoin([TENSORS]),
+    ],
+)
+def test_a_subclass_is_read_by_its_own_getitem(source):
+    data = Dataset.of(source, test=TENSORS)
+    assert np.array_equal(data.x_train, -data.x_test)
+
+
 def test_tensors_are_taken_with_their_targets():
     data = Dataset.of(X.to(torch.bfloat16), torch.rand(20, 3))
     assert (data.y_train.shape, data.classes) == ((16, 3), None)
@@ -60,6 +168,17 @@ def test_a_stream_is_refused_with_what_to_do_which_works():
         with pytest.raises(DataError, match=r"IterableDataset: .* Dataset.of\(list\(stream\)\)"):
             Dataset.of(stream)
     assert len(Dataset.of(list(Stream()), test=0.5).x_train) == 1
+
+
+class Endless(sets.Dataset):
+    def __getitem__(self, number):
+        return torch.zeros(2), 0
+
+
+def test_a_data_set_without_a_length_is_refused():
+    for source in (Endless(), sets.DataLoader(Endless())):
+        with pytest.raises(DataError, match="Endless has no length: give it __len__"):
+            Dataset.of(source)
 
 
 class Odd(Squares):
@@ -73,7 +192,25 @@ class Odd(Squares):
 @pytest.mark.parametrize(
     ("sample", "says"),
     [
-        (lambda n: {"x": 1, "y": 2}, r"must be \(input, target\), got dict: wrap"),
+        (
+            lambda n: {"x": 1, "y": 2},
+            r"a dict with the keys x, y: write a small Dataset .*\(sample\['x'\], sample\['y'\]\)",
+        ),
+        (lambda n: {"a": 1, "b": 2, "c": 3}, r"keys a, b, c: .* \(sample\[INPUT\], sample\[TARGET"),
+        (
+            lambda n: ((torch.zeros(3), torch.zeros(2)), 0),
+            r"Input 0 is a tuple of shapes \(3,\), \(2,\): several .* split it again in forward=",
+        ),
+        (lambda n: ((torch.zeros(3), torch.ones(3)), 0), "Input 0 is a tuple of shapes"),
+        (lambda n: ([torch.zeros(3), torch.ones(3)], 0), "Input 0 is a list of shapes"),
+        (lambda n: ((torch.zeros(3), 1.0), 0), r"Input 0 is a tuple of shapes \(3,\), \(\)"),
+        (lambda n: ((1.0, [1, [2]]), 0), r"Input 0 is a tuple of shapes \(\), \(2,\)"),
+        (lambda n: ({"a": torch.zeros(3)}, 0), "Input 0 is a dict with the keys a: several"),
+        (
+            lambda n: (torch.zeros(3), (torch.zeros(2), torch.ones(2))),
+            r"Target 0 is a tuple of shapes .* split it again in loss=\.",
+        ),
+        (lambda n: (torch.zeros(3), {"boxes": 1}), "Target 0 is a dict with the keys boxes"),
         (lambda n: (torch.zeros(1), 0, "name"), "got 3 parts"),
         (lambda n: (torch.zeros(n + 1), 0), "Input 1 has shape .2,., input 0 .1,.: pad or cut"),
         (lambda n: (torch.zeros(1), torch.zeros(n + 1)), "targets have different shapes"),
@@ -82,6 +219,11 @@ class Odd(Squares):
 def test_samples_that_do_not_fit_are_named(sample, says):
     with pytest.raises(DataError, match=says):
         Dataset.of(Odd(sample))
+
+
+@pytest.mark.parametrize("sample", [(1.0, 2), [1.0, 2], [torch.tensor(1.0), 2], [[1.0], [2]]])
+def test_a_list_of_numbers_is_one_input(sample):
+    assert Dataset.of(Odd(lambda n: (sample, 0))).x_train[0].ravel().tolist() == [1, 2]
 
 
 def test_parts_of_different_shapes_are_refused():

@@ -7,7 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from anarchic.data import load
+from anarchic.errors import ConfigError
 from anarchic.train.draws import Draws
+from anarchic.train.logistic_task import LogisticTask
 from anarchic.train.samples import WorkerSamples
 
 PARTS = [np.arange(10, 17), np.arange(3), np.arange(3, 10)]
@@ -21,6 +24,40 @@ def draws(workers, steps, seed=5, visit=0):
 
 def picked(drawn, batch, held=HELD):
     return held.index[held.pick(drawn, batch, np.asarray)]
+
+
+@pytest.mark.parametrize("kind", [np.array, list])
+def test_parts_may_be_masks(kind):
+    masks = [kind(np.isin(np.arange(17), part)) for part in PARTS]
+    held = WorkerSamples.of([*masks, [4]], 17)
+    assert held.counts.tolist() == [7, 3, 7, 1]
+    assert held.index.tolist() == [*HELD.index, 4]
+
+
+@pytest.mark.parametrize("per_worker", [False, True])
+def test_a_task_takes_masks(per_worker):
+    data = load("digits")
+    site = data.y_train % 3
+    masks = [site == number for number in range(3)]
+    numbers = [np.flatnonzero(mask) for mask in masks]
+    one, other = (LogisticTask(data, part, per_worker=per_worker) for part in (masks, numbers))
+    assert one.digest() == other.digest()
+
+
+@pytest.mark.parametrize(
+    ("part", "says"),
+    [
+        (np.ones(5, bool), r"mask of worker 1 has shape \(5,\), but there are 17 training samples"),
+        (np.zeros(17, bool), "Worker 1 holds no sample"),
+        ([], "Worker 1 holds no sample"),
+        (np.ones(3), r"part of worker 1 has type float64 .* give a list of the numbers"),
+        (np.ones((3, 2), int), r"part of worker 1 has type int64 and shape \(3, 2\)"),
+        (7, r"part of worker 1 has type int64 and shape \(\)"),
+    ],
+)
+def test_parts_that_are_no_numbers_are_refused(part, says):
+    with pytest.raises(ConfigError, match=says):
+        WorkerSamples.of([np.arange(3), part], 17)
 
 
 def test_an_epoch_holds_every_sample_and_fills_up_its_last_batch_from_its_beginning():

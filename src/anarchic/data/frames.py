@@ -20,22 +20,13 @@ _USUAL_TARGETS = ("label", "labels", "target", "fine_label")
 
 
 @dataclass(frozen=True)
-class Samples:
-    """Inputs, their targets, whose they are, and what the source says of classes."""
-
-    x: Array
-    y: Array
-    owner: Array | None = None
-    classes: int | None = None
-
-
-@dataclass(frozen=True)
 class Columns:
     """Which columns are inputs (None: all others), targets, and owners."""
 
     features: str | Sequence[str] | None = None
     target: str | Sequence[str] | None = None
     owner: str | None = None
+    part: str | None = None  # such as "test", whose columns are those of the training samples
 
     def chosen(self, known: Sequence[str]) -> tuple[list[str], list[str]]:
         """The columns of inputs and of targets, of those that there are."""
@@ -47,15 +38,41 @@ class Columns:
             )
         others = [name for name in known if name not in (*target, self.owner)]
         features = others if self.features is None else _names(self.features)
-        for name in (*features, *target, *_names(self.owner)):
+        self._check([*features, *target, *_names(self.owner)], known)
+        if not features:
+            raise DataError("No column is left for the inputs: name them with features=[...].")
+        return features, target
+
+    def inputs(self, known: Sequence[str]) -> list[str]:
+        """The columns of inputs of a table without targets."""
+        features = list(known) if self.features is None else _names(self.features)
+        self._check(features, known)
+        return features
+
+    def _check(self, wanted: Sequence[str], known: Sequence[str]) -> None:
+        for name in wanted:
+            if name not in known and self.part is not None:
+                raise DataError(
+                    f"The {self.part} samples have no column {name!r}, which the training samples "
+                    f"have; theirs are {', '.join(known)}. Add it, or choose columns that both "
+                    "have with features=[...]."
+                )
             if name not in known:
                 raise DataError(
                     f"There is no column {name!r}.{did_you_mean(name, known)} The columns are "
                     f"{', '.join(known)}."
                 )
-        if not features:
-            raise DataError("No column is left for the inputs: name them with features=[...].")
-        return features, target
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Inputs, their targets, whose they are, and what the source says of classes."""
+
+    x: Array
+    y: Array
+    owner: Array | None = None
+    classes: int | None = None
+    columns: Columns | None = None  # those taken, if the source is a table
 
 
 def is_frame(source: Any) -> bool:
@@ -71,10 +88,7 @@ def from_frame(source: Any, columns: Columns) -> Samples:
         raise DataError("A Polars LazyFrame has not been computed: call .collect() first.")
     if is_a(source, "datasets", "Dataset"):
         return _from_hugging_face(source, columns)
-    given = list(getattr(source, "columns", source))
-    names = {str(name): name for name in given}
-    if len(names) < len(given):
-        raise DataError(f"Two columns have one name: {', '.join(map(str, given))}. Rename one.")
+    names = _column_names(source)
     lengths = {len(source[name]) for name in names.values()}
     if len(lengths) > 1:
         raise DataError(f"The columns have {sorted(lengths)} values: give all the same number.")
@@ -94,7 +108,26 @@ def from_columns(
     if len(target) > 1:
         y = np.stack([_numbers(name, column(name)) for name in target], axis=1)
     owners = None if owner is None else _present(owner, column(owner))
-    return Samples(_inputs(column, features), y, owners)
+    taken = Columns(features, target, owner)
+    return Samples(_inputs(column, features), y, owners, columns=taken)
+
+
+def inputs_by_name(source: Any, columns: Columns) -> tuple[Any, Columns | None]:
+    """The columns of inputs of a frame whose targets are given apart; anything else as it is."""
+    if not is_a(source, "pandas", "DataFrame") and not is_a(source, "polars", "DataFrame"):
+        return source, None
+    names = _column_names(source)
+    features = columns.inputs(list(names))
+    return source[[names[name] for name in features]], replace(columns, features=features)
+
+
+def _column_names(source: Any) -> dict[str, Any]:
+    """The names of columns as texts, each with what the source calls it."""
+    given = list(getattr(source, "columns", source))
+    names = {str(name): name for name in given}
+    if len(names) < len(given):
+        raise DataError(f"Two columns have one name: {', '.join(map(str, given))}. Rename one.")
+    return names
 
 
 def _from_hugging_face(source: Any, columns: Columns) -> Samples:
@@ -131,6 +164,10 @@ def stacked(what: str, values: Sequence[Any]) -> Array:
         found = np.asarray(values)
         if found.dtype.kind == "O" and not isinstance(found.reshape(-1)[0], str):
             found = np.stack([np.asarray(value) for value in values])
+        if found.dtype.kind == "U" and found.ndim == 1 and "nan" in found:
+            # NumPy writes a missing label among texts as the text "nan".
+            known = [None if value != value else str(value) for value in values]
+            found = np.array(known, object) if None in known else found
     except ValueError as error:
         shapes = {np.shape(value): None for value in values}
         raise DataError(

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from anarchic.data.dataset import Dataset, Integers
-from anarchic.data.frames import Array, Columns, Samples, from_frame, is_a, is_frame
-from anarchic.data.torch_sets import array_of, from_pairs, from_torch, is_torch_set
+from anarchic.data.frames import Array, Columns, Samples, from_frame, inputs_by_name, is_a, is_frame
+from anarchic.data.torch_sets import array_of, from_pairs, from_torch, is_torch_set, refuse_several
 from anarchic.errors import ConfigError, DataError
 
 TEST_SHARE = 0.2  # where neither a test part nor a share is given
@@ -56,7 +56,11 @@ def _check_owners(train: Samples) -> None:
 def samples_of(source: Any, columns: Columns, y: Any = None) -> Samples:
     """The samples of anything that ``Dataset.of`` takes."""
     if y is not None:
-        return _checked_lengths(Samples(array_of(source), array_of(y)))
+        targets = array_of(y)
+        if isinstance(source, Mapping | tuple) and targets.shape[:1] != (len(source),):
+            refuse_several("The input", source, "forward=, or in a module around yours")
+        x, taken = inputs_by_name(source, columns)
+        return _checked_lengths(Samples(array_of(x), targets, columns=taken))
     if is_a(source, "datasets", "IterableDataset", "IterableDatasetDict"):
         raise DataError(
             "A Hugging Face data set that streams has no sample numbers, by which workers draw: "
@@ -116,7 +120,8 @@ def _from_partitions(source: _Partitions, columns: Columns) -> Samples:
     sizes = [len(each.y) for each in found]
     filled = [each for each in found if len(each.y)]
     x, y = (np.concatenate([getattr(each, name) for each in filled]) for name in ("x", "y"))
-    return Samples(x, y, np.repeat(np.arange(source.count), sizes), found[0].classes)
+    of_all = found[0].classes, found[0].columns
+    return Samples(x, y, np.repeat(np.arange(source.count), sizes), *of_all)
 
 
 def _split(train: Samples, test: Any, val: Any, seed: int, columns: Columns) -> dict[str, Samples]:
@@ -129,7 +134,8 @@ def _split(train: Samples, test: Any, val: Any, seed: int, columns: Columns) -> 
             if wanted:
                 shares[name] = float(wanted)
         elif wanted is not None:
-            parts[name] = samples_of(wanted, columns)
+            same = columns if train.columns is None else replace(train.columns, part=name)
+            parts[name] = samples_of(wanted, same)
     if not all(0 < share < 1 for share in shares.values()) or sum(shares.values()) >= 1:
         raise ConfigError(
             f"test and val are shares between 0 and 1, together below 1; got {shares}."
@@ -195,6 +201,16 @@ def _texts(parts: Mapping[str, Samples]) -> Array | None:
     labels = [part.y for part in parts.values()]
     if not any(y.dtype.kind in "OUS" and y.ndim == 1 for y in labels):
         return None
+    every = [label for y in labels if y.dtype.kind == "O" for label in y.reshape(-1)]
+    missing = sum(
+        label is None or (isinstance(label, float | np.floating) and bool(np.isnan(label)))
+        for label in every
+    )
+    if missing:
+        raise DataError(
+            f"{missing:,} of {sum(map(len, labels)):,} labels are missing (None or NaN): fill them "
+            "in, or leave these samples out."
+        )
     try:
         return np.unique(np.concatenate(labels))
     except TypeError as error:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from anarchic.data.frames import Array, Samples, pixels, stacked
+from anarchic.data.loaders import loaded_set
 from anarchic.errors import DataError
 
 
@@ -22,22 +23,23 @@ def is_torch_set(source: Any) -> bool:
 
 
 def from_torch(source: Any) -> Samples:
-    """The samples of a torch data set, or of the one behind a loader, each read once."""
+    """The samples of a torch data set, or of those that a loader reads, each read once."""
     kinds = sys.modules["torch"].utils.data
     if isinstance(source, kinds.DataLoader):
-        source = source.dataset
+        source = loaded_set(source)
     if isinstance(source, kinds.IterableDataset):
         raise DataError(
             f"{type(source).__name__} is an IterableDataset: its samples have no numbers, by which "
             "workers draw them. Read it once, Dataset.of(list(stream)), or give a data set with "
             "__getitem__ and __len__."
         )
-    if isinstance(source, kinds.ConcatDataset):
+    # A subclass may have a __getitem__ of its own, such as a transform: it is read by number.
+    if type(source) is kinds.ConcatDataset:
         return _joined([from_torch(each) for each in source.datasets])
-    if isinstance(source, kinds.TensorDataset):
+    if type(source) is kinds.TensorDataset:
         x, y = _pair(source.tensors)
         return Samples(array_of(x), array_of(y))
-    if isinstance(source, kinds.Subset) and isinstance(source.dataset, kinds.TensorDataset):
+    if type(source) is kinds.Subset and type(source.dataset) is kinds.TensorDataset:
         rows = np.asarray(source.indices, np.int64)
         whole = from_torch(source.dataset)
         return Samples(whole.x[rows], whole.y[rows])
@@ -54,20 +56,45 @@ def from_pairs(source: Any) -> Samples:
         ) from error
     if count == 0:
         raise DataError(f"{type(source).__name__} has no samples.")
-    first = sample_of(_pair(source[0])[0])
+    first = _input_of(source, 0)[0]
     _check_size(count * first.nbytes)
     x, y = np.empty((count, *first.shape), first.dtype), []
     for number in range(count):
-        given, target = _pair(source[number])
-        value = sample_of(given)
+        value, target = _input_of(source, number)
         if value.shape != first.shape:
             raise DataError(
                 f"Input {number} has shape {value.shape}, input 0 {first.shape}: pad or cut all "
                 "inputs to one shape."
             )
         x[number] = value
-        y.append(target if isinstance(target, str) else array_of(target))
+        refuse_several(f"Target {number}", target, "loss=")
+        y.append(target if target is None or isinstance(target, str) else array_of(target))
     return Samples(x, stacked("the targets", y))
+
+
+def _input_of(source: Any, number: int) -> tuple[Array, Any]:
+    given, target = _pair(source[number])
+    refuse_several(f"Input {number}", given, "forward=, or in a module around yours")
+    return sample_of(given), target
+
+
+def refuse_several(what: str, value: Any, where: str) -> None:
+    """Refuse several arrays; a list of numbers, also in lists, is one array."""
+    if isinstance(value, Mapping):
+        found = f"a {type(value).__name__} with the keys {', '.join(map(str, value))}"
+    elif isinstance(value, tuple) or (
+        isinstance(value, list) and any(hasattr(each, "shape") for each in value)
+    ):
+        shapes = [_shape(each) for each in value]
+        if not any(shapes):
+            return
+        found = f"a {type(value).__name__} of shapes {', '.join(map(str, shapes))}"
+    else:
+        return
+    raise DataError(
+        f"{what} is {found}: several arrays per sample are not supported. Join them into one array "
+        f"(flatten and concatenate, or stack equal shapes), and split it again in {where}."
+    )
 
 
 def sample_of(value: Any) -> Array:
@@ -88,7 +115,19 @@ def array_of(value: Any) -> Array:
     return stacked("the array", value) if isinstance(value, list | tuple) else np.asarray(value)
 
 
+def _shape(value: Any) -> tuple[int, ...]:
+    return tuple(value.shape if hasattr(value, "shape") else np.asarray(value, object).shape)
+
+
 def _pair(sample: Any) -> tuple[Any, Any]:
+    if isinstance(sample, Mapping):
+        keys = list(sample)
+        one, other = map(repr, keys) if len(keys) == 2 else ("INPUT", "TARGET")
+        raise DataError(
+            "A sample must be (input, target), got a dict with the keys "
+            f"{', '.join(map(str, keys))}: write a small Dataset around this one, whose "
+            f"__getitem__ reads a sample and returns (sample[{one}], sample[{other}])."
+        )
     if not isinstance(sample, Sequence) or isinstance(sample, str) or len(sample) != 2:
         found = (
             f"{len(sample)} parts" if isinstance(sample, tuple | list) else type(sample).__name__

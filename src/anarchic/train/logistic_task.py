@@ -21,7 +21,7 @@ from anarchic.models.softmax import Floats
 from anarchic.train.draws import Draws
 from anarchic.train.metrics import Function, Metric, check_metrics, measure
 from anarchic.train.per_worker import HeldOut, hold_out, worker_values
-from anarchic.train.samples import WorkerSamples, resident
+from anarchic.train.samples import WorkerSamples, resident, sample_numbers
 from anarchic.train.task import InNumpy, Picks
 
 
@@ -56,7 +56,7 @@ class LogisticTask(InNumpy):
         self.metrics = check_metrics(metrics)
         self._aside: HeldOut | None = None
         if per_worker:
-            parts, self._aside = hold_out(parts)
+            parts, self._aside = hold_out(sample_numbers(parts, len(data.y_train)))
         inputs = prod(data.x_train.shape[1:])
         self._classes = data.need_classes("Softmax regression")
         code = {"float32": "F32", "float64": "F64"}[dtype]

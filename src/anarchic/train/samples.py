@@ -31,8 +31,9 @@ class WorkerSamples:
     @staticmethod
     def of(parts: Sequence[Integers], known: int) -> WorkerSamples:
         """From the samples of each worker, of which there are ``known``."""
-        counts = np.array([len(part) for part in parts], np.int64)
-        index = np.concatenate([np.asarray(part) for part in parts])
+        numbers = sample_numbers(parts, known)
+        counts = np.array([len(part) for part in numbers], np.int64)
+        index = np.concatenate(numbers)
         if not counts.all():
             raise ConfigError(
                 f"Worker {counts.argmin()} holds no sample: deal it one, or leave it out."
@@ -109,6 +110,27 @@ class WorkerSamples:
         for array in (labels, some_inputs):
             parts.update(np.ascontiguousarray(array).data)
         return parts.hexdigest()
+
+
+def sample_numbers(parts: Sequence[Any], known: int) -> list[Integers]:
+    """The numbers of the samples of each worker; a part may also be a mask of all ``known``."""
+    found = []
+    for worker, part in enumerate(parts):
+        numbers = np.asarray(part)
+        if numbers.dtype.kind == "b":
+            if numbers.shape != (known,):
+                raise ConfigError(
+                    f"The mask of worker {worker} has shape {numbers.shape}, but there are {known} "
+                    "training samples: give one value per sample, or numbers of samples."
+                )
+            numbers = np.flatnonzero(numbers)
+        if numbers.ndim != 1 or (len(numbers) and numbers.dtype.kind not in "iu"):
+            raise ConfigError(
+                f"The part of worker {worker} has type {numbers.dtype} and shape {numbers.shape}: "
+                "give a list of the numbers of its samples, or a mask of all training samples."
+            )
+        found.append(numbers)
+    return found
 
 
 T = TypeVar("T")

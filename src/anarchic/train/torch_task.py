@@ -47,7 +47,7 @@ from anarchic.train.probe import (
     trained_parameters,
     why_alone,
 )
-from anarchic.train.samples import WorkerSamples
+from anarchic.train.samples import WorkerSamples, sample_numbers
 from anarchic.train.task import BUFFER_POLICIES, Array, BufferPolicy, Picks
 from anarchic.train.torch_data import PAD, Rows, TorchData, pick_crops
 
@@ -99,7 +99,7 @@ class TorchTask:
         self.metrics = check_metrics(metrics)
         self._aside: HeldOut | None = None
         if per_worker:
-            parts, self._aside = hold_out(parts)
+            parts, self._aside = hold_out(sample_numbers(parts, len(data.y_train)))
         self.device, self.dtype = _device(device), getattr(torch, dtype)
         self.module = _training_copy(module).to(self.device, self.dtype)
         self.loss, self.precision, self.buffers = loss, precision, buffers
