@@ -112,8 +112,9 @@ class TorchTask:
         self._draws = self._draws_always = False
         self.layout = _layout(trained_parameters(self.module, train), {}, dtype)
         objective, alone = self._objective(forward), False
-        called = None if forward is None else partial(forward, self.module)
-        check_fit(self.module, loss, *self._data.extremes(), called)
+        tried = self.module if _is_ours(module) else deepcopy(self.module)  # it may write to itself
+        called = None if forward is None else partial(forward, tried)
+        check_fit(tried, loss, *self._data.extremes(), called)
         if not _is_ours(module):
             objective, alone = self._probed(objective, dtype)
         self._engine = choose_engine(objective, self.device, precision, alone=alone)
