@@ -136,6 +136,16 @@ def test_embeddings_that_are_no_dense_tensors_are_refused(wrong):
         task(nn.Embedding(3, 3, **wrong))
 
 
+@pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_hooks_of_parameters_are_refused(register):
+    module = net()
+    handle = getattr(module[1].weight, register)(lambda _: None)
+    with pytest.raises(ConfigError, match=r"'1.weight' of Sequential has a hook.*remove it"):
+        task(module)
+    handle.remove()
+    task(module)
+
+
 class Deciding(nn.Module):
     """A linear layer, with something done to what it gives."""
 

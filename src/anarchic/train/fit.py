@@ -55,6 +55,13 @@ def check_fit(
             f"The loss {_called(loss)} gives {shape}, not one number: let it return the mean over "
             "the samples (reduction='mean')."
         )
+    if value.requires_grad:  # though the outputs do not
+        raise ConfigError(
+            f"The loss {_called(loss)} depends on parameters that are not reached through the "
+            "outputs, and these would not be trained: only the module's own are, in a copy of it. "
+            "Put a penalty on weights into an optimiser's weight_decay, and a loss with parameters "
+            "into the module."
+        )
 
 
 def _check_targets(name: str, loss: Loss, outputs: Tensor, y: Tensor) -> None:
@@ -103,7 +110,8 @@ def _loss(name: str, loss: Loss, outputs: Tensor, y: Tensor) -> Any:
         with warnings.catch_warnings():
             # torch warns where it broadcasts targets against outputs, which is never meant.
             warnings.filterwarnings("error", "Using a target size")
-            return loss(outputs, y)
+            with torch.enable_grad():  # to see whether the loss has parameters of its own
+                return loss(outputs.detach(), y)
     except Exception as error:  # whatever a loss of somebody else raises
         raise ConfigError(
             f"{_called(loss)}: the {told} of {name} ({_said(error)}): {remedy}."

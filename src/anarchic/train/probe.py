@@ -73,6 +73,11 @@ def check_module(module: nn.Module) -> None:
                 f"{name!r} of {_kind(module)} has no shape yet: call the module once on a batch, "
                 "then make the task."
             )
+        if tensor._backward_hooks or getattr(tensor, "_post_accumulate_grad_hooks", None):
+            raise ConfigError(
+                f"{name!r} of {_kind(module)} has a hook for its gradient (register_hook), which "
+                "would not be called: remove it, and change the gradient in a local rule."
+            )
         if tensor.is_complex():
             raise ConfigError(
                 f"{name!r} of {_kind(module)} is complex: keep its real and imaginary parts as two "
