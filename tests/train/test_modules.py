@@ -385,6 +385,34 @@ def test_a_train_of_the_module_s_own_is_heard():
     assert made(lambda: module).layout.buffers == ()
 
 
+class FrozenBackbone(nn.Module):
+    """The usual way to keep a backbone still: only ``train`` says so."""
+
+    def __init__(self):
+        super().__init__()
+        self.back = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.BatchNorm1d(16))
+        self.back.requires_grad_(False)
+        self.head = nn.Linear(16, 10)
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.back.eval()
+        return self
+
+    def forward(self, x):
+        return self.head(self.back(x))
+
+
+@pytest.mark.parametrize("wrap", [lambda m: m, nn.Sequential])
+def test_a_train_of_the_module_s_own_is_heard_in_training_mode(wrap):
+    module = wrap(FrozenBackbone())
+    assert all(part.training for part in module.modules())
+    task = made(lambda: module)
+    assert task.layout.buffers == ()
+    assert {part.training for part in task.module.modules()} == {True, False}
+    assert all(part.training for part in module.modules())
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 @pytest.mark.parametrize("name", ["Dropout", "CNN with BatchNorm, local", "LSTM"])
 def test_a_gpu_draws_and_averages_what_the_loop_on_the_cpu_does(name):
