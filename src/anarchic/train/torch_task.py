@@ -33,7 +33,7 @@ from anarchic.train.engines import (
     drawing,
     has_convolutions,
 )
-from anarchic.train.evaluation import evaluated
+from anarchic.train.evaluation import classes_last, evaluated
 from anarchic.train.fit import check_fit
 from anarchic.train.metrics import Function, Metric, check_metrics
 from anarchic.train.noise import step_keys
@@ -299,6 +299,7 @@ class TorchTask:
             return None
         pairs = self._pairs(params, *self._data.samples(self.put(self._aside.index)))
         outputs, targets = (torch.cat(each).cpu() for each in zip(*pairs, strict=True))
+        outputs = classes_last(outputs, targets, self.loss)
         return worker_values(self._aside, outputs, targets, self.loss)
 
 
