@@ -62,6 +62,18 @@ def task(module, y, x=X, **settings):
             r"gives \(2,\), not one number.*reduction='mean'",
         ),
         (nn.LSTM(4, 3), LABELS, {}, "forward=|nn.LSTM"),
+        (
+            nn.Sequential(nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 3, 1)),
+            np.stack([LABELS] * 4, 1).reshape(20, 2, 2),
+            {},
+            r"\(3, 2, 2\).*loss=torch.nn.functional.cross_entropy, which takes them in the second",
+        ),
+        (
+            nn.Linear(4, 2),
+            np.stack([LABELS > 0, LABELS > 1], 1),
+            {},
+            "The targets are bools, or fl",
+        ),
     ],
 )
 def test_what_does_not_fit_is_said(module, y, settings, says):

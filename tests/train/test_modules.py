@@ -35,6 +35,7 @@ from anarchic import (  # noqa: E402
 )
 from anarchic.core.buffers import AverageBuffers  # noqa: E402
 from anarchic.data import iid  # noqa: E402
+from anarchic.errors import ConfigError  # noqa: E402
 from anarchic.sim.engine import Engine  # noqa: E402
 from anarchic.sim.record import RunDirectory  # noqa: E402
 from anarchic.train import probe  # noqa: E402
@@ -307,6 +308,15 @@ def test_statistics_that_do_not_run_need_no_policy():
     layers = [nn.Flatten(), nn.Linear(64, 10), nn.BatchNorm1d(10, track_running_stats=False)]
     assert made(lambda: nn.Sequential(*layers)).layout.buffers == ()
     assert task_of("Frozen backbone").layout.buffers == ()
+
+
+@pytest.mark.parametrize("backend", [Loop(), Batched()], ids=["loop", "batched"])
+def test_batches_of_one_sample_are_refused_where_they_have_no_variance(backend):
+    table = Sampler(WORKERS, 2, ConstantSteps(1)).timetable(0, 1)
+    task = made(normed_and_dropped, buffers="average")
+    run = Experiment(task, AfaCd(2), table, LocalWork(batch=1), backend=backend)
+    with pytest.raises(ConfigError, match=r"BatchNorm of Sequential .* batches of at least 2"):
+        simulate(run)
 
 
 def test_a_run_by_name_says_its_policy():

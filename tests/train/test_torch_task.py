@@ -214,6 +214,11 @@ def test_a_module_that_returns_more_than_the_loss_takes_needs_a_forward():
     assert 0 <= found.evaluate(found.init())["accuracy"] <= 1
 
 
+def test_a_model_by_name_that_gives_no_module_is_refused():
+    with pytest.raises(ConfigError, match=r"'builtins:repr' gave a str .* a torch.nn.Module"):
+        make("builtins:repr", data())
+
+
 def test_a_selection_of_nothing_is_refused():
     with pytest.raises(ConfigError, match=r"train= selects none of the 2 parameters.*'1.weight'"):
         task(net(), train=lambda name: "lora_" in name)

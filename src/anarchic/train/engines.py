@@ -95,10 +95,19 @@ class Objective:
         kept = {name: module.get_buffer(name).clone() for name in self._constants}
         given, frozen = {**kept, **tensors}, self._frozen
         before = [parameter._version for parameter in frozen.values()]
-        if self.forward is None:
-            found = functional_call(module, given, (x,))
-        else:
-            found = _call(module, self.forward, given, x)
+        try:
+            if self.forward is None:
+                found = functional_call(module, given, (x,))
+            else:
+                found = _call(module, self.forward, given, x)
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):
+                raise
+            raise ConfigError(
+                f"A BatchNorm of {type(module).__name__} cannot be trained on batches of one "
+                "sample, which have no variance: use batches of at least 2 (LocalWork(batch=2), "
+                "--batch 2), or nn.GroupNorm."
+            ) from error
         tensors.update({name: given[name] for name in tensors})
         after = [parameter._version for parameter in frozen.values()]
         if before != after:  # it began to after the look at it

@@ -69,8 +69,10 @@ def _check_targets(name: str, loss: Loss, outputs: Tensor, y: Tensor) -> None:
     told = f"{name} gives outputs of shape {_shape(outputs)} for targets of shape {_shape(y)}"
     if y.is_floating_point():
         if loss is cross_entropy:
+            two = y.ndim > 1 and bool(((y == 0) | (y == 1)).all())  # several bools become floats
+            kind = "bools, or floats of 0 and 1" if two else "floats"
             raise ConfigError(
-                "The targets are floats, but the default loss, cross_entropy, takes labels: give "
+                f"The targets are {kind}, but the default loss, cross_entropy, takes labels: give "
                 "loss=torch.nn.functional.mse_loss, or binary_cross_entropy_with_logits for "
                 "several yes-or-no labels; or give the labels as whole numbers, y.astype(int)."
             )
@@ -81,9 +83,11 @@ def _check_targets(name: str, loss: Loss, outputs: Tensor, y: Tensor) -> None:
             )
     elif loss is cross_entropy:
         if outputs.ndim != y.ndim + 1 or outputs.shape[:-1] != y.shape:
+            second = outputs.ndim > 2 and (*outputs.shape[:1], *outputs.shape[2:]) == y.shape
+            remedy = "give loss=torch.nn.functional.cross_entropy, which takes them in the second"
             raise ConfigError(
                 f"{told}: cross_entropy takes one score per class in the last dimension, "
-                f"{(*y.shape[1:], 'classes')} for such targets."
+                f"{(*y.shape[1:], 'classes')} for such targets{': ' + remedy if second else ''}."
             )
         most, least = int(y.max()), int(y.min())
         if least == IGNORED:
