@@ -21,6 +21,7 @@ from anarchic.errors import ConfigError
 from anarchic.kernels import find
 from anarchic.kernels.switches import matmul_precision
 from anarchic.train.compute import Precision
+from anarchic.train.description import described
 from anarchic.train.draws import STREAMS, Draws
 from anarchic.train.engines import (
     Forward,
@@ -194,6 +195,10 @@ class TorchTask:
         how = f"{data.crops} {self.device.type} {self.precision}"
         if self.layout.buffers:
             how += f" {self.buffers}"
+        if self.loss is not cross_entropy:  # runs with the default were recorded without a name
+            how += f" loss={described(self.loss)}"
+        if (forward := self._evaluated.forward) is not None:
+            how += f" forward={described(forward)}"
         return held.digest(how, *map(_numpy, data.seen(self._index, held.some)))
 
     def init(self) -> Vector:
