@@ -35,7 +35,6 @@ from anarchic import (  # noqa: E402
 )
 from anarchic.core.buffers import AverageBuffers  # noqa: E402
 from anarchic.data import iid  # noqa: E402
-from anarchic.errors import ConfigError  # noqa: E402
 from anarchic.sim.engine import Engine  # noqa: E402
 from anarchic.sim.record import RunDirectory  # noqa: E402
 from anarchic.train import probe  # noqa: E402
@@ -310,15 +309,6 @@ def test_statistics_that_do_not_run_need_no_policy():
     assert task_of("Frozen backbone").layout.buffers == ()
 
 
-@pytest.mark.parametrize("backend", [Loop(), Batched()], ids=["loop", "batched"])
-def test_batches_of_one_sample_are_refused_where_they_have_no_variance(backend):
-    table = Sampler(WORKERS, 2, ConstantSteps(1)).timetable(0, 1)
-    task = made(normed_and_dropped, buffers="average")
-    run = Experiment(task, AfaCd(2), table, LocalWork(batch=1), backend=backend)
-    with pytest.raises(ConfigError, match=r"BatchNorm of Sequential .* batches of at least 2"):
-        simulate(run)
-
-
 def test_a_run_by_name_says_its_policy():
     settings = Settings(
         model="tests.train.kinds:named", buffers="local", rounds=2, m=2, local_steps=2
@@ -393,34 +383,6 @@ def test_a_train_of_the_module_s_own_is_heard():
     module = Still(nn.Flatten(), nn.Linear(64, 10), nn.BatchNorm1d(10))
     module.eval()
     assert made(lambda: module).layout.buffers == ()
-
-
-class FrozenBackbone(nn.Module):
-    """The usual way to keep a backbone still: only ``train`` says so."""
-
-    def __init__(self):
-        super().__init__()
-        self.back = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.BatchNorm1d(16))
-        self.back.requires_grad_(False)
-        self.head = nn.Linear(16, 10)
-
-    def train(self, mode=True):
-        super().train(mode)
-        self.back.eval()
-        return self
-
-    def forward(self, x):
-        return self.head(self.back(x))
-
-
-@pytest.mark.parametrize("wrap", [lambda m: m, nn.Sequential])
-def test_a_train_of_the_module_s_own_is_heard_in_training_mode(wrap):
-    module = wrap(FrozenBackbone())
-    assert all(part.training for part in module.modules())
-    task = made(lambda: module)
-    assert task.layout.buffers == ()
-    assert {part.training for part in task.module.modules()} == {True, False}
-    assert all(part.training for part in module.modules())
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
