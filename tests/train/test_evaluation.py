@@ -11,6 +11,7 @@ from anarchic.participation import ConstantSteps, Sampler
 from anarchic.sim.experiment import Experiment
 from anarchic.sim.simulate import simulate
 from anarchic.train.backends import Batched, Loop
+from anarchic.train.metrics import Metric
 from anarchic.train.task import LocalWork, make_task
 
 torch = pytest.importorskip("torch")
@@ -18,7 +19,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as f  # noqa: E402
 
 from anarchic.train.evaluation import evaluated  # noqa: E402
-from anarchic.train.torch_task import TorchTask  # noqa: E402
+from anarchic.train.torch_task import TorchTask, cross_entropy  # noqa: E402
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(300, 4)).astype(np.float32)
@@ -101,3 +102,43 @@ def test_a_count_of_whole_numbers_has_no_accuracy():
     y = torch.tensor([3, 1])
     found = evaluated([(y[:, None] + 1.0, y)], lambda out, y: (out[:, 0] - y).abs().mean(), {})
     assert found == {"loss": 1.0}
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        nn.CrossEntropyLoss(weight=torch.tensor([1.0, 5.0, 0.1])),
+        nn.CrossEntropyLoss(reduction="sum"),
+        lambda out, y: f.mse_loss(out, f.one_hot(y, 3).float()).sqrt(),
+    ],
+)
+def test_a_loss_that_is_no_mean_is_that_of_all_samples(loss):
+    outputs, y = torch.from_numpy(X[:, :3]), torch.from_numpy(np.arange(300) % 3)
+    y[:100] = 0
+    pairs = list(zip(outputs.split(70), y.split(70), strict=True))
+    assert evaluated(pairs, loss, {})["loss"] == pytest.approx(float(loss(outputs, y)))
+    assert len(pairs) > 1
+
+
+@pytest.mark.parametrize("shape", [(5, 3, 3), (5, 3, 3, 3)])
+def test_classes_are_where_the_loss_takes_them_when_the_shape_leaves_it_open(shape):
+    y = torch.from_numpy(RNG.integers(3, size=(shape[0], *shape[2:])))
+    last = f.one_hot(y, 3).float()
+    metric = {"same": Metric(lambda predicted, targets: (predicted == targets).mean())}
+    found = evaluated([(last.movedim(-1, 1), y)], f.cross_entropy, metric)
+    assert found["accuracy"] == found["same"] == 1.0
+    found = evaluated([(last, y)], cross_entropy, metric)
+    assert found["accuracy"] == found["same"] == 1.0
+
+
+def test_accuracy_of_workers_is_by_the_classes_of_the_loss():
+    x = RNG.normal(size=(300, 4, 4)).astype(np.float32)
+    data = Dataset.of(x, x.argmax(1))  # the class with the greatest score is right
+    module = nn.Conv1d(4, 4, 1)
+    with torch.no_grad():
+        module.weight.copy_(torch.eye(4)[..., None])
+        module.bias.zero_()
+    task = TorchTask(module, data, iid(240, 4, 0), loss=f.cross_entropy, per_worker=True)
+    assert task.evaluate(task.init())["accuracy"] == 1.0
+    measure, values = task.evaluate_workers(task.init())
+    assert (measure, values.tolist()) == ("accuracy", [1.0] * 4)

@@ -62,6 +62,18 @@ def task(module, y, x=X, **settings):
             r"gives \(2,\), not one number.*reduction='mean'",
         ),
         (nn.LSTM(4, 3), LABELS, {}, "forward=|nn.LSTM"),
+        (
+            nn.Sequential(nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 3, 1)),
+            np.stack([LABELS] * 4, 1).reshape(20, 2, 2),
+            {},
+            r"\(3, 2, 2\).*loss=torch.nn.functional.cross_entropy, which takes them in the second",
+        ),
+        (
+            nn.Linear(4, 2),
+            np.stack([LABELS > 0, LABELS > 1], 1),
+            {},
+            "The targets are bools, or fl",
+        ),
     ],
 )
 def test_what_does_not_fit_is_said(module, y, settings, says):
@@ -108,3 +120,30 @@ def test_trying_changes_nothing():
     assert torch.equal(torch.random.get_rng_state(), state)
     assert [part.training for part in module] == [True, False, True]
     assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+
+
+class Weighted(nn.Module):
+    """A loss with a parameter of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.log_scale = nn.Parameter(torch.zeros(()))
+
+    def forward(self, outputs, y):
+        return f.cross_entropy(outputs, y) * self.log_scale.exp() - self.log_scale
+
+
+def penalised(module):
+    return lambda out, y: f.cross_entropy(out, y) + 0.1 * module.weight.square().sum()
+
+
+@pytest.mark.parametrize("make_loss", [penalised, lambda _: Weighted()])
+def test_a_loss_that_reads_parameters_is_refused(make_loss):
+    module = nn.Linear(4, 3)
+    loss = make_loss(module)
+    with pytest.raises(ConfigError, match=r"not reached through the outputs.*weight_decay"):
+        task(module, LABELS, loss=loss)
+    module.requires_grad_(False)
+    if isinstance(loss, nn.Module):
+        loss.requires_grad_(False)  # it is a constant then
+    task(nn.Linear(4, 3), LABELS, loss=loss)

@@ -136,6 +136,16 @@ def test_embeddings_that_are_no_dense_tensors_are_refused(wrong):
         task(nn.Embedding(3, 3, **wrong))
 
 
+@pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_hooks_of_parameters_are_refused(register):
+    module = net()
+    handle = getattr(module[1].weight, register)(lambda _: None)
+    with pytest.raises(ConfigError, match=r"'1.weight' of Sequential has a hook.*remove it"):
+        task(module)
+    handle.remove()
+    task(module)
+
+
 class Deciding(nn.Module):
     """A linear layer, with something done to what it gives."""
 
@@ -202,6 +212,11 @@ def test_a_module_that_returns_more_than_the_loss_takes_needs_a_forward():
         task(Deciding(lambda z: (z, 1)))
     found = task(Deciding(lambda z: (z, 1)), forward=lambda module, x: module(x)[0])
     assert 0 <= found.evaluate(found.init())["accuracy"] <= 1
+
+
+def test_a_model_by_name_that_gives_no_module_is_refused():
+    with pytest.raises(ConfigError, match=r"'builtins:repr' gave a str .* a torch.nn.Module"):
+        make("builtins:repr", data())
 
 
 def test_a_selection_of_nothing_is_refused():

@@ -28,7 +28,12 @@ def make(name: str, data: Dataset, *, seed: int = 0) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module: nn.Module = registry.find("models", name)(*_sizes(name, data))
-        return module
+    if not isinstance(module, torch.nn.Module):
+        raise ConfigError(
+            f"Model {name!r} gave a {type(module).__name__} when it was called with the data set: "
+            "let it return a torch.nn.Module."
+        )
+    return module
 
 
 def _sizes(name: str, data: Dataset) -> tuple[Any, ...]:

@@ -57,6 +57,18 @@ class Objective:
         kinds = {name: named[name].dtype for name in self.layout.buffers}
         return {name: kind for name, kind in kinds.items() if not kind.is_floating_point}
 
+    @cached_property
+    def _constants(self) -> tuple[str, ...]:
+        """The buffers that no step changes."""
+        names = (name for name, _ in self.module.named_buffers())
+        return tuple(name for name in names if name not in self.layout.slices)
+
+    @cached_property
+    def _frozen(self) -> dict[str, nn.Parameter]:
+        """The parameters that stay in the module, shared by all of its copies."""
+        named = self.module.named_parameters()
+        return {name: each for name, each in named if name not in self.layout.slices}
+
     def split(self, params: Tensor) -> dict[str, Tensor]:
         """(..., dim) as named tensors."""
         lead, places = params.shape[:-1], self.layout.slices.items()
@@ -79,9 +91,30 @@ class Objective:
             x = x.long()  # tokens are kept as bytes
         for name in self.layout.buffers:
             tensors[name] = tensors[name].clone()  # the module writes to them
-        if self.forward is None:
-            return functional_call(module, tensors, (x,))
-        return _call(module, self.forward, tensors, x)
+        # It may write to others, too, without a trace (by .data): these writes end with the call.
+        kept = {name: module.get_buffer(name).clone() for name in self._constants}
+        given, frozen = {**kept, **tensors}, self._frozen
+        before = [parameter._version for parameter in frozen.values()]
+        try:
+            if self.forward is None:
+                found = functional_call(module, given, (x,))
+            else:
+                found = _call(module, self.forward, given, x)
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):
+                raise
+            raise ConfigError(
+                f"A BatchNorm of {type(module).__name__} cannot be trained on batches of one "
+                "sample, which have no variance: use batches of at least 2 (LocalWork(batch=2), "
+                "--batch 2), or nn.GroupNorm."
+            ) from error
+        tensors.update({name: given[name] for name in tensors})
+        after = [parameter._version for parameter in frozen.values()]
+        if before != after:  # it began to after the look at it
+            refuse_written(
+                module, [n for n, p, q in zip(frozen, before, after, strict=True) if p != q]
+            )
+        return found
 
     def value(
         self, trained: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, y: Tensor
@@ -251,6 +284,15 @@ def _own_copy(module: nn.Module) -> nn.Module:
 def copy_of(module: nn.Module) -> nn.Module:
     """A module with buffers of its own and the same parameters, which nobody writes to."""
     return deepcopy(module, {id(parameter): parameter for parameter in module.parameters()})
+
+
+def refuse_written(module: nn.Module, names: list[str]) -> None:
+    if names:
+        raise ConfigError(
+            f"Parameter {names[0]!r} of {type(module).__name__} is written to in the forward "
+            "pass, and the write would be lost, because only gradients change parameters: make it "
+            "a buffer (register_buffer), or compute with a changed copy of it."
+        )
 
 
 def _no_lanes(module: nn.Module, said: str) -> ConfigError:

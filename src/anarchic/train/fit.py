@@ -55,6 +55,13 @@ def check_fit(
             f"The loss {_called(loss)} gives {shape}, not one number: let it return the mean over "
             "the samples (reduction='mean')."
         )
+    if value.requires_grad:  # though the outputs do not
+        raise ConfigError(
+            f"The loss {_called(loss)} depends on parameters that are not reached through the "
+            "outputs, and these would not be trained: only the module's own are, in a copy of it. "
+            "Put a penalty on weights into an optimiser's weight_decay, and a loss with parameters "
+            "into the module."
+        )
 
 
 def _check_targets(name: str, loss: Loss, outputs: Tensor, y: Tensor) -> None:
@@ -62,8 +69,10 @@ def _check_targets(name: str, loss: Loss, outputs: Tensor, y: Tensor) -> None:
     told = f"{name} gives outputs of shape {_shape(outputs)} for targets of shape {_shape(y)}"
     if y.is_floating_point():
         if loss is cross_entropy:
+            two = y.ndim > 1 and bool(((y == 0) | (y == 1)).all())  # several bools become floats
+            kind = "bools, or floats of 0 and 1" if two else "floats"
             raise ConfigError(
-                "The targets are floats, but the default loss, cross_entropy, takes labels: give "
+                f"The targets are {kind}, but the default loss, cross_entropy, takes labels: give "
                 "loss=torch.nn.functional.mse_loss, or binary_cross_entropy_with_logits for "
                 "several yes-or-no labels; or give the labels as whole numbers, y.astype(int)."
             )
@@ -74,9 +83,11 @@ def _check_targets(name: str, loss: Loss, outputs: Tensor, y: Tensor) -> None:
             )
     elif loss is cross_entropy:
         if outputs.ndim != y.ndim + 1 or outputs.shape[:-1] != y.shape:
+            second = outputs.ndim > 2 and (*outputs.shape[:1], *outputs.shape[2:]) == y.shape
+            remedy = "give loss=torch.nn.functional.cross_entropy, which takes them in the second"
             raise ConfigError(
                 f"{told}: cross_entropy takes one score per class in the last dimension, "
-                f"{(*y.shape[1:], 'classes')} for such targets."
+                f"{(*y.shape[1:], 'classes')} for such targets{': ' + remedy if second else ''}."
             )
         most, least = int(y.max()), int(y.min())
         if least == IGNORED:
@@ -103,7 +114,8 @@ def _loss(name: str, loss: Loss, outputs: Tensor, y: Tensor) -> Any:
         with warnings.catch_warnings():
             # torch warns where it broadcasts targets against outputs, which is never meant.
             warnings.filterwarnings("error", "Using a target size")
-            return loss(outputs, y)
+            with torch.enable_grad():  # to see whether the loss has parameters of its own
+                return loss(outputs.detach(), y)
     except Exception as error:  # whatever a loss of somebody else raises
         raise ConfigError(
             f"{_called(loss)}: the {told} of {name} ({_said(error)}): {remedy}."

@@ -10,6 +10,7 @@ import logging
 import warnings
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 
 from anarchic.core.types import Layout
 from anarchic.errors import ConfigError
-from anarchic.train.engines import Objective, copy_of, drawing
+from anarchic.train.engines import Objective, copy_of, drawing, refuse_written
 from anarchic.train.noise import CannotBatch
 
 LOGGER = logging.getLogger("anarchic.train")
@@ -72,6 +73,11 @@ def check_module(module: nn.Module) -> None:
                 f"{name!r} of {_kind(module)} has no shape yet: call the module once on a batch, "
                 "then make the task."
             )
+        if tensor._backward_hooks or getattr(tensor, "_post_accumulate_grad_hooks", None):
+            raise ConfigError(
+                f"{name!r} of {_kind(module)} has a hook for its gradient (register_hook), which "
+                "would not be called: remove it, and change the gradient in a local rule."
+            )
         if tensor.is_complex():
             raise ConfigError(
                 f"{name!r} of {_kind(module)} is complex: keep its real and imaginary parts as two "
@@ -94,30 +100,36 @@ def look_at(objective: Objective, x: Tensor, y: Tensor, key: Tensor) -> tuple[Fo
 
 def look(objective: Objective, x: Tensor, y: Tensor, key: Tensor) -> Found:
     """Take a training step on a copy of the module, twice, and see what it does."""
-    module = copy_of(objective.module)
+    module = deepcopy(objective.module)
     named = dict(module.named_parameters())
     trained = {
         name: named[name].detach().clone().requires_grad_() for name in objective.layout.names
     }
     first = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    every = {name: (tuple(tensor.shape), "F32") for name, tensor in {**trained, **first}.items()}
-    whole = replace(objective, module=module, layout=Layout.of(every, buffers=first))
-    losses, after, drawn = [], first, 0
+    frozen = {name: named[name].detach().clone() for name in named.keys() - trained.keys()}
+    # Without buffers in the layout it hands the module the very tensors that it is given.
+    whole = replace(objective, module=module)
+    losses, given, drawn = [], {**first, **frozen}, 0
     for _ in range(2):
         with drawing(key, module) as seen:
-            loss, after = _step(whole, trained, first, x, y)
+            loss, after, written = _step(whole, trained, given, x, y)
         losses.append(loss.item())
         drawn = 0 if seen is None else seen.drawn
     with drawing(key, module):
-        # From the second step on other buffers may change, such as a flag and then a mean.
-        again = _step(whole, trained, after, x, y)[1]
+        # From the second step on other buffers may change, such as a flag and then a mean; and
+        # a teacher that begins as its student changes only once the student has.
+        moved = {name: (1.01 * each.detach()).requires_grad_() for name, each in trained.items()}
+        _, again, later = _step(whole, moved, after, x, y)
     if abs(losses[0] - losses[1]) > NEAR * abs(losses[0]):
         raise ConfigError(
             f"{_kind(module)} gives two results for the same parameters and inputs: it draws "
             "random numbers that are not torch's, or keeps something from one call to the next. A "
             "visit could not be repeated: draw by torch, and keep nothing but buffers."
         )
-    changed = [n for n in first if not (_same(first[n], after[n]) and _same(first[n], again[n]))]
+    written |= later
+    written |= {n for n in given if not (_same(given[n], after[n]) and _same(given[n], again[n]))}
+    refuse_written(module, [name for name in named if name in written])
+    changed = [name for name in first if name in written]
     for name in changed:
         if first[name].shape != again[name].shape:
             raise ConfigError(
@@ -127,17 +139,22 @@ def look(objective: Objective, x: Tensor, y: Tensor, key: Tensor) -> Found:
             )
     module.eval()
     with torch.no_grad(), drawing(key, module) as seen:
-        whole.value(trained, first, x, y)
+        whole.outputs({**trained, **_clones(given)}, x)
     return Found(drawn > 0, seen is not None and seen.drawn > 0, tuple(changed))
 
 
 def _step(
-    objective: Objective, trained: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, y: Any
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """A training step, with a sentence about whatever does not fit."""
+    objective: Objective, trained: dict[str, Tensor], given: dict[str, Tensor], x: Tensor, y: Any
+) -> tuple[Tensor, dict[str, Tensor], set[str]]:
+    """A training step: the loss, what was given as it is afterwards, and what was written to.
+
+    A write counts where it leaves the value as it was: with other samples it might not.
+    """
+    tensors = {**trained, **_clones(given)}
+    before = {name: (tensor, *_place(tensor)) for name, tensor in tensors.items()}
     try:
-        loss, after = objective.value(trained, buffers, x, y)
-        torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
+        loss = objective.plain_value(tensors, x, y)
+        found = torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
     except ConfigError:
         raise
     except Exception as error:  # of any kind: module and loss are the user's
@@ -147,7 +164,27 @@ def _step(
             f"{_first_line(error)} If it returns more than the loss takes, give TorchTask a "
             "forward=, such as forward=lambda module, x: module(x)[0]."
         ) from error
-    return loss, after
+    if all(each is None for each in found):
+        raise ConfigError(
+            f"The loss depends on none of the {len(found)} trained parameters of "
+            f"{_kind(objective.module)}: let forward=, if it is given, call the module that it "
+            "gets, which is a copy."
+        )
+    written = {
+        name
+        for name, (tensor, *place) in before.items()
+        if tensors[name] is not tensor or place != [*_place(tensor)]
+    }
+    return loss, {name: tensors[name].detach() for name in given}, written
+
+
+def _clones(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+def _place(tensor: Tensor) -> tuple[int, int]:
+    """It changes with writes in place, and where ``.data`` is replaced."""
+    return tensor._version, tensor.data_ptr()
 
 
 def refuse_buffers(module: nn.Module, changed: tuple[str, ...]) -> None:

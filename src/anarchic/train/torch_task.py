@@ -21,6 +21,7 @@ from anarchic.errors import ConfigError
 from anarchic.kernels import find
 from anarchic.kernels.switches import matmul_precision
 from anarchic.train.compute import Precision
+from anarchic.train.description import described
 from anarchic.train.draws import STREAMS, Draws
 from anarchic.train.engines import (
     Forward,
@@ -33,7 +34,7 @@ from anarchic.train.engines import (
     drawing,
     has_convolutions,
 )
-from anarchic.train.evaluation import evaluated
+from anarchic.train.evaluation import classes_last, evaluated
 from anarchic.train.fit import check_fit
 from anarchic.train.metrics import Function, Metric, check_metrics
 from anarchic.train.noise import step_keys
@@ -112,8 +113,9 @@ class TorchTask:
         self._draws = self._draws_always = False
         self.layout = _layout(trained_parameters(self.module, train), {}, dtype)
         objective, alone = self._objective(forward), False
-        called = None if forward is None else partial(forward, self.module)
-        check_fit(self.module, loss, *self._data.extremes(), called)
+        tried = self.module if _is_ours(module) else deepcopy(self.module)  # it may write to itself
+        called = None if forward is None else partial(forward, tried)
+        check_fit(tried, loss, *self._data.extremes(), called)
         if not _is_ours(module):
             objective, alone = self._probed(objective, dtype)
         self._engine = choose_engine(objective, self.device, precision, alone=alone)
@@ -193,6 +195,10 @@ class TorchTask:
         how = f"{data.crops} {self.device.type} {self.precision}"
         if self.layout.buffers:
             how += f" {self.buffers}"
+        if self.loss is not cross_entropy:  # runs with the default were recorded without a name
+            how += f" loss={described(self.loss)}"
+        if (forward := self._evaluated.forward) is not None:
+            how += f" forward={described(forward)}"
         return held.digest(how, *map(_numpy, data.seen(self._index, held.some)))
 
     def init(self) -> Vector:
@@ -298,6 +304,7 @@ class TorchTask:
             return None
         pairs = self._pairs(params, *self._data.samples(self.put(self._aside.index)))
         outputs, targets = (torch.cat(each).cpu() for each in zip(*pairs, strict=True))
+        outputs = classes_last(outputs, targets, self.loss)
         return worker_values(self._aside, outputs, targets, self.loss)
 
 
@@ -330,7 +337,8 @@ def _training_copy(module: nn.Module) -> nn.Module:
     """A copy that is trained, whatever becomes of the module elsewhere.
 
     One in eval mode is put into training mode as a whole; of one in training mode the parts that
-    are in eval mode stay so, as a frozen backbone's.
+    are in eval mode stay so, as a frozen backbone's. A class that has a ``train`` of its own is
+    asked in any case: it may keep parts in eval mode.
     """
     check_module(module)
     try:
@@ -341,9 +349,21 @@ def _training_copy(module: nn.Module) -> nn.Module:
             f"elsewhere does not change it: {type(error).__name__}: {error}. Keep only parameters, "
             "buffers and plain values in it."
         ) from error
-    if not own.training:
+    if own.training:
+        _ask_own_train(own)
+    else:
         own.train()  # which need not return it, where a module has its own
     return own
+
+
+def _ask_own_train(module: nn.Module) -> None:
+    """Call each ``train`` that is not torch's; it reaches the parts below by itself."""
+    if type(module).train is not nn.Module.train:
+        module.train()
+        return
+    for part in module.children():
+        if part.training:
+            _ask_own_train(part)
 
 
 def _layout(trained: Mapping[str, Tensor], buffers: Mapping[str, Tensor], dtype: str) -> Layout:
