@@ -229,7 +229,8 @@ def _inner(function: Function) -> tuple[Function, dict[str, Any]]:
     """The function in a ``partial``, and the options that it has there."""
     options: dict[str, Any] = {}
     while isinstance(function, partial):
-        function, options = function.func, {**function.keywords, **options}
+        options = {**function.keywords, **options}
+        function = function.func
     return function, options
 
 
