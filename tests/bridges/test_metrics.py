@@ -12,8 +12,21 @@ pytest.importorskip("torchmetrics")
 import torch
 from sklearn import metrics as sk
 from torch import nn
-from torchmetrics import F1Score, MeanSquaredError
-from torchmetrics.functional.classification import multiclass_f1_score, multiclass_precision
+from torchmetrics import AUROC, F1Score, MeanSquaredError
+from torchmetrics.classification import (
+    BinaryAccuracy,
+    BinaryAUROC,
+    BinaryAveragePrecision,
+    BinaryCalibrationError,
+    MulticlassAUROC,
+    MultilabelAUROC,
+)
+from torchmetrics.functional.classification import (
+    auroc,
+    binary_auroc,
+    multiclass_f1_score,
+    multiclass_precision,
+)
 
 from anarchic import AfaCd, Experiment, LocalWork, Metric, Sampler, TorchTask, make_task, simulate
 from anarchic.data import Dataset, iid, load_digits
@@ -68,3 +81,63 @@ def test_a_module_of_ones_own_has_them_too():
     found = task.evaluate(task.init())
     predicted = task.module(torch.from_numpy(x[60:])).argmax(-1).numpy()
     assert found["balanced"] == pytest.approx(sk.balanced_accuracy_score(y[60:], predicted))
+
+
+RNG = np.random.default_rng(1)
+LOGITS = RNG.standard_normal((60, 2)).astype(np.float32)
+BINARY = (LOGITS[:, 1] - LOGITS[:, 0] + RNG.standard_normal(60) > 0).astype(np.int64)
+MARGIN = LOGITS[:, 1] - LOGITS[:, 0]  # one logit that says the same as the two
+CHANCE = 1 / (1 + np.exp(-MARGIN))
+SCORED = {
+    "sk_auc": (sk.roc_auc_score, sk.roc_auc_score(BINARY, CHANCE)),
+    "sk_ovr": (partial(sk.roc_auc_score, multi_class="ovr"), sk.roc_auc_score(BINARY, CHANCE)),
+    "sk_precision": (sk.average_precision_score, sk.average_precision_score(BINARY, CHANCE)),
+    "sk_brier": (sk.brier_score_loss, sk.brier_score_loss(BINARY, CHANCE)),
+    "sk_log_loss": (sk.log_loss, sk.log_loss(BINARY, CHANCE)),
+    "object": (BinaryAUROC(), sk.roc_auc_score(BINARY, CHANCE)),
+    "task": (AUROC(task="binary"), sk.roc_auc_score(BINARY, CHANCE)),
+    "function": (binary_auroc, sk.roc_auc_score(BINARY, CHANCE)),
+    "partial": (partial(auroc, task="binary"), sk.roc_auc_score(BINARY, CHANCE)),
+    "precision": (BinaryAveragePrecision(), sk.average_precision_score(BINARY, CHANCE)),
+}
+
+
+@pytest.mark.parametrize("of", [None, "probabilities"])
+@pytest.mark.parametrize("name", SCORED)
+def test_scores_of_two_classes_are_those_of_scikit_learn(name, of):
+    function, expected = SCORED[name]
+    metric = Metric(function, of=of)
+    assert metric(LOGITS, BINARY) == pytest.approx(expected, abs=1e-5)
+    assert metric(torch.tensor(LOGITS), torch.tensor(BINARY)) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", SCORED)
+@pytest.mark.parametrize("shape", [(60,), (60, 1)])
+@pytest.mark.parametrize("dtype", [np.int64, np.float32])
+def test_scores_of_one_logit_are_those_of_scikit_learn(name, shape, dtype):
+    function, expected = SCORED[name]
+    outputs, targets = MARGIN.reshape(-1, 1), BINARY.astype(dtype).reshape(shape)
+    assert Metric(function)(outputs, targets) == pytest.approx(expected, abs=1e-5)
+    tensors = torch.tensor(outputs), torch.tensor(targets)
+    assert Metric(function, of="probabilities")(*tensors) == pytest.approx(expected, abs=1e-5)
+
+
+def test_calibration_is_that_of_the_probability_of_class_1():
+    own = BinaryCalibrationError()(torch.tensor(CHANCE), torch.tensor(BINARY))
+    assert Metric(BinaryCalibrationError())(LOGITS, BINARY) == pytest.approx(float(own))
+    right = ((MARGIN > 0) == BINARY).mean()
+    for of in (None, "classes", "probabilities"):
+        assert Metric(BinaryAccuracy(), of=of)(LOGITS, BINARY) == pytest.approx(right)
+
+
+def test_more_classes_have_a_column_each_and_labels_a_sigmoid_each():
+    outputs = RNG.standard_normal((50, 3)).astype(np.float32)
+    targets = np.arange(50) % 3
+    expected = sk.roc_auc_score(targets, torch.tensor(outputs).softmax(-1), multi_class="ovr")
+    assert Metric(MulticlassAUROC(3))(outputs, targets) == pytest.approx(expected, abs=1e-5)
+    ovr = Metric(partial(sk.roc_auc_score, multi_class="ovr"))
+    assert ovr(outputs, targets) == pytest.approx(expected, abs=1e-5)
+    several = RNG.integers(0, 2, (50, 3))
+    expected = sk.roc_auc_score(several, outputs)
+    assert Metric(sk.roc_auc_score)(outputs, several) == pytest.approx(expected, abs=1e-5)
+    assert Metric(MultilabelAUROC(3))(outputs, several) == pytest.approx(expected, abs=1e-5)

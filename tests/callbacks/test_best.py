@@ -63,6 +63,19 @@ def test_only_what_is_better_than_before_the_run_went_on_is_kept(tmp_path):
     assert (keep.at, keep.params[0]) == (1, 1)
 
 
+def test_a_file_of_another_version_is_not_taken_for_the_best(tmp_path, caplog):
+    """A run of 9 rounds kept its last version; the longer run does not evaluate that one."""
+    wire.save_model(tmp_path / "best.safetensors", LAYOUT, np.full(2, 9, np.float32), version="9")
+    rows = [{"round": 7, "accuracy": 0.8}]
+    keep = KeepBest()
+    told(keep, [0.7], directory=tmp_path, metrics=rows)
+    assert (keep.at, keep.value, keep.params) == (7, 0.8, None)
+    keep.end({})
+    assert "version 7, whose model is not in" in caplog.text
+    told(keep, [0.7, 0.9], directory=tmp_path, metrics=rows)
+    assert wire.load_model(tmp_path / "best.safetensors")[1][0] == 1
+
+
 def test_a_run_ends_when_evaluations_are_no_better():
     stop = EarlyStop(patience=2, least=0.01)
     with pytest.raises(Stop, match=r"none of the last 2 evaluations was better than accuracy 0.5"):
@@ -89,3 +102,17 @@ def test_in_a_run(tmp_path):
     np.testing.assert_array_equal(kept, keep.params)
     short = simulate(replace(settings, rounds=keep.at))
     np.testing.assert_array_equal(short.params, kept)
+
+
+def test_a_run_that_goes_on_ends_with_the_best_of_the_longer_one(tmp_path):
+    """That may be a version of the first part. Callbacks that are named are recorded."""
+    settings = Settings(rounds=10, batch=8, eval_every=1, local_lr=1.0, labels_per_worker=2)
+    run = tmp_path / "run"
+    simulate(settings, out=run, checkpoint_every=5, callbacks=["keep-best"])
+    for rounds in (20, 40):
+        longer, whole = replace(settings, rounds=rounds), tmp_path / str(rounds)
+        simulate(longer, out=run, resume=True, checkpoint_every=5)
+        simulate(longer, out=whole, callbacks="keep-best")
+        kept = [(each / "best.safetensors").read_bytes() for each in (run, whole)]
+        assert kept[0] == kept[1]
+    assert simulate(out=run, resume=True).summary["rounds"] == 40

@@ -6,8 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from anarchic import AfaCd, Batched, Experiment, LocalWork, Loop, Prox, Scaffold, Sgd, SharedVectors
-from anarchic.data import random_quadratics
+from anarchic import (
+    AfaCd,
+    Batched,
+    Experiment,
+    LocalWork,
+    Loop,
+    Prox,
+    Scaffold,
+    Sgd,
+    SharedVectors,
+    make_task,
+)
+from anarchic.data import iid, load_digits, random_quadratics
 from anarchic.errors import ConfigError
 from anarchic.participation import ConstantSteps, Sampler
 from anarchic.train.quadratic import QuadraticTask
@@ -31,6 +42,20 @@ def test_a_timetable_for_another_m_is_refused():
 def test_more_workers_than_data_are_refused():
     with pytest.raises(ConfigError, match=r"7 workers.*only 6"):
         Experiment(task(), AfaCd(3), table(workers=WORKERS + 1))
+
+
+def test_data_that_no_worker_of_the_timetable_has_are_told_once(caplog):
+    data = load_digits()
+    owned = make_task("logistic", data, iid(data.y_train, 7, 0))
+    experiment = Experiment(owned, AfaCd(3), table(workers=5))
+    replace(experiment, seed=1)
+    Experiment(owned, AfaCd(3), table(workers=7))
+    unused = owned.samples[5:].sum()
+    (line,) = [each for each in caplog.records if each.name == "anarchic.train"]
+    assert line.getMessage() == (
+        "The timetable has 5 workers and the task has data for 7: 2 parts with "
+        f"{unused} training samples are never used."
+    )
 
 
 def test_more_workers_than_local_work_are_refused():

@@ -68,6 +68,64 @@ def test_targets_come_first_where_the_function_says_so():
     assert value(lambda p, t: ((p == 1) & (t == 0)).sum()) == 0
 
 
+def order_of(names, **options):
+    """Which of its arguments a function with such names gets first."""
+    first = names.split(", ")[0]
+    function = eval(f"lambda {names}: {first}.tolist() == [0, 1, 1]")  # only the targets are so
+    return "targets first" if value(function, **options) else "predictions first"
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        *("y_true, y_pred", "y_test, y_pred", "ytrue, yhat", "gt, pred", "expected, got"),
+        *("ground_truth, prediction", "reference, output", "labels, logits", "truth, scores"),
+        *("actual, predicted", "true, p", "y, y_hat", "t, preds", "labels_true, labels_pred"),
+        *("yTrue, yPred", "expected_output, actual_output", "a, y_score", "target, input"),
+    ],
+)
+def test_either_name_may_say_that_targets_come_first(names):
+    assert order_of(names) == "targets first"
+    swapped = ", ".join(reversed(names.split(", ")))
+    assert order_of(swapped) == "predictions first"
+
+
+@pytest.mark.parametrize("names", ["t, p", "a, b", "p, t", "x, z", "y, y_true", "input, target"])
+def test_predictions_come_first_where_names_do_not_say_otherwise(names):
+    assert order_of(names) == "predictions first"
+    assert order_of(names, targets_first=True) == "targets first"
+    assert order_of("y_true, y_pred", targets_first=False) == "predictions first"
+
+
+def test_the_forward_of_a_module_says_the_order():
+    torch = pytest.importorskip("torch")
+
+    class Missed(torch.nn.Module):
+        def forward(self, y_true, y_pred):
+            return ((y_true == 1) & (y_pred == 0)).sum()
+
+    assert value(Missed()) == 1
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 1)])
+def test_one_output_is_one_probability_and_one_class(shape):
+    outputs, targets = np.array([[-800.0], [0.5], [800.0]]), TARGETS.reshape(shape)
+    chances = np.reshape([0, 1 / (1 + np.exp(-0.5)), 1], shape)
+    for of, expected in (("probabilities", chances), ("classes", chances.round())):
+        assert value(lambda p, t, e=expected: np.allclose(p, e), outputs, targets, of=of) == 1
+        assert value(lambda p, t: p.shape == t.shape, outputs, targets, of=of) == 1
+
+
+def test_an_own_function_of_y_score_gets_probabilities_of_class_1():
+    def mean_score(y_true, y_score):
+        return y_score.mean()
+
+    powers = np.exp(OUTPUTS)
+    assert value(mean_score) == pytest.approx((powers[:, 1] / powers.sum(1)).mean())
+    numbers = np.array([1.5, 2.5, 3.5])  # no labels: the outputs as they are
+    assert value(mean_score, numbers + 1, numbers) == 3.5
+
+
 def test_an_object_that_counts_begins_anew():
     class Counting:
         def __init__(self):

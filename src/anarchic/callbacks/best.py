@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from math import inf
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from anarchic import wire
 from anarchic.callbacks.callback import Callback, Numbers, RunInfo, VersionInfo
 from anarchic.core.types import Vector
 from anarchic.errors import ConfigError, Stop
 
+LOGGER = logging.getLogger("anarchic.callbacks")
 # Without a name, the first of these that an evaluation has; those on validation data come first.
 USUAL = ("val_accuracy", "val_loss", "accuracy", "loss")
 LOW = ("loss", "error", "distance")  # a metric whose name ends so is better if it is lower
@@ -89,7 +92,10 @@ class KeepBest(Callback):
             if self._best.improves(row):
                 self.at = int(row["round"] or 0)
         if self.at is not None and self.path is not None and self.path.exists():
-            self.params = wire.load_model(self.path)[1]
+            _, params, told = wire.load_model(self.path)
+            # A run that was to end earlier may have kept its last version, which this one does not
+            # evaluate; one that was cut off may have kept a version that is still to come.
+            self.params = params if told.get("version") == str(self.at) else None
 
     def evaluation(self, at: VersionInfo) -> None:
         if not self._best.improves(at.metrics):
@@ -99,6 +105,13 @@ class KeepBest(Callback):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             told = {"version": str(at.version), str(self._best.metric): f"{self._best.shown:.9g}"}
             wire.save_model(self.path, at.run.layout, at.params, **told)
+
+    def end(self, summary: Mapping[str, Any]) -> None:
+        if self.at is not None and self.params is None and self.path is not None:
+            LOGGER.warning(
+                f"The best evaluation was that of version {self.at}, whose model is not in "
+                f"{self.path}: it was evaluated before the run was resumed."
+            )
 
 
 @final

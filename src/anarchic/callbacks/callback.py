@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from anarchic.core import registry
 from anarchic.core.types import Layout, Vector
 from anarchic.errors import ConfigError, Stop
 
@@ -69,8 +70,8 @@ class Callback:
 
 
 def check_callbacks(callbacks: Iterable[object]) -> list[Any]:
-    """Refuse what hears nothing, and classes in place of their objects."""
-    found = list(callbacks)
+    """Make those that are named; refuse what hears nothing, and classes in place of objects."""
+    found = [registry.find("callbacks", c)() if isinstance(c, str) else c for c in callbacks]
     for each in found:
         if isinstance(each, type):
             raise ConfigError(f"{each.__name__} is a class: give an object, {each.__name__}(...).")

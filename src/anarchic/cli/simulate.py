@@ -44,7 +44,8 @@ Record
     larger --rounds or --until-s further than it was first asked for.
   checkpoint_every: Rounds between checkpoints. (default: one every minute)
   callback NAMES: Tell these callbacks of versions and evaluations:
-    CALLBACKS, or MODULE:NAME; separated by commas. (default: none)
+    CALLBACKS, or MODULE:NAME; separated by commas. (default: none; with
+    --resume those that the run had)
 """.replace("CALLBACKS", ", ".join(registry.names("callbacks")))
 
 
@@ -74,7 +75,6 @@ def simulate(
     settings = settings_from(given, own)
     compute = compute_from(given, Compute.from_record(found))
     named = [] if callback is None else [name.strip() for name in callback.split(",")]
-    callbacks = [registry.find("callbacks", name)() for name in named]
     as_far = own is not None and (settings.rounds, settings.until_s) == (own.rounds, own.until_s)
     was_finished = record is not None and record.finished and as_far
     try:
@@ -86,7 +86,7 @@ def simulate(
                 resume=resume,
                 checkpoint_every=checkpoint_every,
                 watch=bar if out is None else watch,
-                callbacks=callbacks,
+                callbacks=named,
             )
     except KeyboardInterrupt as error:
         typer.echo(_how_to_go_on(out), err=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from anarchic.train.compute import check_lookahead, computing
 from anarchic.train.metrics import Function, Metric, check_metrics
 from anarchic.train.task import Backend, JudgedTask, LocalWork, Task
 
+LOGGER = logging.getLogger("anarchic.train")
 MAX_DRAWS = 1 << 26  # random numbers of one visit, which are drawn together: 512 MiB
 
 
@@ -92,6 +95,9 @@ class Experiment:
         self._check_extras()
         for work in {work.rule: work for work in self.works}.values():
             begun(work.rule, VisitStart(work.lr, 0, self.task.layout))  # it may refuse the model
+        if table.workers < len(self.task.samples):
+            samples = int(np.sum(self.task.samples[table.workers :]))
+            _say_unused(table.workers, len(self.task.samples), samples)
 
     def _check_judged(self) -> None:
         asked = {"eval_samples": self.eval_samples, "metrics": self.metrics}
@@ -184,6 +190,15 @@ class Experiment:
         data, table = self.task.digest(), self.timetable.digest()
         parts.update(f"{data} {table} {_first_names(same)} {self.task.layout}".encode())
         return parts.hexdigest()
+
+
+@cache
+def _say_unused(workers: int, parts: int, samples: int) -> None:
+    """One line, however many experiments are made of the same task and timetable."""
+    LOGGER.warning(
+        f"The timetable has {workers} workers and the task has data for {parts}: {parts - workers} "
+        f"parts with {samples} training samples are never used."
+    )
 
 
 def _first_names(described: object) -> str:

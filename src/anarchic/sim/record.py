@@ -33,6 +33,7 @@ SUMMARY = (  # numbers in summary.json
     *("local_steps", "virtual_s", "train_seconds", "local_steps_per_second"),
     *("updates_per_second", "peak_rss_mb"),
 )
+UNCOMPARED = ("fingerprint", "format", "earlier", "callbacks")  # no settings that somebody gave
 COMPUTE = tuple(f.name for f in fields(Compute))
 
 
@@ -78,12 +79,20 @@ class RunDirectory:
         decisive = ("fingerprint", "compiled")  # compiled loops round otherwise in the last bits
         if any(there.get(name) != asked.get(name) for name in decisive):
             other = [
-                f"{name} is {there.get(name)!r} there and {asked.get(name)!r} here"
+                name
                 for name in sorted(set(there) | set(asked))
-                if there.get(name) != asked.get(name) and name not in ("fingerprint", "format")
+                if there.get(name) != asked.get(name) and name not in UNCOMPARED
             ]
+            said = "; ".join(
+                f"{n} is {there.get(n)!r} there and {asked.get(n)!r} here" for n in other
+            )
+            if other and all(_shortened(n, there.get(n), asked.get(n)) for n in other):
+                raise RunError(
+                    f"{path} holds a longer run ({said}), which cannot be made shorter: resume it "
+                    "without that setting, or choose another directory."
+                )
             raise RunError(
-                f"{path} holds another run: {'; '.join(other) or 'its data or model differ'}. "
+                f"{path} holds another run: {said or 'its data or model differ'}. "
                 "Resume with the settings it was started with, or choose another directory."
             )
         return record
@@ -97,6 +106,13 @@ class RunDirectory:
         (self.path / "summary.json").unlink(missing_ok=True)
         self._write("settings.json", json.dumps(settings, indent=2) + "\n")
         self.write_timetable(timetable)
+
+    def note_callbacks(self, names: Sequence[str]) -> None:
+        """Record the callbacks that the run has by name from now on."""
+        found = self._json("settings.json")
+        if found.get("callbacks") != list(names):
+            text = json.dumps({**found, "callbacks": list(names)}, indent=2)
+            self._write("settings.json", text + "\n")
 
     def write_timetable(self, timetable: Timetable) -> None:
         arrays, numbers = timetable.to_arrays()
@@ -114,6 +130,7 @@ class RunDirectory:
             ("versions_back", int),
             ("compute", dict),
             ("earlier", list),
+            ("callbacks", list),
         ):
             if not isinstance(found.get(name, kind()), kind):
                 raise RunError(
@@ -239,6 +256,12 @@ class RunDirectory:
 
     def _write(self, name: str, text: str) -> None:
         write_file(self.path / name, text.encode())
+
+
+def _shortened(name: str, there: Any, asked: Any) -> bool:
+    """Whether the setting asks for an earlier end than the run has."""
+    numbers = isinstance(there, Real) and isinstance(asked, Real)
+    return name in ("rounds", "until_s") and numbers and bool(there > asked)
 
 
 def _metrics_row(names: Sequence[str], row: Sequence[str], line: int) -> MetricsRow:

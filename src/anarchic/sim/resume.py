@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,18 +17,34 @@ from anarchic.sim.settings import Settings, build, make_table
 from anarchic.train.compute import Compute
 
 
-def recorded(experiment: Experiment) -> dict[str, Any]:
-    """What ``settings.json`` says of a run."""
+def recorded(experiment: Experiment, callbacks: Sequence[str] = ()) -> dict[str, Any]:
+    """What ``settings.json`` says of a run; ``callbacks`` are those that it has by name."""
     task = experiment.task
     own = {"buffers": getattr(task, "buffers", "average")} if task.layout.buffers else {}
     known = {"fingerprint": experiment.fingerprint(), "format": FORMAT}
-    return {**own, **experiment.about, **known}
+    heard = {"callbacks": list(callbacks)} if callbacks else {}
+    return {**own, **experiment.about, **heard, **known}
 
 
 def reopen(
+    what: Settings | Experiment,
+    compute: Compute | None,
+    path: Path,
+    callbacks: Sequence[str] = (),
+) -> tuple[Experiment, RunDirectory]:
+    """The run in a directory, which must be that of ``what``, or the beginning of it.
+
+    ``callbacks`` are recorded in place of those that it had by name; without them it keeps its own.
+    """
+    experiment, record = _reopened(what, compute, path)
+    if callbacks:
+        record.note_callbacks(callbacks)
+    return experiment, record
+
+
+def _reopened(
     what: Settings | Experiment, compute: Compute | None, path: Path
 ) -> tuple[Experiment, RunDirectory]:
-    """The run in a directory, which must be that of ``what``, or the beginning of it."""
     record = RunDirectory(path)
     if isinstance(what, Settings) and compute is None:
         compute = Compute.from_record(record.settings())
@@ -84,7 +101,8 @@ def _go_further(
     if not _computed_alike(short, experiment) or not _on_the_way(record, short, experiment):
         earlier = []
         record.checkpoint.unlink(missing_ok=True)  # the run begins again
-    record.extend({**recorded(experiment), "earlier": earlier}, experiment.timetable)
+    heard = record.settings().get("callbacks", [])
+    record.extend({**recorded(experiment, heard), "earlier": earlier}, experiment.timetable)
     return experiment, record
 
 

@@ -162,7 +162,7 @@ class Settings:
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> Settings:
         """The settings of a recorded run, as ``RunDirectory.settings`` reads them."""
-        others = ("compute", "fingerprint", "format", "earlier")
+        others = ("compute", "fingerprint", "format", "earlier", "callbacks")
         values = {name: value for name, value in record.items() if name not in others}
         strange = sorted(values.keys() - {f.name for f in fields(Settings)})
         if strange or not values:

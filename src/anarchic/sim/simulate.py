@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def simulate(
     resume: bool = False,
     checkpoint_every: int | None = None,
     watch: Watcher | None = None,
-    callbacks: Iterable[Callback] = (),
+    callbacks: Iterable[Callback | str] = (),
     progress: bool = False,
 ) -> Run:
     """Train in virtual time, and record it in ``out`` if that is given.
@@ -41,7 +41,8 @@ def simulate(
     Checkpoints are written every ``checkpoint_every`` rounds (None: every minute). ``watch`` is
     called after every round; a KeyboardInterrupt that it raises ends the run there, after a
     checkpoint. ``callbacks`` hear what happens (see ``Callback``); they and ``watch`` end the run
-    by raising ``Stop``. ``progress`` shows a bar, in a notebook too.
+    by raising ``Stop``. Those given by name, as on the command line, are recorded: the run has them
+    again when it is resumed without ``callbacks``. ``progress`` shows a bar, in a notebook too.
 
     >>> run = simulate(Settings(rounds=20, max_staleness=4, batch=16))
     >>> run.accuracy > 0.8
@@ -60,10 +61,15 @@ def simulate(
         what = Settings()
         if resume and directory is not None:
             what = Settings.from_record(RunDirectory(directory).settings())
-    experiment, record = _opened(what, compute, directory, resume)
+    given = [callbacks] if isinstance(callbacks, str) else list(callbacks)
+    if resume and directory is not None:
+        given = given or RunDirectory(directory).settings().get("callbacks", [])
+    heard = check_callbacks(given)
+    names = [each for each in given if isinstance(each, str)]
+    experiment, record = _opened(what, compute, directory, resume, names)
     if record is not None and record.finished:
         return _finished(experiment, record)
-    heard = [*check_callbacks(callbacks), *([ProgressBar()] if progress else [])]
+    heard += [ProgressBar()] if progress else []
     name = "run" if directory is None else directory.resolve().name
     watcher = watch or (lambda progress: None)
     run = ActiveRun(Engine(experiment), record, checkpoint_every, watcher, heard, name)
@@ -115,17 +121,22 @@ def _check_interval(checkpoint_every: int | None) -> None:
 
 
 def _opened(
-    what: Settings | Experiment, compute: Compute | None, directory: Path | None, resume: bool
+    what: Settings | Experiment,
+    compute: Compute | None,
+    directory: Path | None,
+    resume: bool,
+    callbacks: Sequence[str] = (),
 ) -> tuple[Experiment, RunDirectory | None]:
     """What is to be run, and its directory: a new one, or with ``resume`` its own."""
     if not isinstance(what, Settings | Experiment):
         raise ConfigError(f"simulate takes Settings or an Experiment, got {what!r}.")
     if resume and directory is not None:
-        return reopen(what, compute, directory)
+        return reopen(what, compute, directory, callbacks)
     experiment = what if isinstance(what, Experiment) else build(what, compute)
     if directory is None:
         return experiment, None
-    return experiment, RunDirectory.create(directory, recorded(experiment), experiment.timetable)
+    settings = recorded(experiment, callbacks)
+    return experiment, RunDirectory.create(directory, settings, experiment.timetable)
 
 
 def _finished(experiment: Experiment, record: RunDirectory) -> Run:

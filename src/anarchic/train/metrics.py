@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -31,8 +32,27 @@ TAKEN = (
     "workers_worst_tenth",
     "workers_spread",
 )
-# Names that say that a function takes the targets first, as those of scikit-learn do.
-TARGETS = ("y_true", "y", "true", "truth", "target", "targets", "label", "labels", "actual")
+# What the words in a parameter's name say, and how clearly: a clearer word wins.
+TARGETS = {
+    **dict.fromkeys(("true", "ytrue", "truth", "gt", "groundtruth", "expected", "gold"), 3),
+    **dict.fromkeys(("reference", "references", "target", "targets"), 3),
+    **dict.fromkeys(("label", "labels", "actual", "actuals", "observed", "test", "ytest"), 2),
+    "y": 1,
+}
+PREDICTIONS = {
+    **dict.fromkeys(("pred", "preds", "ypred", "yhat", "hat", "got", "logit", "logits"), 3),
+    **dict.fromkeys(("prediction", "predictions", "predicted", "estimate", "estimated"), 3),
+    **dict.fromkeys(("output", "outputs", "score", "scores", "prob", "probs", "proba"), 2),
+}
+SCORES = ("y_score", "y_prob", "y_proba")  # of scikit-learn: the probability of class 1 of two
+# Functions that want probabilities without a parameter of such a name.
+SCORED = {
+    "sklearn": re.compile("log_?loss"),
+    "torch": re.compile(
+        "auroc|auprc|average_?precision|calibration_?error|roc$|precision_?recall_?curve|"
+        "fixed_?(precision|recall)|at_?(specificity|sensitivity)|hinge_?loss|log_?auc|eer$"
+    ),
+}
 TENSORS = ("torch", "torchmetrics", "torcheval")  # libraries whose functions want tensors
 
 
@@ -41,15 +61,19 @@ class Metric:
     """A function of predictions and targets that returns one number.
 
     ``of`` says what predictions it gets: the predicted ``"classes"``, the model's ``"outputs"`` as
-    they are, or ``"probabilities"``, their softmax. None means classes where the targets are
-    classes, and outputs otherwise. It gets NumPy arrays, or torch tensors if it is of torch or
-    torchmetrics or if ``tensors`` is True. Targets come second, or first if the first parameter is
-    called ``y_true`` (as in scikit-learn), ``targets`` or the like.
+    they are, or ``"probabilities"``: their softmax, or their sigmoid if there is one output for
+    each target. A function for two classes that takes one column gets the probability of class 1.
+    None means probabilities for functions that are known to want them (``roc_auc_score``,
+    ``BinaryAUROC``), otherwise classes where the targets are classes, and outputs elsewhere. It
+    gets NumPy arrays, or torch tensors if it is of torch or torchmetrics or if ``tensors`` is True.
+    ``targets_first`` says whether targets are its first argument. None means first if the names
+    of its parameters say so (``y_true, y_pred``), otherwise second.
     """
 
     function: Function
     of: Of | None = None
     tensors: bool | None = None
+    targets_first: bool | None = None
 
     def __post_init__(self) -> None:
         if not callable(self.function):
@@ -66,12 +90,19 @@ class Metric:
         axis = class_axis(outputs, targets)
         if axis is not None:  # also the labels of sequences, as one long list
             outputs, targets = _listed(outputs, targets, axis)
-        predicted = _predictions(outputs, self.of or ("outputs" if axis is None else "classes"))
-        wants = _of_torch(self.function) if self.tensors is None else self.tensors
+        of = self.of or _usual(self.function, axis, targets)
+        predicted = _predictions(outputs, targets, of, axis)
+        if of == "probabilities":
+            if axis is not None and outputs.shape[-1] == 2 and _takes_one_column(self.function):
+                predicted = predicted[:, 1]
+            if _of(self.function, ("torchmetrics",)) and _zero_or_one(targets):
+                targets = _as_tensor(targets).long()  # it takes no labels of floats
+        wants = _of(self.function, TENSORS) if self.tensors is None else self.tensors
         pair = tuple((_as_tensor if wants else _as_numpy)(each) for each in (predicted, targets))
         function, reset = self.function, getattr(self.function, "reset", lambda: None)
+        first = _targets_first(function) if self.targets_first is None else self.targets_first
         reset()  # an object of torchmetrics adds what it is called with to what it has seen
-        found = function(*(reversed(pair) if _targets_first(function) else pair))
+        found = function(*(reversed(pair) if first else pair))
         reset()
         return float(found)
 
@@ -113,21 +144,56 @@ def measure(metrics: Mapping[str, Metric], outputs: Array, targets: Array) -> di
             raise ConfigError(
                 f"The metric {name!r} failed on outputs {tuple(outputs.shape)} and targets "
                 f"{tuple(targets.shape)} ({type(error).__name__}: {_first_line(error)}): it must "
-                "return one number. Metric(function, of=..., tensors=...) says what it gets."
+                "return one number. Metric(function, of=..., tensors=..., targets_first=...) says "
+                "what it gets."
             ) from error
         found[name] = value if np.isfinite(value) else float("nan")
     return found
 
 
-def _predictions(outputs: Array, of: Of) -> Array:
+def _usual(function: Function, axis: int | None, targets: Array) -> Of:
+    """What a function gets that nothing was said of."""
+    if _wants_scores(function) and (axis is not None or _zero_or_one(targets)):
+        return "probabilities"
+    return "outputs" if axis is None else "classes"
+
+
+def _predictions(outputs: Array, targets: Array, of: Of, axis: int | None) -> Array:
     if of == "outputs":
         return outputs
+    if axis is None and _one_each(outputs, targets):
+        outputs = outputs.reshape(targets.shape)
+        if of == "classes":
+            return (outputs > 0) * 1
+        return _sigmoid(outputs) if isinstance(outputs, np.ndarray) else outputs.sigmoid()
     if of == "classes":
         return outputs.argmax(-1)
     if isinstance(outputs, np.ndarray):
         powers = np.exp(outputs - outputs.max(-1, keepdims=True))
         return powers / powers.sum(-1, keepdims=True)
     return outputs.softmax(-1)
+
+
+def _one_each(outputs: Array, targets: Array) -> bool:
+    """Whether each output is for a target of its own: one column, or several labels per sample.
+
+    Several targets that sum to 1 in each row are instead the shares of classes.
+    """
+    if math.prod(outputs.shape) != math.prod(targets.shape):
+        return False
+    if targets.ndim < 2 or targets.shape[-1] == 1:
+        return True
+    return not bool((abs(targets.sum(-1) - 1) < 1e-6).all())
+
+
+def _sigmoid(outputs: NDArray[Any]) -> NDArray[Any]:
+    small = np.exp(-np.abs(outputs))  # never overflows
+    found: NDArray[Any] = np.where(outputs >= 0, 1, small) / (1 + small)
+    return found
+
+
+def _zero_or_one(targets: Array) -> bool:
+    return bool(((targets == 0) | (targets == 1)).all())
 
 
 def _listed(outputs: Array, targets: Array, axis: int) -> tuple[Array, Array]:
@@ -152,20 +218,74 @@ def _as_tensor(array: Array) -> Any:
     return torch.as_tensor(array).cpu()
 
 
-def _of_torch(function: Function) -> bool:
-    """Whether it, or the class that it is an object of, comes from a library of tensors."""
-    while isinstance(function, partial):
-        function = function.func
+def _of(function: Function, libraries: Collection[str]) -> bool:
+    """Whether it, or the class that it is an object of, comes from one of the libraries."""
+    function, _ = _inner(function)
     homes = [getattr(function, "__module__", None), *(c.__module__ for c in type(function).__mro__)]
-    return any(str(home).split(".")[0] in TENSORS for home in homes)
+    return any(str(home).split(".")[0] in libraries for home in homes)
+
+
+def _inner(function: Function) -> tuple[Function, dict[str, Any]]:
+    """The function in a ``partial``, and the options that it has there."""
+    options: dict[str, Any] = {}
+    while isinstance(function, partial):
+        options = {**function.keywords, **options}
+        function = function.func
+    return function, options
+
+
+def _called(function: Function) -> list[str]:
+    """Its name in small letters; of an object, the names of its classes."""
+    inner, _ = _inner(function)
+    names = [getattr(inner, "__name__", ""), *(each.__name__ for each in type(inner).__mro__)]
+    return [name.lower() for name in names]
+
+
+def _wants_scores(function: Function) -> bool:
+    if any(name in SCORES for name in _parameters(function)):
+        return True
+    wanted = [SCORED["torch"]] if _of(function, TENSORS) else []
+    wanted += [SCORED["sklearn"]] if _of(function, ("sklearn",)) else []
+    return any(each.search(name) for each in wanted for name in _called(function))
+
+
+def _takes_one_column(function: Function) -> bool:
+    """Whether it takes the probability of class 1 where there are two classes."""
+    if any(name in SCORES for name in _parameters(function)):
+        return True
+    binary = any(name.startswith("binary") for name in _called(function))
+    return _of(function, TENSORS) and (binary or _inner(function)[1].get("task") == "binary")
+
+
+def _parameters(function: Function) -> list[str]:
+    """The names of its first two arguments; of an object also by its ``forward`` or ``update``."""
+    for each in (function, getattr(function, "forward", None), getattr(function, "update", None)):
+        try:
+            found = inspect.signature(each).parameters.values() if callable(each) else ()
+        except (TypeError, ValueError):  # a function of C has none
+            continue
+        names = [p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        if len(names) > 1:
+            return names[:2]
+    return []
 
 
 def _targets_first(function: Function) -> bool:
-    try:
-        names = list(inspect.signature(function).parameters)
-    except (TypeError, ValueError):  # a function of C has none
+    """Whether the names of its parameters say so; where both are of targets, the clearer one is."""
+    names = _parameters(function)
+    if len(names) < 2:
         return False
-    return bool(names) and names[0] in TARGETS
+    first, second = map(_says, names)
+    if first > 0:
+        return second <= first
+    return first == 0 and second < 0
+
+
+def _says(name: str) -> int:
+    """How clearly a name says targets (above 0) or predictions (below 0)."""
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)
+    found = [max((of.get(w.lower(), 0) for w in words), default=0) for of in (TARGETS, PREDICTIONS)]
+    return 0 if found[0] == found[1] else found[0] if found[0] > found[1] else -found[1]
 
 
 def _first_line(error: Exception) -> str:
