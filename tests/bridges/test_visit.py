@@ -6,14 +6,16 @@ import json
 import logging
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 
 from anarchic import Layout
 from anarchic.bridges.visit import Visit, check_fit, write_first_model
-from anarchic.errors import ConfigError, Diverged
-from anarchic.worker import Worker
+from anarchic.errors import ConfigError, Diverged, WorkerError
+from anarchic.worker import Retry, Worker
 from tests.bridges.serving import INIT, await_version, served
+from tests.worker.faulty import Scripted, TestClock, ids
 
 START = {"bias": np.zeros(1, np.float32), "weight": np.array([1.0, 2.0], np.float32)}
 
@@ -111,6 +113,67 @@ def test_a_model_that_does_not_fit_is_refused_by_name() -> None:
         check_fit(layout, {"weight": np.zeros(3)})
     with pytest.raises(ConfigError, match="lr=0"):
         Visit(None, dict, lambda tensors: None, lr=0.0)
+
+
+def small(worker: Worker) -> tuple[Visit, np.ndarray]:
+    """A visit at a scripted server, and the vector that it trains."""
+    x = np.zeros(2, np.float32)
+    return Visit(worker, lambda: {"x": x}, lambda new: np.copyto(x, new["x"])), x
+
+
+def test_a_visit_outlasts_any_absence_of_the_server(caplog) -> None:
+    server = Scripted()
+    server.pull_faults = [httpx.Response(503) for _ in range(20)]
+    server.faults = ["refused connection"] * 20
+    visit, x = small(server.worker())
+    with caplog.at_level(logging.WARNING), visit:
+        x += 1
+    assert visit.answer.status == "accepted"
+    assert len(set(ids(server.posts))) == 1
+    assert [json.loads(line)["event"] for line in caplog.messages] == ["retry"] * 40
+
+
+def test_a_visit_gives_up_where_its_connection_says_so_in_one_sentence() -> None:
+    server = Scripted()
+    server.faults = ["refused connection"] * 3
+    visit, x = small(server.worker(retry=Retry(tries=3)))
+    with pytest.raises(WorkerError, match="failed 3 times") as caught, visit:
+        x += 1
+    assert caught.value.__suppress_context__
+    assert len(server.posts) == 3
+    visit, x = small(server.worker(retry=Retry()))
+    server.faults = ["refused connection"] * 8
+    with pytest.raises(WorkerError, match="failed 8 times"), visit:
+        x += 1
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_visit_ends_at_once_where_no_waiting_helps(status: int) -> None:
+    server, clock = Scripted(), TestClock()
+    server.faults = [(status, "forbidden")]
+    visit, x = small(server.worker(clock=clock))
+    with pytest.raises(WorkerError, match="Do otherwise") as caught, visit:
+        x += 1
+    assert clock.naps == []
+    assert caught.value.__cause__ is caught.value.__context__ is None
+
+
+def test_ctrl_c_ends_a_visit_that_waits_and_the_spool_keeps_its_update(tmp_path: Path) -> None:
+    server, clock = Scripted(), TestClock()
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    clock.on_sleep = interrupt
+    with server.worker(spool=tmp_path, clock=clock) as worker:
+        for held in (1, 2):  # the second is stored though the first is not yet sent
+            server.faults = ["refused connection"]
+            visit, x = small(worker)
+            with pytest.raises(KeyboardInterrupt), visit:
+                x += 1
+            assert len(worker.spool.waiting()) == held
+    with server.worker(spool=tmp_path) as again:
+        assert again.send_spooled() == {"accepted": 2}
 
 
 def _newest(worker: Worker, version: int) -> np.ndarray:

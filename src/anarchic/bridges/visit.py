@@ -41,6 +41,9 @@ class Visit:
     ``steps``-th of the displacement. Of tensors that the server's model names as buffers the
     values at the end are sent instead, which the server averages.
 
+    While the server cannot be reached, a visit waits for it, and keeps what was trained, unless
+    ``Connection(retry=...)`` sets a limit.
+
     Set ``samples``, ``loss`` and ``steps`` inside the block. Afterwards ``answer`` is the server's,
     or None if nothing was pushed, since nothing changed, or the update was too old for the server.
     """
@@ -73,7 +76,7 @@ class Visit:
 
     def __enter__(self) -> Self:
         self.answer = None
-        self._snapshot = self.worker.pull(own=True)
+        self._snapshot = self.worker.pull(own=True, retry=self.worker.connection.visit_retry)
         layout = self.worker.layout
         self._check(layout)  # before the model is changed
         self._write(layout.split(self._snapshot.params))
@@ -119,12 +122,17 @@ class Visit:
                 samples=int(self.samples),
                 loss=loss,
                 local_state=self._local_state(),
+                retry=self.worker.connection.visit_retry,
             )
         except WorkerError as error:
             if error.code not in OUT_OF_DATE:
                 raise
             log_event("push", logging.WARNING, status=error.code, base_version=version)
             return
+        except KeyboardInterrupt:
+            status = "lost" if self.worker.spool is None else "spooled"
+            log_event("push", logging.WARNING, status=status, base_version=version)
+            raise
         log_event(
             "push",
             worker=self.worker.name,

@@ -135,7 +135,7 @@ class Channel:
                         f"{method} {message.url} failed {failures + 1} times, last with: {failure} "
                         f"{FASTER if slow >= SLOW_TRIES else 'Try again later.'}",
                         failure.code,
-                    ) from failure
+                    ) from None  # the sentence says all that the chain of httpx does
         raise AssertionError("unreachable: count() has no end")
 
     def _attempt(self, message: httpx.Request, read: Callable[[Reply], T]) -> T:
@@ -170,7 +170,7 @@ class Channel:
     def _check_certificate(self, error: httpx.RequestError) -> None:
         """Where one side refuses the other's certificate, the server is not asked again."""
         if (why := tls.refusal_of(error)) is not None:
-            raise WorkerError(f"{self.url} cannot be used, since {why}.", "certificate") from error
+            raise WorkerError(f"{self.url} cannot be used, since {why}.", "certificate") from None
 
 
 def _why(error: httpx.RequestError) -> str:
