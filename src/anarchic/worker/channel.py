@@ -121,21 +121,23 @@ class Channel:
             try:
                 return self._attempt(message, read)
             except RetryableError as failure:
-                slow = slow + 1 if failure.code in TOO_SLOW else 0
-                if slow == SLOW_TRIES:
-                    log_event("too_slow", logging.WARNING, path=path, remedy=FASTER)
-                given_up = retry.tries is not None and failures + 1 >= retry.tries
-                if not (given_up or self.stopping):
-                    wait_s = retry.wait_s(failures, failure.retry_after_s, self._rng)
-                    facts = {"code": failure.code, "reason": str(failure), "wait_s": wait_s}
-                    log_event("retry", logging.WARNING, path=path, **facts)
-                    self._clock.sleep(wait_s)
-                if given_up or self.stopping:
-                    raise WorkerError(
-                        f"{method} {message.url} failed {failures + 1} times, last with: {failure} "
-                        f"{FASTER if slow >= SLOW_TRIES else 'Try again later.'}",
-                        failure.code,
-                    ) from None  # the sentence says all that the chain of httpx does
+                code, why, retry_after_s = failure.code, str(failure), failure.retry_after_s
+            # Outside the block, so that neither this error nor Ctrl-C shows the chain of httpx.
+            slow = slow + 1 if code in TOO_SLOW else 0
+            if slow == SLOW_TRIES:
+                log_event("too_slow", logging.WARNING, path=path, remedy=FASTER)
+            given_up = retry.tries is not None and failures + 1 >= retry.tries
+            if not (given_up or self.stopping):
+                wait_s = retry.wait_s(failures, retry_after_s, self._rng)
+                facts = {"code": code, "reason": why, "wait_s": wait_s}
+                log_event("retry", logging.WARNING, path=path, **facts)
+                self._clock.sleep(wait_s)
+            if given_up or self.stopping:
+                raise WorkerError(
+                    f"{method} {message.url} failed {failures + 1} times, last with: {why} "
+                    f"{FASTER if slow >= SLOW_TRIES else 'Try again later.'}",
+                    code,
+                )
         raise AssertionError("unreachable: count() has no end")
 
     def _attempt(self, message: httpx.Request, read: Callable[[Reply], T]) -> T:
