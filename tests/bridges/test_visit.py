@@ -15,6 +15,7 @@ from anarchic.bridges.visit import Visit, check_fit, write_first_model
 from anarchic.errors import ConfigError, Diverged, WorkerError
 from anarchic.worker import Retry, Worker
 from tests.bridges.serving import INIT, await_version, served
+from tests.bridges.still import StillWorker
 from tests.worker.faulty import Scripted, TestClock, ids
 
 START = {"bias": np.zeros(1, np.float32), "weight": np.array([1.0, 2.0], np.float32)}
@@ -175,6 +176,44 @@ def test_ctrl_c_ends_a_visit_that_waits_and_the_spool_keeps_its_update(tmp_path:
             assert len(worker.spool.waiting()) == held
     with server.worker(spool=tmp_path) as again:
         assert again.send_spooled() == {"accepted": 2}
+
+
+def test_a_visit_inside_a_visit_of_one_worker_is_refused() -> None:
+    worker = StillWorker({"x": np.zeros(2)})
+    with (
+        pytest.raises(ConfigError, match="inside a visit already"),
+        small(worker)[0],
+        small(worker)[0],
+    ):
+        pass
+    assert worker.pushed == []
+    for _ in range(2):  # one after another, and after one that failed
+        visit, x = small(worker)
+        with visit:
+            x += 1
+    with pytest.raises(ConfigError, match="another model"), Visit(worker, dict, print):
+        pass
+    with small(worker)[0], small(StillWorker({"x": np.zeros(2)}))[0]:
+        pass  # two workers
+    assert len(worker.pushed) == 2
+
+
+def test_a_name_that_a_visit_does_not_have_is_refused_with_the_nearest() -> None:
+    visit, _ = small(StillWorker({"x": np.zeros(2)}))
+    with pytest.raises(ConfigError, match=r"no 'sample' to set. Did you mean 'samples'"), visit:
+        visit.sample = 32
+
+
+def test_a_loss_that_is_not_finite_is_told_once(caplog) -> None:
+    worker = StillWorker({"x": np.zeros(2)})
+    with caplog.at_level(logging.WARNING):
+        for loss in (float("nan"), float("inf")):
+            visit, x = small(worker)
+            with visit:
+                x += 1
+                visit.loss = loss
+    assert [facts["loss"] for facts in worker.pushed] == [None, None]
+    assert [json.loads(line)["event"] for line in caplog.messages] == ["loss_not_finite"]
 
 
 def _newest(worker: Worker, version: int) -> np.ndarray:

@@ -33,6 +33,7 @@ class SharedWorker:
         if self.first and worker is None:
             raise ConfigError("The first process of DDP needs a worker, got None.")
         self._worker = worker
+        self.shares = self if worker is None else worker
         self.name = None if worker is None else worker.name
         self.connection = Connection() if worker is None else worker.connection
         self.spool = None if worker is None else worker.spool
