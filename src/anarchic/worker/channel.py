@@ -148,6 +148,8 @@ class Channel:
             answer = exchange.answer(self._connection)
         except httpx.RequestError as error:
             self._check_certificate(error)
+            if (told := tls.not_valid_now(error)) is not None:
+                raise RetryableError("certificate", told) from error
             raise RetryableError("unreachable", _why(error)) from error
         if answer.status_code == 401 and self._token is not None and self._token.renew():
             return self._attempt(message, read)
