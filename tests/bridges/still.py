@@ -8,13 +8,13 @@ import numpy as np
 
 from anarchic import Layout, Snapshot
 from anarchic.core.types import Terms
-from anarchic.worker import Answer
+from anarchic.worker import Answer, Connection
 
 
 class StillWorker:
     """What a visit uses of a ``Worker``, without a server: the model stays as it is."""
 
-    name = "ann"
+    name, spool, connection = "ann", None, Connection()
 
     def __init__(self, tensors: dict[str, Any], **terms: Any) -> None:
         arrays = {name: np.asarray(tensor, np.float32) for name, tensor in tensors.items()}
@@ -40,13 +40,13 @@ class StillWorker:
         """The direction that was pushed last, by name."""
         return self.layout.split(self.pushed[-1]["direction"])
 
-    def pull(self, *, own: bool = False) -> Snapshot:
+    def pull(self, *, retry: Any = None, own: bool = False) -> Snapshot:
         return self.snapshot
 
     def local_state(self) -> dict[str, Any]:
         return self.state
 
-    def push(self, direction: np.ndarray, *, local_state: Any, **facts: Any) -> Answer:
+    def push(self, direction: np.ndarray, *, local_state: Any, retry: Any, **facts: Any) -> Answer:
         self.pushed.append({"direction": direction, **facts})
         self.state = dict(local_state) or self.state
         return Answer("accepted", 4, 0)

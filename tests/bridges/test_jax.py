@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,10 +12,10 @@ pytest.importorskip("jax")
 import jax
 import jax.numpy as jnp
 
-from anarchic import wire
 from anarchic.bridges.jax import leaves, visit, write_first_model
 from anarchic.errors import ConfigError
 from tests.bridges.serving import INIT, await_version, two_workers
+from tests.bridges.still import StillWorker
 
 
 def first_params():
@@ -72,19 +71,16 @@ def right(params, x, y) -> float:
     return float(np.mean(np.sign(predict(params, x)) == y))
 
 
-def test_trees_that_cannot_travel_are_refused(tmp_path: Path):
+def test_trees_that_cannot_travel_are_refused():
     with pytest.raises(ConfigError, match="'step' is a int32"):
         leaves({"step": jnp.zeros((), jnp.int32)})
     with pytest.raises(ConfigError, match=r"Two leaves of the tree are named 'a\.b'"):
         leaves({"a.b": jnp.zeros(1), "a": {"b": jnp.zeros(1)}})
     with pytest.raises(ConfigError, match="no leaves"):
         leaves({})
-    layout = write_first_model(tmp_path / INIT, {"w": jnp.ones(2)})
-    snapshot = SimpleNamespace(version=0, params=wire.load_model(tmp_path / INIT)[1])
-    worker = SimpleNamespace(layout=layout, pull=lambda **_: snapshot, push=None, name="ann")
     with (
         pytest.raises(ConfigError, match="another structure"),
-        visit(worker, {"w": jnp.ones(2)}) as v,
+        visit(StillWorker({"w": np.ones(2)}), {"w": jnp.ones(2)}) as v,
     ):
         v.params = [jnp.ones(2)]
 

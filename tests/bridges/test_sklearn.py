@@ -16,10 +16,10 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 
-from anarchic import Layout
 from anarchic.bridges.sklearn import prepare, visit, weights, write_first_model
 from anarchic.errors import ConfigError
 from tests.bridges.serving import INIT, await_version, two_workers
+from tests.bridges.still import StillWorker
 
 CLASSIFIERS = [
     lambda: SGDClassifier(loss="log_loss", random_state=0),
@@ -112,15 +112,10 @@ def test_xgboost_is_refused_with_the_reason(tmp_path: Path):
         write_first_model(tmp_path / INIT, model, features=4, classes=[0, 1])
 
 
-class _Elsewhere:
-    """A worker whose server trains a model of another library."""
-
-    layout = Layout.of({"weight": ((2, 2), "F32")})
-
-
 def test_the_model_of_another_library_is_refused():
+    elsewhere = StillWorker({"weight": np.zeros((2, 2))})
     with pytest.raises(ConfigError, match="has tensors weight, and no coef_"):
-        visit(_Elsewhere(), SGDClassifier(), classes=[0, 1])
+        visit(elsewhere, SGDClassifier(), classes=[0, 1])
     fitted = SGDClassifier().partial_fit(np.zeros((2, 3)), [0, 1], classes=[0, 1])
     with pytest.raises(ConfigError, match=r"fitted for the classes \[0, 1\], not for \[0, 2\]"):
-        visit(_Elsewhere(), fitted, classes=[0, 2])
+        visit(elsewhere, fitted, classes=[0, 2])

@@ -6,14 +6,17 @@ import json
 import logging
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 
 from anarchic import Layout
 from anarchic.bridges.visit import Visit, check_fit, write_first_model
-from anarchic.errors import ConfigError, Diverged
-from anarchic.worker import Worker
+from anarchic.errors import ConfigError, Diverged, WorkerError
+from anarchic.worker import Retry, Worker
 from tests.bridges.serving import INIT, await_version, served
+from tests.bridges.still import StillWorker
+from tests.worker.faulty import Scripted, TestClock, ids
 
 START = {"bias": np.zeros(1, np.float32), "weight": np.array([1.0, 2.0], np.float32)}
 
@@ -111,6 +114,106 @@ def test_a_model_that_does_not_fit_is_refused_by_name() -> None:
         check_fit(layout, {"weight": np.zeros(3)})
     with pytest.raises(ConfigError, match="lr=0"):
         Visit(None, dict, lambda tensors: None, lr=0.0)
+
+
+def small(worker: Worker) -> tuple[Visit, np.ndarray]:
+    """A visit at a scripted server, and the vector that it trains."""
+    x = np.zeros(2, np.float32)
+    return Visit(worker, lambda: {"x": x}, lambda new: np.copyto(x, new["x"])), x
+
+
+def test_a_visit_outlasts_any_absence_of_the_server(caplog) -> None:
+    server = Scripted()
+    server.pull_faults = [httpx.Response(503) for _ in range(20)]
+    server.faults = ["refused connection"] * 20
+    visit, x = small(server.worker())
+    with caplog.at_level(logging.WARNING), visit:
+        x += 1
+    assert visit.answer.status == "accepted"
+    assert len(set(ids(server.posts))) == 1
+    assert [json.loads(line)["event"] for line in caplog.messages] == ["retry"] * 40
+
+
+def test_a_visit_gives_up_where_its_connection_says_so_in_one_sentence() -> None:
+    server = Scripted()
+    server.faults = ["refused connection"] * 3
+    visit, x = small(server.worker(retry=Retry(tries=3)))
+    with pytest.raises(WorkerError, match="failed 3 times") as caught, visit:
+        x += 1
+    assert caught.value.__context__ is None
+    assert len(server.posts) == 3
+    visit, x = small(server.worker(retry=Retry()))
+    server.faults = ["refused connection"] * 8
+    with pytest.raises(WorkerError, match="failed 8 times"), visit:
+        x += 1
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_visit_ends_at_once_where_no_waiting_helps(status: int) -> None:
+    server, clock = Scripted(), TestClock()
+    server.faults = [(status, "forbidden")]
+    visit, x = small(server.worker(clock=clock))
+    with pytest.raises(WorkerError, match="Do otherwise") as caught, visit:
+        x += 1
+    assert clock.naps == []
+    assert caught.value.__cause__ is caught.value.__context__ is None
+
+
+def test_ctrl_c_ends_a_visit_that_waits_and_the_spool_keeps_its_update(tmp_path: Path) -> None:
+    server, clock = Scripted(), TestClock()
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    clock.on_sleep = interrupt
+    with server.worker(spool=tmp_path, clock=clock) as worker:
+        for held in (1, 2):  # the second is stored though the first is not yet sent
+            server.faults = ["refused connection"]
+            visit, x = small(worker)
+            with pytest.raises(KeyboardInterrupt) as caught, visit:
+                x += 1
+            assert caught.value.__context__ is None  # no tracebacks of httpx
+            assert len(worker.spool.waiting()) == held
+    with server.worker(spool=tmp_path) as again:
+        assert again.send_spooled() == {"accepted": 2}
+
+
+def test_a_visit_inside_a_visit_of_one_worker_is_refused() -> None:
+    worker = StillWorker({"x": np.zeros(2)})
+    with (
+        pytest.raises(ConfigError, match="inside a visit already"),
+        small(worker)[0],
+        small(worker)[0],
+    ):
+        pass
+    assert worker.pushed == []
+    for _ in range(2):  # one after another, and after one that failed
+        visit, x = small(worker)
+        with visit:
+            x += 1
+    with pytest.raises(ConfigError, match="another model"), Visit(worker, dict, print):
+        pass
+    with small(worker)[0], small(StillWorker({"x": np.zeros(2)}))[0]:
+        pass  # two workers
+    assert len(worker.pushed) == 2
+
+
+def test_a_name_that_a_visit_does_not_have_is_refused_with_the_nearest() -> None:
+    visit, _ = small(StillWorker({"x": np.zeros(2)}))
+    with pytest.raises(ConfigError, match=r"no 'sample' to set. Did you mean 'samples'"), visit:
+        visit.sample = 32
+
+
+def test_a_loss_that_is_not_finite_is_told_once(caplog) -> None:
+    worker = StillWorker({"x": np.zeros(2)})
+    with caplog.at_level(logging.WARNING):
+        for loss in (float("nan"), float("inf")):
+            visit, x = small(worker)
+            with visit:
+                x += 1
+                visit.loss = loss
+    assert [facts["loss"] for facts in worker.pushed] == [None, None]
+    assert [json.loads(line)["event"] for line in caplog.messages] == ["loss_not_finite"]
 
 
 def _newest(worker: Worker, version: int) -> np.ndarray:

@@ -5,7 +5,7 @@ import pytest
 
 from anarchic.errors import ConfigError, WorkerError
 from anarchic.worker import Connection, Retry, Worker
-from tests.worker.faulty import Listening, Scripted
+from tests.worker.faulty import Listening, Scripted, TestClock
 
 trustme = pytest.importorskip("trustme")
 
@@ -96,6 +96,32 @@ def test_a_certificate_of_the_server_that_is_not_valid_now_is_named(
     finally:
         running.close()
     assert caught.value.code == "certificate"
+
+
+def test_a_worker_waits_until_an_expired_certificate_of_the_server_is_renewed(
+    authority, files, caplog
+):
+    past = datetime.now(UTC) - timedelta(3)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    span = {"not_before": past - timedelta(3), "not_after": past}
+    authority.issue_cert("127.0.0.1", **span).configure_cert(context)
+    running, clock = Listening(Scripted(), tls=context), TestClock()
+    clock.on_sleep = lambda: authority.issue_cert("127.0.0.1").configure_cert(context)
+    connection = Connection(ca_file=files / "ca.pem", timeout_s=5)
+    try:
+        with Worker(running.url, name="ann", connection=connection, clock=clock) as patient:
+            assert patient.pull().version == 0
+    finally:
+        running.close()
+    assert len(clock.naps) == 1
+    assert "The server's certificate has expired: ask its operator to renew it" in caplog.text
+
+
+def test_a_client_certificate_without_its_key_names_the_option(authority, tmp_path):
+    own = authority.issue_cert("worker@example.org")
+    own.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    with pytest.raises(ConfigError, match=r"no private key: give .* client_key \(--client-key\)"):
+        Connection(client_cert=tmp_path / "cert.pem").tls()
 
 
 @pytest.mark.parametrize("name", ["ca_file", "client_cert"])

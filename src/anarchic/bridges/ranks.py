@@ -9,7 +9,7 @@ from torch import distributed
 
 from anarchic.core.types import Layout, Snapshot, Vector
 from anarchic.errors import ConfigError
-from anarchic.worker import Answer, Worker
+from anarchic.worker import Answer, Connection, Retry, Worker
 
 
 def shared(worker: Worker | None) -> Any:
@@ -33,16 +33,19 @@ class SharedWorker:
         if self.first and worker is None:
             raise ConfigError("The first process of DDP needs a worker, got None.")
         self._worker = worker
+        self.shares = self if worker is None else worker
         self.name = None if worker is None else worker.name
+        self.connection = Connection() if worker is None else worker.connection
+        self.spool = None if worker is None else worker.spool
         self._state: Mapping[str, Vector] = {}
 
-    def pull(self, *, own: bool = False) -> Snapshot:
+    def pull(self, *, retry: Retry | None = None, own: bool = False) -> Snapshot:
         """The newest model, in all processes; so is an error."""
         found: list[Any] = [None]
         if self.first:
             assert self._worker is not None
             try:
-                snapshot, worker = self._worker.pull(own=own), self._worker
+                snapshot, worker = self._worker.pull(retry=retry, own=own), self._worker
                 found = [(snapshot, worker.layout, worker.local_state())]
             except Exception as error:
                 found = [error]

@@ -57,6 +57,7 @@ def visit(
     """
     if not _fitted(estimator):
         _check_kind(estimator)
+        worker.pull(retry=worker.connection.visit_retry)
         prepare(estimator, features=_features(worker.layout), classes=classes)
     elif classes is not None:
         _check_classes(estimator, classes)

@@ -12,6 +12,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from anarchic.errors import ConfigError
 
+LOOKED_AT = 4096  # numbers of a frozen parameter
 COMPILED = "_orig_mod"  # where torch.compile keeps a module, in names too
 
 
@@ -68,6 +69,21 @@ def numbers(tensor: Tensor) -> NDArray[Any]:
     tensor = tensor.detach().cpu()
     found: NDArray[Any] = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
     return found.astype("float32") if found.dtype == "float16" else found.copy()
+
+
+def fingerprint(tensor: Tensor) -> Tensor | None:
+    """The bytes of up to ``LOOKED_AT`` numbers, evenly spread; None where they cannot be read.
+
+    What moves a whole tensor, as an average of models does, moves some of these, and a copy of a
+    large frozen model would take its memory once more.
+    """
+    if tensor.is_meta:
+        return None
+    try:
+        flat = tensor.detach().reshape(-1)
+        return flat[:: -(-len(flat) // LOOKED_AT) or 1].cpu().clone().view(torch.uint8)
+    except (RuntimeError, TypeError):  # a quantised weight in a class that cannot be sliced
+        return None
 
 
 def _clean(name: str) -> str:

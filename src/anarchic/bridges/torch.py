@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from statistics import fmean
-from typing import Any, Literal, Self, final
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from anarchic.bridges.ranks import shared
 from anarchic.bridges.steps import listen
 from anarchic.bridges.tensors import (
     as_tensor,
+    fingerprint,
     named_buffers,
     named_parameters,
     numbers,
@@ -56,6 +57,8 @@ class TorchVisit(Visit):
     ) -> None:
         if buffers not in (None, "local"):
             raise ConfigError(f"A visit takes buffers='local' or nothing, got {buffers!r}.")
+        if not isinstance(model, nn.Module):
+            raise ConfigError(f"A visit trains a torch.nn.Module, got a {type(model).__name__}.")
         super().__init__(shared(worker), self._trained_tensors, self._set, lr=lr)
         self._model, self._trains = unwrapped(model), train or (lambda name: True)
         self._buffers, self._per_step = buffers, per_step
@@ -63,13 +66,15 @@ class TorchVisit(Visit):
         self._rates: list[float] | None = [] if lr is None else None  # of the counted steps
         self._policy: str | None = None  # on buffers
         self._before: dict[str, Tensor] = {}
+        self._frozen: dict[str, Tensor | None] = {}
         self._hook: Any = None
 
-    def __enter__(self) -> Self:
+    def _begin(self) -> None:
         self._start = None
-        super().__enter__()
+        super()._begin()
         self.steps = 0
         self._before = {name: each.cpu().clone() for name, each in self._own_buffers().items()}
+        self._frozen = self._left_here()
         ours = {id(parameter) for parameter in self._model.parameters()}
 
         def count(optimizer: Optimizer, args: object, kwargs: object) -> None:
@@ -81,7 +86,6 @@ class TorchVisit(Visit):
                     self.lr = fmean(self._rates)
 
         self._hook = listen(count)
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         self.cancel()
@@ -92,14 +96,13 @@ class TorchVisit(Visit):
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
+        self.release()
 
     def _check(self, layout: Layout) -> None:
         """The model has the server's tensors, the server has what is trained, buffers are clear."""
         check_fit(layout, self._trained_tensors())
-        parameters = named_parameters(self._model)
-        sent = {id(each) for name, each in parameters.items() if name in layout.slices}
-        for name, each in parameters.items():
-            if each.requires_grad and self._trains(name) and id(each) not in sent:
+        for name, each in self._not_sent().items():
+            if each.requires_grad:
                 raise ConfigError(
                     f"The model trains {name}, which the server's model has not: freeze it, or say "
                     "with train= what travels."
@@ -155,6 +158,26 @@ class TorchVisit(Visit):
         sent = self.worker.layout.slices
         return {n: each for n, each in named_buffers(self._model).items() if n not in sent}
 
+    def _not_sent(self) -> dict[str, Tensor]:
+        """Parameters that the server does not have, but for those that ``train`` excludes."""
+        parameters, there = named_parameters(self._model), self.worker.layout.slices
+        sent = {id(each) for name, each in parameters.items() if name in there}
+        return {n: p for n, p in parameters.items() if self._trains(n) and id(p) not in sent}
+
+    def _left_here(self) -> dict[str, Tensor | None]:
+        return {name: fingerprint(each) for name, each in self._not_sent().items()}
+
+    def _check_frozen(self) -> None:
+        """Refuse a change of a frozen parameter, which would be lost in silence."""
+        for name, now in self._left_here().items():
+            before = self._frozen.get(name)
+            if now is not None and before is not None and not torch.equal(now, before):
+                raise ConfigError(
+                    f"The frozen parameter {name} changed in the block, and the server's model has "
+                    "not got it, so nothing was pushed. Leave it as it is, give it to the server "
+                    "too, or say with train= that it is this worker's own."
+                )
+
     def _changed_buffers(self) -> dict[str, Tensor]:
         before = self._before
         return {
@@ -172,6 +195,7 @@ class TorchVisit(Visit):
                 f"Training changed the buffer {next(iter(changed))}, which the run does not name, "
                 f"so nothing was pushed. Start the run with {START} --buffer-names REGEX{local}."
             )
+        self._check_frozen()
         loss: Any = self.loss
         self.loss = float(loss.detach()) if isinstance(loss, Tensor) else loss
         super()._push()

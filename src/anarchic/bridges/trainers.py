@@ -40,6 +40,7 @@ class Visits:
             options = {"samples": _length(loader), **self._options}
             self._visit = TorchVisit(self._worker, model, self._train, **options)
             self._visit.__enter__()
+            self._visit.release()  # training that fails may leave it behind without a word
 
     def step(self, model: nn.Module, loader: Any = None) -> None:
         """After a batch: if the visit has its steps, push, and begin the next."""

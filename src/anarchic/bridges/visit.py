@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 from anarchic import wire
 from anarchic.core.reading import printable
 from anarchic.core.types import EMPTY, Layout, Snapshot, Vector
+from anarchic.core.validation import did_you_mean
 from anarchic.errors import ConfigError, Diverged, WorkerError
 from anarchic.worker.log import log_event
 
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 
 Tensors = Mapping[str, NDArray[Any]]
 OUT_OF_DATE = ("stale", "unknown_version")  # the next update is taken if it starts anew
+_UNDER_WAY: WeakSet[Any] = WeakSet()  # workers that are inside a visit
+_TOLD: WeakSet[Any] = WeakSet()  # workers that were told about a loss that is not finite
 
 
 class Visit:
@@ -41,9 +46,14 @@ class Visit:
     ``steps``-th of the displacement. Of tensors that the server's model names as buffers the
     values at the end are sent instead, which the server averages.
 
+    While the server cannot be reached, a visit waits for it, and keeps what was trained, unless
+    ``Connection(retry=...)`` sets a limit.
+
     Set ``samples``, ``loss`` and ``steps`` inside the block. Afterwards ``answer`` is the server's,
     or None if nothing was pushed, since nothing changed, or the update was too old for the server.
     """
+
+    _entered = False
 
     def __init__(
         self,
@@ -71,16 +81,47 @@ class Visit:
             raise ConfigError("This visit has pulled nothing yet: use it in a with statement.")
         return self._snapshot.version
 
+    def __setattr__(self, name: str, value: object) -> None:
+        if self._entered and not (name.startswith("_") or hasattr(type(self), name)):
+            known = [each for each in vars(self) if not each.startswith("_")]
+            if name not in known:
+                raise ConfigError(f"A visit has no {name!r} to set.{did_you_mean(name, known)}")
+        super().__setattr__(name, value)
+
+    @property
+    def _owner(self) -> Any:
+        """The worker itself, which processes of DDP share."""
+        return getattr(self.worker, "shares", self.worker)
+
     def __enter__(self) -> Self:
+        if self._owner in _UNDER_WAY:
+            raise ConfigError(
+                "This worker is inside a visit already, and both would push the same change: end "
+                "the first block before the next, or use one worker for each."
+            )
+        _UNDER_WAY.add(self._owner)
+        self._entered = True
+        try:
+            self._begin()
+        except BaseException:
+            self.release()
+            raise
+        return self
+
+    def _begin(self) -> None:
         self.answer = None
-        self._snapshot = self.worker.pull(own=True)
+        self._snapshot = self.worker.pull(own=True, retry=self.worker.connection.visit_retry)
         layout = self.worker.layout
         self._check(layout)  # before the model is changed
         self._write(layout.split(self._snapshot.params))
         self._start = layout.join(self._read())  # as the model holds it: its dtype may be narrower
-        return self
+
+    def release(self) -> None:
+        """Allow another visit on the worker."""
+        _UNDER_WAY.discard(self._owner)
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        self.release()
         if kind is None:
             self._push()
 
@@ -109,7 +150,7 @@ class Visit:
         self._send(direction.astype(snapshot.params.dtype, copy=False), steps, lr, snapshot.version)
 
     def _send(self, direction: Vector, steps: int, lr: float, version: int) -> None:
-        loss = None if self.loss is None else float(self.loss)
+        loss = self._finite_loss()
         try:
             self.answer = self.worker.push(
                 direction,
@@ -119,12 +160,17 @@ class Visit:
                 samples=int(self.samples),
                 loss=loss,
                 local_state=self._local_state(),
+                retry=self.worker.connection.visit_retry,
             )
         except WorkerError as error:
             if error.code not in OUT_OF_DATE:
                 raise
             log_event("push", logging.WARNING, status=error.code, base_version=version)
             return
+        except KeyboardInterrupt:
+            status = "lost" if self.worker.spool is None else "spooled"
+            log_event("push", logging.WARNING, status=status, base_version=version)
+            raise
         log_event(
             "push",
             worker=self.worker.name,
@@ -134,6 +180,22 @@ class Visit:
             local_steps=self.steps,
             loss=loss,
         )
+
+    def _finite_loss(self) -> float | None:
+        loss = None if self.loss is None else float(self.loss)
+        if loss is None or isfinite(loss):
+            return loss
+        if self._owner not in _TOLD:
+            _TOLD.add(self._owner)
+            remedy = "It is not sent. Look at the data and the learning rate. This is said once."
+            log_event(
+                "loss_not_finite",
+                logging.WARNING,
+                worker=self.worker.name,
+                loss=str(loss),
+                remedy=remedy,
+            )
+        return None
 
     def _local_state(self) -> Mapping[str, Vector]:
         """What the worker keeps for its next visit, once the server has accepted the update."""

@@ -121,21 +121,23 @@ class Channel:
             try:
                 return self._attempt(message, read)
             except RetryableError as failure:
-                slow = slow + 1 if failure.code in TOO_SLOW else 0
-                if slow == SLOW_TRIES:
-                    log_event("too_slow", logging.WARNING, path=path, remedy=FASTER)
-                given_up = retry.tries is not None and failures + 1 >= retry.tries
-                if not (given_up or self.stopping):
-                    wait_s = retry.wait_s(failures, failure.retry_after_s, self._rng)
-                    facts = {"code": failure.code, "reason": str(failure), "wait_s": wait_s}
-                    log_event("retry", logging.WARNING, path=path, **facts)
-                    self._clock.sleep(wait_s)
-                if given_up or self.stopping:
-                    raise WorkerError(
-                        f"{method} {message.url} failed {failures + 1} times, last with: {failure} "
-                        f"{FASTER if slow >= SLOW_TRIES else 'Try again later.'}",
-                        failure.code,
-                    ) from failure
+                code, why, retry_after_s = failure.code, str(failure), failure.retry_after_s
+            # Outside the block, so that neither this error nor Ctrl-C shows the chain of httpx.
+            slow = slow + 1 if code in TOO_SLOW else 0
+            if slow == SLOW_TRIES:
+                log_event("too_slow", logging.WARNING, path=path, remedy=FASTER)
+            given_up = retry.tries is not None and failures + 1 >= retry.tries
+            if not (given_up or self.stopping):
+                wait_s = retry.wait_s(failures, retry_after_s, self._rng)
+                facts = {"code": code, "reason": why, "wait_s": wait_s}
+                log_event("retry", logging.WARNING, path=path, **facts)
+                self._clock.sleep(wait_s)
+            if given_up or self.stopping:
+                raise WorkerError(
+                    f"{method} {message.url} failed {failures + 1} times, last with: {why} "
+                    f"{FASTER if slow >= SLOW_TRIES else 'Try again later.'}",
+                    code,
+                )
         raise AssertionError("unreachable: count() has no end")
 
     def _attempt(self, message: httpx.Request, read: Callable[[Reply], T]) -> T:
@@ -146,6 +148,8 @@ class Channel:
             answer = exchange.answer(self._connection)
         except httpx.RequestError as error:
             self._check_certificate(error)
+            if (told := tls.not_valid_now(error)) is not None:
+                raise RetryableError("certificate", told) from error
             raise RetryableError("unreachable", _why(error)) from error
         if answer.status_code == 401 and self._token is not None and self._token.renew():
             return self._attempt(message, read)
@@ -170,7 +174,7 @@ class Channel:
     def _check_certificate(self, error: httpx.RequestError) -> None:
         """Where one side refuses the other's certificate, the server is not asked again."""
         if (why := tls.refusal_of(error)) is not None:
-            raise WorkerError(f"{self.url} cannot be used, since {why}.", "certificate") from error
+            raise WorkerError(f"{self.url} cannot be used, since {why}.", "certificate") from None
 
 
 def _why(error: httpx.RequestError) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal, final
@@ -71,6 +71,9 @@ class Retry:
         return min(max(retry_after_s, 0.0), self.max_retry_after_s) + rng.uniform(0.0, widest)
 
 
+USUAL_RETRY = Retry()
+
+
 @final
 @dataclass(frozen=True)
 class Connection:
@@ -87,7 +90,7 @@ class Connection:
     timeout_s: float = 30.0
     least_rate: float = 8_192.0
     stop_s: float = 1.0
-    retry: Retry = Retry()
+    retry: Retry = USUAL_RETRY
     dtype: Literal["F32", "F16", "BF16"] = "F32"
     proxy: str | None = field(default=None, repr=False)  # may hold a password
     ca_file: Path | None = None
@@ -105,6 +108,11 @@ class Connection:
                 "client_key (--client-key) was given without its certificate: give client_cert "
                 "(--client-cert) too."
             )
+
+    @property
+    def visit_retry(self) -> Retry:
+        """Of a visit, which has trained what it pushes: without end, unless ``retry`` was given."""
+        return replace(self.retry, tries=None) if self.retry is USUAL_RETRY else self.retry
 
     def tls(self) -> ssl.SSLContext:
         return make_context(self.ca_file, self.client_cert, self.client_key)

@@ -8,16 +8,22 @@ from datetime import UTC, datetime
 from os import PathLike
 
 from anarchic.core.certificates import validities
+from anarchic.core.reading import read_file
 from anarchic.errors import ConfigError
 
 Path = str | PathLike[str]
+MAX_PEM = 1 << 20  # bytes
 CLOCK = "or set the clock of this machine"
 
-# Of OpenSSL, for a server's certificate that does not verify; any other code means that the
-# authority which signed it is not known here.
+# Of OpenSSL, for a server's certificate that is not valid now. It is waited for: the operator will
+# renew it, or the clock of a machine that has just started will be set.
+_NOT_NOW = {
+    9: f"The server's certificate is not valid yet: ask its operator for one that is, {CLOCK}.",
+    10: f"The server's certificate has expired: ask its operator to renew it, {CLOCK}.",
+}
+# For one that does not verify at all; any other code means that the authority which signed it is
+# not known here.
 _SERVER = {
-    9: f"its certificate is not valid yet: ask its operator for one that is, {CLOCK}",
-    10: f"its certificate has expired: ask its operator to renew it, {CLOCK}",
     62: "its certificate is for another name: use a URL with a name that the certificate has",
     64: "its certificate is for another address: use a URL with a name that the certificate has",
 }
@@ -44,6 +50,11 @@ def make_context(
     try:
         context.load_cert_chain(client_cert, client_key)
     except OSError as error:
+        if client_key is None and _lacks_key(client_cert):
+            raise ConfigError(
+                f"client_cert {client_cert} (--client-cert) holds a certificate and no private "
+                "key: give the file of its key as client_key (--client-key)."
+            ) from None
         named = f"client_cert {client_cert} (--client-cert)"
         if client_key is not None:
             named += f" with client_key {client_key} (--client-key)"
@@ -57,15 +68,33 @@ def make_context(
     return context
 
 
+def _lacks_key(pem: Path) -> bool:
+    try:
+        text = read_file(pem, most=MAX_PEM)
+    except OSError:
+        return False
+    return b"BEGIN CERTIFICATE" in text and b"PRIVATE KEY" not in text
+
+
 def _unusable(named: str, error: OSError) -> ConfigError:
     why = getattr(error, "reason", None) or error.strerror or str(error)
     return ConfigError(f"{named} cannot be used for TLS: {why}. Give files in PEM form.")
+
+
+def not_valid_now(error: BaseException) -> str | None:
+    """A sentence, if the server's certificate has expired or is not valid yet."""
+    for cause in _causes(error):
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return _NOT_NOW.get(cause.verify_code)
+    return None
 
 
 def refusal_of(error: BaseException) -> str | None:
     """Why asking again is no use, if one of the two sides refuses the other's certificate."""
     for cause in _causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
+            if cause.verify_code in _NOT_NOW:
+                return None
             unknown = (
                 f"it does not prove who it is ({cause.verify_message}): give the certificate of "
                 "its authority as ca_file (--ca-file)"

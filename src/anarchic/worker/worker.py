@@ -161,6 +161,7 @@ class Worker:
         extras: Mapping[str, Vector] = EMPTY,
         loss: float | None = None,
         local_state: Mapping[str, Vector] = EMPTY,
+        retry: Retry | None = None,
     ) -> Answer:
         """Send an update, or a direction and its facts; return once the server has stored it.
 
@@ -178,8 +179,7 @@ class Worker:
         wait_s = min(OWN_PART * (self.clock.elapsed_s() - self._pulled_s), OWN_MOST_S)
         self._own = (update.base_version, wait_s)
         outgoing = self.encode(update, loss=loss, local_state=local_state)  # before a new pull
-        self.send_spooled()
-        answer = self.send(outgoing)
+        answer = self._send_in_turn(outgoing, retry or self.connection.retry)
         if isinstance(answer, Refused):
             raise WorkerError(answer.message, answer.code)
         return answer
@@ -212,13 +212,7 @@ class Worker:
 
     def send_spooled(self, *, retry: Retry | None = None) -> dict[str, int]:
         """Send what waits in the spool; returns how many updates met with each outcome."""
-        outcomes: dict[str, int] = {}
-        for file in self.spool.waiting() if self.spool is not None else []:
-            if self.stopping:
-                break
-            outcome = self._resend(file, retry or self.connection.retry)
-            outcomes[outcome] = outcomes.get(outcome, 0) + 1
-        return outcomes
+        return self._resend_all(self._waiting(), retry or self.connection.retry)
 
     def local_state(self) -> Mapping[str, Vector]:
         """What a local rule has kept from earlier visits in this run."""
@@ -258,6 +252,29 @@ class Worker:
         except OSError as error:  # a full disk: better sent from memory than not at all
             log_event("spool_failed", logging.WARNING, id=outgoing.id, reason=str(error))
             return None
+
+    def _waiting(self) -> list[str]:
+        return self.spool.waiting() if self.spool is not None else []
+
+    def _send_in_turn(self, outgoing: OutgoingUpdate, retry: Retry) -> Answer | Refused:
+        """Send an update after those that wait; it is stored first, since they may take long."""
+        earlier = self._waiting()
+        try:
+            file = self._store(outgoing)
+        except WorkerError:  # the spool is full: make room
+            self._resend_all(earlier, retry)
+            earlier, file = [], self._store(outgoing)
+        self._resend_all(earlier, retry)
+        return self._post(outgoing, file, retry)
+
+    def _resend_all(self, files: list[str], retry: Retry) -> dict[str, int]:
+        outcomes: dict[str, int] = {}
+        for file in files:
+            if self.stopping:
+                break
+            outcome = self._resend(file, retry)
+            outcomes[outcome] = outcomes.get(outcome, 0) + 1
+        return outcomes
 
     def _resend(self, file: str, retry: Retry) -> str:
         assert self.spool is not None
