@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from anarchic.errors import AnarchicError
 from anarchic.server.bodies import Disconnected
@@ -33,7 +33,11 @@ def make_app(service: Service, origins: Origins | None = None) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        await service.start()
+        try:
+            await service.start()
+        except AnarchicError as error:
+            app.state.not_started = str(error)
+            raise
         try:
             yield
         finally:
@@ -51,12 +55,26 @@ def make_app(service: Service, origins: Origins | None = None) -> Starlette:
         Route("/healthz", _Answering(service, health), methods=["GET"]),
     ]
     next(r for r in routes if r.path == "/v1/events").methods = {"GET"}  # HEAD would never end
-    app = Starlette(routes=routes, lifespan=lifespan)
+    app = _App(routes=routes, lifespan=lifespan)
     app.state.origins = origins or Origins(any_host=not service.settings.open_pull)
     app.router.redirect_slashes = False  # they would go to the request's own Host header
     app.add_exception_handler(404, _no_such_page)
     app.add_exception_handler(405, _no_such_method)
     return app
+
+
+class _App(Starlette):
+    """Tells why it did not start in a sentence, where Starlette would send a trace."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            send = partial(self._told, send)
+        await super().__call__(scope, receive, send)
+
+    async def _told(self, send: Send, message: Message) -> None:
+        if "message" in message and hasattr(self.state, "not_started"):
+            message = {**message, "message": self.state.not_started}
+        await send(message)
 
 
 class _Answering:
