@@ -121,6 +121,10 @@ def test_a_hangup_loads_the_certificate_again_and_a_bad_one_changes_nothing(tmp_
     server.start()
     try:
         until(lambda: "listening" in events(server), 30)
+        with pytest.raises(ssl.SSLCertVerificationError):
+            shown(server.port, trustme.CA())
+        until(lambda: "handshake_failed" in events(server), 10)
+        assert '"address": "127.0.0.1"' in server.text()
         first = shown(server.port, authority)
         issue(authority, own)
         assert shown(server.port, authority) == first

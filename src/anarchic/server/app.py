@@ -58,8 +58,8 @@ def make_app(service: Service, origins: Origins | None = None) -> Starlette:
     app = _App(routes=routes, lifespan=lifespan)
     app.state.origins = origins or Origins(any_host=not service.settings.open_pull)
     app.router.redirect_slashes = False  # they would go to the request's own Host header
-    app.add_exception_handler(404, _no_such_page)
-    app.add_exception_handler(405, _no_such_method)
+    app.add_exception_handler(404, partial(_no_such_page, service))
+    app.add_exception_handler(405, partial(_no_such_method, service))
     return app
 
 
@@ -94,16 +94,17 @@ class _Answering:
         except Disconnected:
             return
         except Refusal as refusal:
-            response = self._refused(refusal)
+            response = self._refused(refusal, request)
         except AnarchicError as error:
             translated = refusal_of(error)
             if translated.status >= 500:  # the worker is told less than the operator
                 self._service.log("error", path=scope["path"], reason=str(error))
-            response = self._refused(translated)
+            response = self._refused(translated, request)
         await response(scope, receive, send)
 
-    def _refused(self, refusal: Refusal) -> Response:
+    def _refused(self, refusal: Refusal, request: Request) -> Response:
         self._service.metrics.refused(refusal.code)
+        _log_refusal(self._service, refusal, request)
         headers = {"content-type": "application/json"}
         if refusal.retry_after_s is not None:
             headers["retry-after"] = str(max(1, round(refusal.retry_after_s)))
@@ -181,6 +182,10 @@ def _puller(service: Service, request: Request) -> str:
 
 def _address(request: Request) -> str:
     return request.client.host if request.client is not None else ""
+
+
+def _log_refusal(service: Service, refusal: Refusal, request: Request) -> None:
+    service.refusals.add(refusal, _address(request), _headers(request).get("authorization"))
 
 
 def _pulled(
@@ -301,14 +306,16 @@ async def events(service: Service, request: Request) -> Response:
     return _EventStream(service, request)
 
 
-async def _no_such_page(request: Request, error: Exception) -> Response:
+async def _no_such_page(service: Service, request: Request, error: Exception) -> Response:
     told = f"There is no {request.scope['path']} here."
     refusal = Refusal(404, "not_found", told, "See docs/protocol.md.")
+    _log_refusal(service, refusal, request)
     return Response(refusal.body(), 404, media_type="application/json")
 
 
-async def _no_such_method(request: Request, error: Exception) -> Response:
+async def _no_such_method(service: Service, request: Request, error: Exception) -> Response:
     allow = (getattr(error, "headers", None) or {}).get("Allow", "")
     message = f"{request.method} is not for {request.scope['path']}."
     refusal = Refusal(405, "wrong_method", message, f"Use {allow}.")
+    _log_refusal(service, refusal, request)
     return Response(refusal.body(), 405, {"allow": allow}, "application/json")

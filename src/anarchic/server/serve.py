@@ -161,7 +161,10 @@ def listen(service: Service, address: Address) -> None:
         host=address.host,
         port=address.port,
         http=partial(  # type: ignore[arg-type]  # called, no more
-            BoundedProtocol, limits=limits, all_connections=connections
+            BoundedProtocol,
+            limits=limits,
+            all_connections=connections,
+            refusals=service.refusals,
         ),
         ws="none",
         lifespan="on",

@@ -22,6 +22,7 @@ from anarchic.server.log import JsonLog, Log, never_raising
 from anarchic.server.monitoring import ServerMetrics
 from anarchic.server.pending import Pending
 from anarchic.server.published import PublishedModel, PublishedModels
+from anarchic.server.refusals import RefusalLog
 from anarchic.server.runs import stored_layout, stored_rules, stored_terms
 from anarchic.server.sending import Sending
 from anarchic.server.settings import ServerSettings, check_memory, served_rule
@@ -60,6 +61,7 @@ class Service:
         self.streams = Pool(limits.streams, "Too many are listening to events.")
         self.most_body_bytes = 0
         self.access = Access(store, self.settings, self.log, clock)
+        self.refusals = RefusalLog(self.log, self.access.named, clock.monotonic)
         if evaluator is not None and callbacks is not None:
             evaluator.told = callbacks.evaluated
         self.published = PublishedModels(self.run, store, self._offer)

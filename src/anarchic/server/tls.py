@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from anarchic.core.certificates import Validity, validities
 from anarchic.errors import ConfigError
-from anarchic.server.log import Log
+from anarchic.server.connections import PEER
+from anarchic.server.log import Log, Seldom
 from anarchic.server.settings import Address
 
 SOON = timedelta(days=30)
@@ -171,6 +171,12 @@ def log_handshakes(
 
     class Watched(ssl.SSLObject):
         failed: ssl.SSLError | None = None
+        address: str
+
+        def __new__(cls) -> Watched:
+            made = super().__new__(cls)
+            made.address = PEER.get()
+            return made
 
         def do_handshake(self) -> None:
             if self.failed is not None:
@@ -180,7 +186,7 @@ def log_handshakes(
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 raise
             except ssl.SSLError as error:
-                failures.add(error)
+                failures.add(error, self.address)
                 if error.reason not in _TOLD:
                     raise
                 # The worker is to learn why: a loop that believes the handshake to go on sends
@@ -196,19 +202,15 @@ class _Failures:
     """Counts failed handshakes by kind, and logs each kind now and then."""
 
     def __init__(self, log: Log, clock: Callable[[], float]) -> None:
-        self._log, self._clock = log, clock
-        self._count: Counter[str] = Counter()  # since the kind was logged last
-        self._logged: dict[str, float] = {}  # OpenSSL has few kinds
+        self._log, self._seldom = log, Seldom(1, LOG_S, clock)  # OpenSSL has few kinds
 
-    def add(self, error: ssl.SSLError) -> None:
+    def add(self, error: ssl.SSLError, address: str) -> None:
         kind = error.reason or type(error).__name__
         if isinstance(error, ssl.SSLCertVerificationError):
             kind = f"{kind}: {error.verify_message}"
-        self._count[kind] += 1
-        now = self._clock()
-        if now < self._logged.get(kind, now - LOG_S) + LOG_S:
+        left_out = self._seldom.take(kind)
+        if left_out is None:
             return
-        facts: dict[str, Any] = {"kind": kind, "count": self._count.pop(kind)}
+        facts: dict[str, Any] = {"kind": kind, "count": left_out + 1, "address": address}
         meaning = next((told for part, told in _MEANINGS.items() if part in kind), str(error))
         self._log("handshake_failed", **facts, reason=meaning)
-        self._logged[kind] = now
