@@ -132,7 +132,11 @@ def test_a_hangup_loads_the_certificate_again_and_a_bad_one_changes_nothing(tmp_
         until(lambda: "certificate_loaded" in events(server), 10)
         second = shown(server.port, authority)
         assert second != first
-        for bad in ("no certificate", issue(authority, tmp_path / "expired", -1).read_text()):
+        expired = issue(authority, tmp_path / "expired", -1).read_text()
+        begin = "-----BEGIN CERTIFICATE-----"
+        key, another = own.read_text(), issue(authority, tmp_path / "another").read_text()
+        mixed = key.partition(begin)[0] + begin + another.partition(begin)[2]
+        for bad in ("no certificate", expired, mixed):
             before = events(server).count("certificate_not_loaded")
             own.write_text(bad)
             server.send(signal.SIGHUP)

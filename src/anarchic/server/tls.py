@@ -131,7 +131,7 @@ class Certificate:
             own = _check_own(self._address, self._log, self._now())
             cert, key = str(self._address.tls_cert), self._address.tls_key
             context.load_cert_chain(cert, key, password="")
-        except (ConfigError, OSError) as error:
+        except (ConfigError, OSError, ValueError) as error:
             kept = f"{error} The certificate in use stays."
             self._log("certificate_not_loaded", reason=kept)
             return
