@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import ssl
 import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from http.client import HTTPSConnection
 from pathlib import Path
 
 import pytest
@@ -147,9 +150,9 @@ def test_the_server_looks_at_its_own_certificate(tmp_path, certificates, monkeyp
     with pytest.raises(ConfigError, match=r"expired on .*--tls-cert"):
         start("expired")
     assert not (tmp_path / "run.db").exists()
-    assert start("valid") == ["listening"]
-    assert start("soon") == ["certificate_expires_soon", "listening"]
-    assert start("early") == ["certificate_not_valid_yet", "listening"]
+    assert start("valid") == []
+    assert start("soon") == ["certificate_expires_soon"]
+    assert start("early") == ["certificate_not_valid_yet"]
 
 
 def test_an_authority_that_has_expired_is_refused_unless_another_has_not(certificates, tmp_path):
@@ -183,3 +186,40 @@ def test_what_is_no_certificate_has_no_dates(tmp_path, junk):
     (tmp_path / "junk").write_bytes(junk)
     assert validities(tmp_path / "junk") == []
     assert validities(tmp_path / "missing") == []
+
+
+def test_the_commands_of_the_page_make_certificates_that_work(tmp_path):
+    if shutil.which("openssl") is None or shutil.which("bash") is None:
+        pytest.skip("openssl or bash is not installed")
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    blocks = page.split("## Client certificates")[1].split("```bash\n")[1]
+    script = blocks.split("```")[0].replace("DNS:server.example.org", "IP:127.0.0.1")
+    subprocess.run(["bash", "-ec", script], cwd=tmp_path, capture_output=True, check=True)
+    verify = ["openssl", "verify", "-x509_strict", "-CAfile", "ca.pem", "cert.pem", "ann.pem"]
+    subprocess.run(verify, cwd=tmp_path, check=True)  # as Python does from 3.13 on
+    words = ("--tls-cert", "cert.pem", "--tls-key", "key.pem", "--client-ca", "ca.pem")
+    files = [str(tmp_path / word) if word.endswith("pem") else word for word in words]
+    place = (str(tmp_path / "run.db"), write_model(tmp_path / "model"), tmp_path / "log")
+    running = ServerProcess(*place, "--open-enrolment", *files)
+    running.start()
+    try:
+        until(lambda: events(running, "listening"), 30)
+        for path in ("/healthz", "/metrics"):
+            assert asked(running.port, path, tmp_path, "ann") == 200
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                asked(running.port, path, tmp_path, None)
+        assert running.stop() == 0
+    finally:
+        if running.running:
+            running.kill()
+
+
+def asked(port: int, path: str, folder: Path, worker: str | None) -> int:
+    """The status of an answer to a client that shows the certificate of a worker, or none."""
+    context = ssl.create_default_context(cafile=folder / "ca.pem")
+    if worker is not None:
+        context.load_cert_chain(folder / f"{worker}.pem", folder / f"{worker}-key.pem")
+    connection = HTTPSConnection("127.0.0.1", port, timeout=10, context=context)
+    with closing(connection):
+        connection.request("GET", path)
+        return connection.getresponse().status

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,8 @@ from anarchic.server.refusals import Refusal
 from anarchic.server.settings import Limits, ServerSettings
 from anarchic.server.slots import network
 from anarchic.server.store import open_store
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_a_token_proves_its_worker_and_is_not_in_the_account():
@@ -45,6 +48,18 @@ def test_a_revoked_token_is_told_so():
     with pytest.raises(Refusal) as refused:
         bearer(f"Bearer {token}", {"ann": replace(account, revoked=True)})
     assert (refused.value.status, refused.value.code) == (403, "revoked")
+
+
+def test_a_replaced_token_is_no_token_as_the_pages_say():
+    former, _ = new_token("ann")
+    with pytest.raises(Refusal) as refused:
+        bearer(f"Bearer {former}", {"ann": new_token("ann")[1]})
+    assert (refused.value.status, refused.value.code) == (401, "unauthorized")
+    lines = (DOCS / "protocol.md").read_text().splitlines()
+    assert "replaced" in next(line for line in lines if "| 401 | `unauthorized`" in line)
+    told = " ".join((DOCS / "commands.md").read_text().split())
+    assert "ends uploads in progress" not in told
+    assert "is read to its end and refused: nothing of it is stored" in told
 
 
 @pytest.mark.parametrize("name", ["", "a b", "x" * 65, "a/b", "ä", ".."])

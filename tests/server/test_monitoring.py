@@ -44,3 +44,11 @@ def test_everything_is_counted():
         "folded": 2,
         "set_aside": 0,
     }
+
+
+def test_the_end_of_the_certificate_is_shown_by_servers_that_have_one():
+    metrics = ServerMetrics(PublishedModels("run-a", store=None))
+    assert "certificate" not in metrics.text().decode()
+    for seconds in (1.8e9, 1.9e9):
+        metrics.certificate_expires(seconds)
+    assert "anarchic_certificate_expires_seconds 1.9e+09" in told(metrics)

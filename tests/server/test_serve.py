@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
 import subprocess
 import sys
 from contextlib import closing
@@ -14,6 +16,7 @@ from anarchic.core.guard import FACTOR
 from anarchic.errors import ConfigError
 from anarchic.server import Address, Limits, RuleSettings, RunSettings, ServerSettings
 from anarchic.server.fold import encode_state
+from tests.chaos.servers import ServerProcess, write_model
 from tests.cli.test_serve import free_port
 from tests.server.make import LAYOUT, first_params
 
@@ -91,3 +94,21 @@ def test_every_public_name_can_be_loaded():
     assert all(hasattr(server, name) for name in server.__all__)
     with pytest.raises(AttributeError, match="no attribute 'walk'"):
         _ = server.walk
+
+
+def test_a_damaged_model_is_told_in_sentences(tmp_path):
+    store, init = str(tmp_path / "run.db"), write_model(tmp_path / "model")
+    damaged = ServerProcess(store, init, tmp_path / "log", "--open-enrolment")
+    with damaged:
+        assert damaged.stop() == 0
+    with closing(sqlite3.connect(store)) as connection:
+        connection.execute("update models set body = zeroblob(length(body))")
+        connection.commit()
+    damaged.log.unlink()
+    damaged.start()
+    assert damaged.wait() == 1
+    text = damaged.text()
+    assert "Traceback" not in text
+    events = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    assert "store_corrupt" in [line["event"] for line in events]
+    assert text.splitlines()[-1].startswith("Error: ")

@@ -151,3 +151,23 @@ def test_a_run_ends_and_another_begins_with_its_newest_model(tmp_path):
     store.close()
     assert (first.version, first.params.tobytes()) == (0, before.params.tobytes())
     assert not first.extras["control"].any()
+
+
+def test_a_second_name_of_the_store_is_told_once(tmp_path):
+    lines = []
+
+    def told():
+        return [facts for event, facts in lines if event == "store_has_other_names"]
+
+    async def link():
+        async with serving(tmp_path / "run.db") as (service, _):
+            service.log = lambda event, **facts: lines.append((event, facts))
+            await asyncio.sleep(1.2)
+            assert told() == []
+            (tmp_path / "other").hardlink_to(tmp_path / "run.db")
+            await until(told)
+            await asyncio.sleep(1.2)
+
+    asyncio.run(link())
+    assert [facts["links"] for facts in told()] == [2]
+    assert "-samefile" in told()[0]["reason"]

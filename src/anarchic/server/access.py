@@ -62,6 +62,16 @@ class Access:
         except Refusal:
             return None
 
+    def named(self, authorization: str | None) -> dict[str, str]:
+        """For the log: the worker of a token, or the known worker that an invalid one names."""
+        try:
+            return {"worker": bearer(authorization, self._accounts)}
+        except Refusal as refusal:
+            claimed = (authorization or "").partition(" ")[2].rpartition(".")[0]
+            if claimed not in self._accounts:  # it may be anything, a secret too
+                return {}
+            return {"worker" if refusal.code == "revoked" else "claimed_worker": claimed}
+
     def may_push(self, authorization: str | None, address: str) -> Pusher:
         """Who pushes; asked before the update is read: refusing a flood must cost little."""
         if self._settings.open_enrolment and authorization is None:

@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from anarchic.errors import AnarchicError
 from anarchic.server.bodies import Disconnected
@@ -33,7 +33,11 @@ def make_app(service: Service, origins: Origins | None = None) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        await service.start()
+        try:
+            await service.start()
+        except AnarchicError as error:
+            app.state.not_started = str(error)
+            raise
         try:
             yield
         finally:
@@ -51,12 +55,26 @@ def make_app(service: Service, origins: Origins | None = None) -> Starlette:
         Route("/healthz", _Answering(service, health), methods=["GET"]),
     ]
     next(r for r in routes if r.path == "/v1/events").methods = {"GET"}  # HEAD would never end
-    app = Starlette(routes=routes, lifespan=lifespan)
+    app = _App(routes=routes, lifespan=lifespan)
     app.state.origins = origins or Origins(any_host=not service.settings.open_pull)
     app.router.redirect_slashes = False  # they would go to the request's own Host header
-    app.add_exception_handler(404, _no_such_page)
-    app.add_exception_handler(405, _no_such_method)
+    app.add_exception_handler(404, partial(_no_such_page, service))
+    app.add_exception_handler(405, partial(_no_such_method, service))
     return app
+
+
+class _App(Starlette):
+    """Tells why it did not start in a sentence, where Starlette would send a trace."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            send = partial(self._told, send)
+        await super().__call__(scope, receive, send)
+
+    async def _told(self, send: Send, message: Message) -> None:
+        if "message" in message and hasattr(self.state, "not_started"):
+            message = {**message, "message": self.state.not_started}
+        await send(message)
 
 
 class _Answering:
@@ -76,16 +94,17 @@ class _Answering:
         except Disconnected:
             return
         except Refusal as refusal:
-            response = self._refused(refusal)
+            response = self._refused(refusal, request)
         except AnarchicError as error:
             translated = refusal_of(error)
             if translated.status >= 500:  # the worker is told less than the operator
                 self._service.log("error", path=scope["path"], reason=str(error))
-            response = self._refused(translated)
+            response = self._refused(translated, request)
         await response(scope, receive, send)
 
-    def _refused(self, refusal: Refusal) -> Response:
+    def _refused(self, refusal: Refusal, request: Request) -> Response:
         self._service.metrics.refused(refusal.code)
+        _log_refusal(self._service, refusal, request)
         headers = {"content-type": "application/json"}
         if refusal.retry_after_s is not None:
             headers["retry-after"] = str(max(1, round(refusal.retry_after_s)))
@@ -163,6 +182,10 @@ def _puller(service: Service, request: Request) -> str:
 
 def _address(request: Request) -> str:
     return request.client.host if request.client is not None else ""
+
+
+def _log_refusal(service: Service, refusal: Refusal, request: Request) -> None:
+    service.refusals.add(refusal, _address(request), _headers(request).get("authorization"))
 
 
 def _pulled(
@@ -283,14 +306,16 @@ async def events(service: Service, request: Request) -> Response:
     return _EventStream(service, request)
 
 
-async def _no_such_page(request: Request, error: Exception) -> Response:
+async def _no_such_page(service: Service, request: Request, error: Exception) -> Response:
     told = f"There is no {request.scope['path']} here."
     refusal = Refusal(404, "not_found", told, "See docs/protocol.md.")
+    _log_refusal(service, refusal, request)
     return Response(refusal.body(), 404, media_type="application/json")
 
 
-async def _no_such_method(request: Request, error: Exception) -> Response:
+async def _no_such_method(service: Service, request: Request, error: Exception) -> Response:
     allow = (getattr(error, "headers", None) or {}).get("Allow", "")
     message = f"{request.method} is not for {request.scope['path']}."
     refusal = Refusal(405, "wrong_method", message, f"Use {allow}.")
+    _log_refusal(service, refusal, request)
     return Response(refusal.body(), 405, {"allow": allow}, "application/json")

@@ -16,6 +16,7 @@ import ssl
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, Protocol
 
@@ -26,6 +27,7 @@ FEW = 16  # addresses with less than this part of all connections count as equal
 NEW_S = 1.0  # how long a connection without a request counts as one that has just come
 CLOSING = 64  # connections that may still be closing while new ones are accepted
 FULL_S = 0.05  # how long to wait when no connection can be closed
+PEER: ContextVar[str] = ContextVar("PEER", default="")  # the address that a handshake is with
 NO_FILE_S = 0.5  # how long to wait when the system has no descriptor left
 
 
@@ -223,6 +225,7 @@ class Listener:
             try:
                 while not self._connections.make_room():
                     await asyncio.sleep(FULL_S)
+                PEER.set(address[0])  # the task that this starts keeps it
                 self._arrive(accepted, network(address[0]), make, context)
             except BaseException as error:
                 accepted.close()

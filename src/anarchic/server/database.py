@@ -21,6 +21,7 @@ class Database(Protocol):
 
     shared: bool  # by several servers
     largest: int  # bytes that one value can hold
+    links: int  # names (hard links) of its file when it was last used
     insert: Callable[..., Any]  # SQLAlchemy has one per dialect, for ON CONFLICT
 
     def reading(self) -> AbstractContextManager[Connection]:

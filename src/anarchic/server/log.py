@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from math import isfinite
 from typing import Any, TextIO, final
@@ -173,6 +173,26 @@ def _safe(name: str, value: Any) -> Any:
 def _text(value: object) -> str:
     text = str(value)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({len(text)} characters)"
+
+
+@final
+class Seldom:
+    """Lets a few events of each kind through per period, and counts the others."""
+
+    def __init__(
+        self, most: int, period_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._most, self._period_s, self._clock = most, period_s, clock
+        self._seen: dict[Hashable, tuple[float, int]] = {}  # when the period began, events since
+
+    def take(self, kind: Hashable) -> int | None:
+        """None for one too many; otherwise how many were, in the period before."""
+        now, left_out = self._clock(), 0
+        began, seen = self._seen.get(kind, (now, 0))
+        if now >= began + self._period_s:
+            began, seen, left_out = now, 0, max(0, seen - self._most)
+        self._seen[kind] = began, seen + 1
+        return left_out if seen < self._most else None
 
 
 def never_raising(log: Log) -> Log:

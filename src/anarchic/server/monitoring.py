@@ -25,6 +25,7 @@ class ServerMetrics:
         version.set_function(lambda: published.newest.version if published.has_one else -1)
         loss = Gauge("anarchic_loss", "Mean loss told with its updates", registry=self._registry)
         loss.set_function(lambda: _or_nan(published.newest.loss if published.has_one else None))
+        self._certificate: Gauge | None = None
         self.counts = {"accepted": 0, "duplicate": 0, "refused": 0, "folded": 0, "set_aside": 0}
 
     def received(self, outcome: str, length: int) -> None:
@@ -44,6 +45,13 @@ class ServerMetrics:
     def set_aside(self, count: int) -> None:
         self._aside.inc(count)
         self.counts["set_aside"] += count
+
+    def certificate_expires(self, seconds: float) -> None:
+        """When the server's certificate does, in seconds since 1970; told by servers with TLS."""
+        if self._certificate is None:
+            name, told = "anarchic_certificate_expires_seconds", "notAfter, seconds since 1970"
+            self._certificate = Gauge(name, told, registry=self._registry)
+        self._certificate.set(seconds)
 
     def text(self) -> bytes:
         return generate_latest(self._registry)

@@ -63,6 +63,7 @@ class Postgres:
 
     shared = True
     largest = 999_000_000  # a message, and with it a value, ends at 2**30 bytes
+    links = 1
     insert = staticmethod(insert)
 
     def __init__(self, url: URL) -> None:

@@ -16,7 +16,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from anarchic.server.connections import Connection, Connections
-from anarchic.server.refusals import Refusal, length_required
+from anarchic.server.refusals import Refusal, RefusalLog, length_required
 from anarchic.server.settings import Limits
 from anarchic.server.slots import network
 
@@ -40,10 +40,11 @@ class BoundedProtocol(HttpToolsProtocol):
     """
 
     def __init__(
-        self, *given: Any, limits: Limits, all_connections: Connections, **named: Any
-    ) -> None:
+        self, *given: Any, limits: Limits, all_connections: Connections,
+        refusals: RefusalLog | None = None, **named: Any,
+    ) -> None:  # fmt: skip
         super().__init__(*given, **named)
-        self._limits, self._all = limits, all_connections
+        self._limits, self._all, self._refusals = limits, all_connections, refusals
         self.network = ""  # where it comes from
         self.arriving: Connection | None = None  # what stands for it until it is made
         self._head_timer = _Timer(self.loop)  # runs while a head is awaited
@@ -165,7 +166,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
         What follows is dropped for a while, as in ``on_body``; the error ends the parsing.
         """
-        self.transport.write(_plain_answer(length_required()))
+        self._refuse(length_required())
         self._dropping = True
         self._refused_timer.start(REFUSED_BODY_S, self.transport.abort)
         raise ValueError("a body of unknown length")
@@ -249,8 +250,13 @@ class BoundedProtocol(HttpToolsProtocol):
     def _hang_up(self, refusal: Refusal) -> None:
         self._head_timer.cancel()
         if not (self._dropping or self.transport.is_closing()):
-            self.transport.write(_plain_answer(refusal))
+            self._refuse(refusal)
             self.transport.close()
+
+    def _refuse(self, refusal: Refusal) -> None:
+        if self._refusals is not None:
+            self._refusals.add(refusal, self.client[0] if self.client else "")
+        self.transport.write(_plain_answer(refusal))
 
 
 class _Flow(FlowControl):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from anarchic.errors import (
@@ -15,6 +17,9 @@ from anarchic.errors import (
     StoreFull,
     UpdateRefused,
 )
+from anarchic.server.log import Log, Seldom
+
+LINES = 5  # of the log, per code and minute
 
 
 @dataclass
@@ -62,3 +67,24 @@ def length_required() -> Refusal:
 
 def busy(retry_after_s: float, message: str = "Too many bodies are being sent.") -> Refusal:
     return Refusal(503, "busy", message, "Try again later.", retry_after_s)
+
+
+class RefusalLog:
+    """Logs who is refused, a few lines per code and minute; what was sent is not in them.
+
+    Whoever floods the server with refused requests costs it a look into a table for each.
+    """
+
+    def __init__(
+        self, log: Log, named: Callable[[str | None], Mapping[str, str]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._log, self._named = log, named
+        self._seldom = Seldom(LINES, 60.0, clock)
+
+    def add(self, refusal: Refusal, address: str, authorization: str | None = None) -> None:
+        left_out = self._seldom.take((refusal.status, refusal.code))
+        if left_out is not None:
+            facts = {"status": refusal.status, "code": refusal.code, "address": address}
+            named = self._named(authorization)
+            self._log("refused", **facts, **named, **({"left_out": left_out} if left_out else {}))

@@ -6,8 +6,8 @@ import asyncio
 import signal
 import socket
 import ssl
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
 
@@ -42,7 +42,7 @@ from anarchic.server.settings import (
     given_rules,
 )
 from anarchic.server.store import open_store
-from anarchic.server.tls import check_tls, log_handshakes
+from anarchic.server.tls import Certificate, check_tls, log_handshakes
 
 OTHER_FILES = 128  # that the process has open beside connections: the store, the log
 
@@ -98,16 +98,20 @@ def run(
             log("model_warning", level="warning", message=told)
         evaluator = None if judge is None else Evaluator(judge, store, log)
         service = Service(store, settings, log, evaluator, callbacks)
-        log("listening", host=address.host, port=address.port, tls=address.tls_cert is not None)
         listen(service, address)
 
 
 class _Server(uvicorn.Server):
     """Counts connections as they are accepted, and ends the streams of events before it stops."""
 
-    def __init__(self, config: uvicorn.Config, service: Service, listener: Listener) -> None:
+    def __init__(
+        self, config: uvicorn.Config, service: Service, listener: Listener,
+        address: Address | None = None, certificate: Certificate | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(config)
         self._service, self._listener = service, listener
+        self._address, self._certificate = address, certificate
+        self._watching: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """uvicorn has no setting for who accepts connections."""
@@ -119,8 +123,15 @@ class _Server(uvicorn.Server):
             await super().startup(sockets)
         finally:
             vars(loop).pop("create_server", None)
+        if self._certificate is not None:
+            self._watching = asyncio.create_task(self._certificate.watch(self.config.ssl))
+        if self._address is not None:
+            where = {"host": self._address.host, "port": self._address.port}
+            self._service.log("listening", **where, tls=self.config.ssl is not None)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
         self._service.published.close()
         await super().shutdown(sockets)
 
@@ -150,7 +161,10 @@ def listen(service: Service, address: Address) -> None:
         host=address.host,
         port=address.port,
         http=partial(  # type: ignore[arg-type]  # called, no more
-            BoundedProtocol, limits=limits, all_connections=connections
+            BoundedProtocol,
+            limits=limits,
+            all_connections=connections,
+            refusals=service.refusals,
         ),
         ws="none",
         lifespan="on",
@@ -167,13 +181,30 @@ def listen(service: Service, address: Address) -> None:
         ssl_ca_certs=str(address.client_ca) if address.client_ca else None,
         ssl_cert_reqs=ssl.CERT_REQUIRED if address.client_ca else ssl.CERT_NONE,
     )
-    # uvicorn handles the signal, and afterwards sends it again to the handler before it. That
-    # would end the process before its store is closed.
-    former = signal.signal(signal.SIGTERM, lambda *_: None)
+    certificate = Certificate(address, service.log, service.metrics.certificate_expires)
+    listener = Listener(connections, limits.header_s)
     try:
-        with catching(service.log):
-            _Server(config, service, Listener(connections, limits.header_s)).run()
+        # uvicorn handles SIGTERM, and afterwards sends it again to the handler before it. That
+        # would end the process before its store is closed.
+        with (
+            _handling("SIGTERM", lambda *_: None),
+            _handling("SIGHUP", certificate.ask),
+            catching(service.log),
+        ):
+            _Server(config, service, listener, address, certificate).run()
     except SystemExit as error:  # how uvicorn says that it could not start
         raise RunError("The server did not start: the log above says why.") from error
+
+
+@contextmanager
+def _handling(name: str, handler: Callable[..., None]) -> Iterator[None]:
+    """Handle a signal in this way for a while; not every system has each of them."""
+    number = getattr(signal, name, None)
+    if number is None:
+        yield
+        return
+    former = signal.signal(number, handler)
+    try:
+        yield
     finally:
-        signal.signal(signal.SIGTERM, former)
+        signal.signal(number, former)

@@ -22,6 +22,7 @@ from anarchic.server.log import JsonLog, Log, never_raising
 from anarchic.server.monitoring import ServerMetrics
 from anarchic.server.pending import Pending
 from anarchic.server.published import PublishedModel, PublishedModels
+from anarchic.server.refusals import RefusalLog
 from anarchic.server.runs import stored_layout, stored_rules, stored_terms
 from anarchic.server.sending import Sending
 from anarchic.server.settings import ServerSettings, check_memory, served_rule
@@ -60,6 +61,7 @@ class Service:
         self.streams = Pool(limits.streams, "Too many are listening to events.")
         self.most_body_bytes = 0
         self.access = Access(store, self.settings, self.log, clock)
+        self.refusals = RefusalLog(self.log, self.access.named, clock.monotonic)
         if evaluator is not None and callbacks is not None:
             evaluator.told = callbacks.evaluated
         self.published = PublishedModels(self.run, store, self._offer)
@@ -80,7 +82,7 @@ class Service:
             metrics=self.metrics, log=self.log, step_after_s=self.settings.step_after_s,
             clock=clock,
         )  # fmt: skip
-        self._accounts_task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     def _offer(self, model: PublishedModel) -> None:
         for part in (self._evaluator, self._callbacks):
@@ -100,7 +102,7 @@ class Service:
             await asyncio.sleep(0.01)
         self.collector.start()
         self.most_body_bytes = self.check.most_bytes
-        self._accounts_task = asyncio.create_task(self.access.watch())
+        self._tasks += map(asyncio.create_task, (self.access.watch(), self._watch_names()))
         if self._callbacks is not None:
             self._callbacks.start(await asyncio.to_thread(self._about), self._store.model)
         self.log("serving", run=self.run, version=self.published.newest.version)
@@ -108,8 +110,8 @@ class Service:
     async def stop(self) -> None:
         """Finish what was accepted."""
         self.published.close()
-        if self._accounts_task is not None:
-            self._accounts_task.cancel()
+        for task in self._tasks:
+            task.cancel()
         await asyncio.to_thread(self.collector.stop)
         await asyncio.to_thread(self.aggregator.stop)
         if self._evaluator is not None:
@@ -117,6 +119,18 @@ class Service:
         if self._callbacks is not None:
             await asyncio.to_thread(self._callbacks.stop)
         self.log("stopped", version=self.published.newest.version)
+
+    async def _watch_names(self) -> None:
+        """Warn, once, when the store's file gets a second name."""
+        while self._store.watch.links < 2:  # looked at with every transaction, one per second
+            await asyncio.sleep(1.0)
+        links = self._store.watch.links
+        told = (
+            f"The store's file has {links} names (hard links). This server goes on, but a restart "
+            "and 'anarchic token' are refused: find the others with 'find DIRECTORY -samefile "
+            "STORE' and remove them."
+        )
+        self.log("store_has_other_names", links=links, reason=told)
 
     def _about(self) -> RunInfo:
         """The run, as callbacks hear of it."""

@@ -34,7 +34,6 @@ from anarchic.server.filelock import (
     FileLock,
     check_gone,
     check_names,
-    inode_of,
     replaced,
 )
 from anarchic.server.tables import migrate
@@ -82,6 +81,7 @@ class Sqlite:
         self._changes = ChangeSignal(self._stamp, POLL_S)
         self._connection: Connection | None = None
         self._claimed = self._leads = self._closed = False
+        self.links = 1
         self._engine = create_engine(
             "sqlite://",
             creator=self._connect,
@@ -129,7 +129,9 @@ class Sqlite:
 
     def _check_file(self) -> None:
         """What is written must be found at the path; what is read must come from there."""
-        if inode_of(self.path) != self._lock.inode:
+        found = os.stat(self.path)
+        self.links = found.st_nlink
+        if (found.st_dev, found.st_ino) != self._lock.inode:
             raise StoreUnavailable(replaced(self.path))
 
     @contextmanager

@@ -1,20 +1,23 @@
-"""TLS: the server's own certificate is checked at the start, failed handshakes are logged."""
+"""TLS: the server's certificate is checked and loaded again, failed handshakes are logged."""
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import time
-from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from anarchic.core.certificates import validities
+from anarchic.core.certificates import Validity, validities
 from anarchic.errors import ConfigError
-from anarchic.server.log import Log
+from anarchic.server.connections import PEER
+from anarchic.server.log import Log, Seldom
 from anarchic.server.settings import Address
 
 SOON = timedelta(days=30)
+DAY = timedelta(days=1)  # how often a running server looks at its certificate
+ASKED_S = 0.5  # how soon a request to load the certificate again is noticed
 LOG_S = 60.0  # one line per kind of failed handshake and this many seconds
 
 # Reasons of OpenSSL, and what they mean on this side; the first that is part of the reason counts.
@@ -38,11 +41,21 @@ def check_tls(address: Address, log: Log, now: datetime | None = None) -> None:
     """
     if address.tls_cert is None:
         return
-    _check_files(address)
     now = now or datetime.now(UTC)
+    _check_own(address, log, now)
+    known = validities(address.client_ca) if address.client_ca is not None else []
+    if known and all(authority.last < now for authority in known):
+        raise ConfigError(
+            f"The authority {address.client_ca} expired on {known[0].last:%Y-%m-%d %H:%M} UTC, so "
+            "that no worker's certificate would be accepted: give a new one as --client-ca."
+        )
+
+
+def _check_own(address: Address, log: Log, now: datetime) -> Validity | None:
+    """When the server's certificate is valid, if that can be read."""
+    _check_files(address)
+    assert address.tls_cert is not None
     for own in validities(address.tls_cert)[:1]:  # those of its authorities follow it
-        told = {"file": str(address.tls_cert), "valid_from": str(own.first)}
-        told["valid_until"] = str(own.last)
         if own.last < now:
             raise ConfigError(
                 f"The certificate {address.tls_cert} expired on {own.last:%Y-%m-%d %H:%M} UTC, so "
@@ -50,15 +63,16 @@ def check_tls(address: Address, log: Log, now: datetime | None = None) -> None:
                 "--tls-cert."
             )
         if own.first > now:
-            log("certificate_not_valid_yet", **told)
+            log("certificate_not_valid_yet", **_dates(address, own))
         if own.last < now + SOON:
-            log("certificate_expires_soon", **told, days=(own.last - now).days)
-    known = validities(address.client_ca) if address.client_ca is not None else []
-    if known and all(authority.last < now for authority in known):
-        raise ConfigError(
-            f"The authority {address.client_ca} expired on {known[0].last:%Y-%m-%d %H:%M} UTC, so "
-            "that no worker's certificate would be accepted: give a new one as --client-ca."
-        )
+            log("certificate_expires_soon", **_dates(address, own), days=(own.last - now).days)
+        return own
+    return None
+
+
+def _dates(address: Address, own: Validity) -> dict[str, str]:
+    dates = {"valid_from": str(own.first), "valid_until": str(own.last)}
+    return {"file": str(address.tls_cert), **dates}
 
 
 def _check_files(address: Address) -> None:
@@ -77,6 +91,75 @@ def _check_files(address: Address) -> None:
         ) from error
 
 
+class Certificate:
+    """The certificate of a running server: told of before it expires, loaded again when asked."""
+
+    def __init__(
+        self, address: Address, log: Log, expires: Callable[[float], None],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:  # fmt: skip
+        self._address, self._log, self._expires, self._now = address, log, expires, now
+        self._own: Validity | None = None  # of the one in use, not of what is in the file by now
+        self._next = now()  # when to look again
+        self._asked = False
+        if address.tls_cert is not None:
+            self._use(next(iter(validities(address.tls_cert)), None))
+
+    def ask(self, *_: object) -> None:
+        """Load it again soon. A signal handler: it does no more, whatever it interrupts."""
+        self._asked = True
+
+    async def watch(self, context: ssl.SSLContext | None) -> None:
+        while True:
+            await asyncio.sleep(ASKED_S)
+            self.look(context)
+
+    def look(self, context: ssl.SSLContext | None) -> None:
+        asked, self._asked = self._asked, False
+        if asked and context is None:
+            told = "The server has no certificate to load again (--tls-cert); it goes on."
+            self._log("hangup_ignored", reason=told)
+        elif asked and context is not None:
+            self._load(context)
+        now = self._now()
+        if self._own is not None and now >= self._next:
+            self._tell(self._own, now)
+
+    def _load(self, context: ssl.SSLContext) -> None:
+        """For connections that begin from now on. Files that cannot be used change nothing."""
+        try:
+            own = _check_own(self._address, self._log, self._now())
+            cert, key = str(self._address.tls_cert), self._address.tls_key
+            context.load_cert_chain(cert, key, password="")
+        except (ConfigError, OSError, ValueError) as error:
+            kept = f"{error} The certificate in use stays."
+            self._log("certificate_not_loaded", reason=kept)
+            return
+        self._use(own)
+        self._log("certificate_loaded", **({} if own is None else _dates(self._address, own)))
+
+    def _use(self, own: Validity | None) -> None:
+        self._own = own
+        if own is not None:
+            self._expires(own.last.timestamp())
+            self._next = _next_look(own, self._now())
+
+    def _tell(self, own: Validity, now: datetime) -> None:
+        renew = "Renew it, and send SIGHUP to this process."
+        if own.last < now:
+            self._log("certificate_expired", **_dates(self._address, own), remedy=renew)
+        elif own.last < now + SOON:
+            days = (own.last - now).days
+            told = {**_dates(self._address, own), "days": days, "remedy": renew}
+            self._log("certificate_expires_soon", **told)
+        self._next = _next_look(own, now)
+
+
+def _next_look(own: Validity, now: datetime) -> datetime:
+    """A day later, or when the certificate has just expired."""
+    return now + DAY if own.last < now else min(now + DAY, own.last + timedelta(seconds=1))
+
+
 def log_handshakes(
     context: ssl.SSLContext, log: Log, clock: Callable[[], float] = time.monotonic
 ) -> None:
@@ -88,6 +171,12 @@ def log_handshakes(
 
     class Watched(ssl.SSLObject):
         failed: ssl.SSLError | None = None
+        address: str
+
+        def __new__(cls) -> Watched:
+            made = super().__new__(cls)
+            made.address = PEER.get()
+            return made
 
         def do_handshake(self) -> None:
             if self.failed is not None:
@@ -97,7 +186,7 @@ def log_handshakes(
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 raise
             except ssl.SSLError as error:
-                failures.add(error)
+                failures.add(error, self.address)
                 if error.reason not in _TOLD:
                     raise
                 # The worker is to learn why: a loop that believes the handshake to go on sends
@@ -113,19 +202,15 @@ class _Failures:
     """Counts failed handshakes by kind, and logs each kind now and then."""
 
     def __init__(self, log: Log, clock: Callable[[], float]) -> None:
-        self._log, self._clock = log, clock
-        self._count: Counter[str] = Counter()  # since the kind was logged last
-        self._logged: dict[str, float] = {}  # OpenSSL has few kinds
+        self._log, self._seldom = log, Seldom(1, LOG_S, clock)  # OpenSSL has few kinds
 
-    def add(self, error: ssl.SSLError) -> None:
+    def add(self, error: ssl.SSLError, address: str) -> None:
         kind = error.reason or type(error).__name__
         if isinstance(error, ssl.SSLCertVerificationError):
             kind = f"{kind}: {error.verify_message}"
-        self._count[kind] += 1
-        now = self._clock()
-        if now < self._logged.get(kind, now - LOG_S) + LOG_S:
+        left_out = self._seldom.take(kind)
+        if left_out is None:
             return
-        facts: dict[str, Any] = {"kind": kind, "count": self._count.pop(kind)}
+        facts: dict[str, Any] = {"kind": kind, "count": left_out + 1, "address": address}
         meaning = next((told for part, told in _MEANINGS.items() if part in kind), str(error))
         self._log("handshake_failed", **facts, reason=meaning)
-        self._logged[kind] = now

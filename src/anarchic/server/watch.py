@@ -22,6 +22,7 @@ class Watch:
         self._begun: dict[object, float] = {}  # when those began that have not ended, oldest first
         self._lock = threading.Lock()
         self.failure: StoreError | None = None  # of the last that ended
+        self.links = 1  # names of the store's file; a restart is refused where there are more
 
     def waited_s(self) -> float:
         """For how long the oldest one has been under way; 0 where there is none."""
@@ -57,8 +58,10 @@ class Watched:
     def reading(self) -> Iterator[Connection]:
         with self._watch.transaction(), self._database.reading() as connection:
             yield connection
+        self._watch.links = self._database.links
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         with self._watch.transaction(), self._database.writing() as connection:
             yield connection
+        self._watch.links = self._database.links
