@@ -19,7 +19,7 @@ help:
 	@echo "make test       all tests but those of test-hostile and test-bridges; set ANARCHIC_DATA to a folder of data sets to include theirs"
 	@echo "make test-fast  without the tests that are slow, alone or as a family: a minute"
 	@echo "make test-hostile  abuse of a real server, and 200 seeds of simulated faults: three minutes"
-	@echo "make test-bridges  workers in Lightning, Hugging Face and other libraries, which it installs: 1.5 GB"
+	@echo "make test-bridges  models of every kind, workers in Lightning, Hugging Face and other libraries, which it installs: 1.5 GB"
 	@echo "make test-python PYTHON=python3.13    the tests that need no torch, with another Python"
 	@echo "make chaos      kill servers and workers for minutes, and count every update"
 	@echo "make simulate-faults    10,000 seeds of crashes, bad disks and networks: half an hour or more"
@@ -63,14 +63,15 @@ race: $(READY)
 
 # Attacks on a real server, and a simulator of faults. CI runs them too.
 HOSTILE := tests/hostile tests/faults
-# Tests of libraries that development does not install. CI runs them too.
-BRIDGES := $(filter-out %/test_torch.py %/test_visit.py,$(wildcard tests/bridges/test_*.py)) tests/kinds
+# What people bring: other libraries, which development does not install, and models of every kind.
+# CI runs them too.
+BRIDGES := tests/bridges tests/kinds tests/train/test_modules.py
 WITHOUT := $(patsubst %,--ignore %,$(HOSTILE) $(BRIDGES))
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 -m "not chaos" $(WITHOUT)
 	@echo "Not run: abuse of a server and simulated faults. Run them with: make test-hostile"
-	@echo "Not run: workers in other libraries. Run them with: make test-bridges"
+	@echo "Not run: workers in other libraries, models of every kind. Run them with: make test-bridges"
 
 test-fast: $(READY)
 	$(BIN)/python -m pytest -n 3 -m "not slow and not chaos" $(WITHOUT) -p no:schemathesis -p no:anyio -p no:subtests
@@ -79,7 +80,7 @@ test-hostile: $(READY)
 	$(BIN)/python -m pytest -n 2 $(HOSTILE)
 
 test-bridges: $(WITH_BRIDGES)
-	$(BIN)/python -m pytest -n 2 -m "not chaos" tests/bridges tests/kinds
+	$(BIN)/python -m pytest -n 2 -m "not chaos" $(BRIDGES)
 
 # Pages and benchmarks do not depend on the Python.
 test-python: MARKS ?= not chaos
