@@ -13,6 +13,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -76,12 +77,31 @@ def store_path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def led_path(store_path: Path) -> Iterator[Path]:
-    """A store that another process leads and writes to."""
+def leader(store_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process, which leads a store and writes to it."""
     with pusher(str(store_path), "x") as process:
         assert process.stdout is not None
         assert process.stdout.readline()
-        yield store_path
+        yield process
+        process.send_signal(signal.SIGCONT)
+
+
+@pytest.fixture
+def led_path(leader: subprocess.Popen[str], store_path: Path) -> Path:
+    return store_path
+
+
+def pause(process: subprocess.Popen[str], path: Path) -> None:
+    """Stop a process between two transactions: it still has the lock, and ends nothing itself."""
+    while True:
+        process.send_signal(signal.SIGSTOP)
+        with closing(sqlite3.connect(path, timeout=0.0, isolation_level=None)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError:
+                process.send_signal(signal.SIGCONT)
+        time.sleep(0.01)
 
 
 def by_hard_link(path: Path) -> Path:
@@ -118,7 +138,10 @@ def by_a_new_name(path: Path) -> Path:
     before="it started and led the run too",
     now="refused: the lock is on the file itself",
 )
-def test_a_second_server_is_refused_by_any_name(led_path: Path) -> None:
+def test_a_second_server_is_refused_by_any_name(
+    leader: subprocess.Popen[str], led_path: Path
+) -> None:
+    pause(leader, led_path)  # it would end once it does not find its file at the old name
     ways = (by_hard_link, by_symbolic_link, by_linked_folder, without_lock_file, by_a_new_name)
     for way in ways:
         other = way(led_path)
