@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from anarchic import Adam, ClipNorm, Decay, Layout, Momentum, Prox, Scaffold, TorchOptimizer
+from anarchic import Adam, ClipNorm, Decay, Layout, Momentum, Prox, Scaffold
 from anarchic.errors import ConfigError, Diverged, WorkerError
 from anarchic.worker import (
     ConstantSteps,
@@ -237,6 +237,8 @@ def test_scaffold_keeps_its_control_after_a_crash(tmp_path):
 def optimizers():
     """Adam, ours and torch's, which keep their state."""
     torch = pytest.importorskip("torch")
+    from anarchic import TorchOptimizer
+
     return [Adam(keep_state=True), TorchOptimizer(torch.optim.Adam, keep_state=True)]
 
 
