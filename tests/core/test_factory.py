@@ -3,14 +3,17 @@ from dataclasses import dataclass
 import pytest
 
 from anarchic import (
+    Ace,
     Adam,
     AfaCd,
     AfaCs,
+    AsyncSgd,
     Clip,
     ClipNorm,
     Decay,
     FedAsync,
     Guard,
+    Mifa,
     Sgd,
     SgdStep,
     SharedVectors,
@@ -38,6 +41,14 @@ def test_none_leaves_it_to_the_rule():
     nothing = {"m": None, "server_lr": None, "server_opt": None}
     assert made(rule="fedasync", **nothing) == FedAsync()
     assert made(rule="afa-cs", **nothing) == AfaCs(5)
+
+
+def test_a_rule_that_names_a_default_m_keeps_it():
+    assert made(rule="ace") == Ace(m=1)
+    assert made(rule="async-sgd") == AsyncSgd(m=1)
+    assert made(rule="mifa") == Mifa(m=5)
+    assert made(rule="ace", m=3) == Ace(m=3)
+    assert made(rule="async-sgd", rule_options={"m": 2}).m == 2
 
 
 def test_a_rule_is_told_what_the_runner_knows_and_it_wants_to_know():

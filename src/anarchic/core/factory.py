@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from inspect import signature
+from inspect import Parameter, signature
 from typing import Any
 
 from anarchic.core import registry
@@ -15,7 +15,7 @@ from anarchic.core.validation import check_kinds
 from anarchic.core.wrappers import Clip, SharedVectors, StalenessDiscount
 from anarchic.errors import ConfigError
 
-UPDATES_PER_STEP = 5  # m, for rules that have it
+UPDATES_PER_STEP = 5  # m, for rules that have it and name no default of their own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class RuleSettings:
     """A rule by name, and what is put around it. None: as the rule itself has it."""
 
     rule: str = "afa-cd"
-    m: int | None = UPDATES_PER_STEP
+    m: int | None = None
     server_lr: float | None = 1.0
     server_opt: str | None = "sgd"
     server_options: Mapping[str, Any] = field(default_factory=dict)
@@ -50,7 +50,7 @@ def make_rule(settings: RuleSettings, known: Mapping[str, Any] | None = None) ->
     kind = registry.find("rules", settings.rule)
     has = setting_names(kind)
     own = {name: value for name, value in (known or {}).items() if name in has}
-    if "m" in has:
+    if "m" in has and signature(kind).parameters["m"].default is Parameter.empty:
         own["m"] = UPDATES_PER_STEP
     given = {name: getattr(settings, name) for name in ("m", "server_lr", "expire_after", "cap")}
     if settings.server_opt is not None or settings.server_options:
@@ -65,8 +65,9 @@ def make_rule(settings: RuleSettings, known: Mapping[str, Any] | None = None) ->
         rule = StalenessDiscount(rule, settings.staleness_power)
     if settings.clip is not None:
         rule = Clip(rule, settings.clip)
-    if settings.workers is not None and (shared := shared_names(settings.local_rule)):
-        rule = SharedVectors(rule, names=shared, population=settings.workers)
+    over = shared_over(settings, rule.m)
+    if over is not None and (shared := shared_names(settings.local_rule)):
+        rule = SharedVectors(rule, names=shared, population=over)
     return Guard(rule, settings.guard) if settings.guard else rule
 
 
@@ -100,9 +101,22 @@ def _check_members(name: str, made: object, protocol: type, what: str) -> None:
         raise ConfigError(f"{name} has no {', '.join(missing)}, so it is no {what}.")
 
 
+def shared_over(settings: RuleSettings, m: int) -> int | None:
+    """By what the server divides the sum of what comes back: M, or m where the local rule wants the
+    mean over the updates of a step, as MimeLite does."""
+    kind = _innermost(settings.local_rule)
+    return m if getattr(kind, "shared_mean_over", "workers") == "step" else settings.workers
+
+
+def _innermost(local_rule: str) -> Callable[..., Any]:
+    """The local rule within its wrappers, which share nothing."""
+    found: Callable[..., Any] = registry.find("local_rules", registry.chain(local_rule)[-1])
+    return found
+
+
 def shared_names(local_rule: str) -> tuple[str, ...]:
     """The vectors that workers with this local rule share, as SCAFFOLD its control."""
-    kind = registry.find("local_rules", registry.chain(local_rule)[-1])  # wrappers share nothing
+    kind = _innermost(local_rule)
     shared = getattr(kind, "shares", None)
     return shared if isinstance(shared, tuple) else tuple(make_part(kind, {}, {}).shares)
 

@@ -74,8 +74,11 @@ def sync(path: Path) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder, where the system has such locks; it ends with the process."""
+def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold the lock of a folder, where the system has such locks; it ends with the process.
+
+    Without ``wait`` a lock that another process holds raises BlockingIOError.
+    """
     try:
         import fcntl
     except ImportError:  # Windows: nothing keeps two processes apart
@@ -83,7 +86,7 @@ def locked(folder: Path) -> Iterator[None]:
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
         os.close(descriptor)

@@ -123,7 +123,12 @@ class Record:
         if not length > bound:
             return 1.0
         self.length, self.bound = length, bound
-        return bound / length * min(1.0, FAR * bound / length)
+        return self.last_weight
+
+    @property
+    def last_weight(self) -> float:
+        """What the last update that was clipped was multiplied by."""
+        return self.bound / self.length * min(1.0, FAR * self.bound / self.length)
 
     def outgrown(self, factor: float, worker: str, counts: float) -> list[str]:
         """Note how much the last update of a worker counts; whose are far too long by now.

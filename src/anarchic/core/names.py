@@ -1,10 +1,13 @@
-"""Names of workers, and of the tokens that prove them."""
+"""Names of workers and of the tokens that prove them, and names of runs."""
 
 from __future__ import annotations
 
 import re
 
+from anarchic.errors import ConfigError
+
 WORKER_NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
+RUN_NAME = re.compile(r"(?![0-9a-f]{16}$|pg_|information_schema$)[a-z0-9][a-z0-9_-]{0,47}")
 _SECRET = re.compile(r"[!-~]{1,512}")
 
 
@@ -15,3 +18,16 @@ def token_owner(token: str) -> str | None:
     """
     worker, _, secret = token.rpartition(".")
     return worker if WORKER_NAME.fullmatch(worker) and _SECRET.fullmatch(secret) else None
+
+
+def check_run_name(name: str) -> str:
+    """A run's name, which is also that of a file, or of a schema in PostgreSQL.
+
+    The ids that runs give themselves have 16 hexadecimal digits, so no name has.
+    """
+    if not RUN_NAME.fullmatch(name):
+        raise ConfigError(
+            "A run's name has 1 to 48 small letters, digits, '_' or '-', the first a letter or "
+            f"digit; it is not 16 hexadecimal digits, nor pg_...; got {name!r}."
+        )
+    return name

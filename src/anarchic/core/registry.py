@@ -10,7 +10,8 @@ A package that offers a rule says so in its ``pyproject.toml``; the other groups
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -18,6 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from anarchic.core.reading import shown
 from anarchic.core.validation import check_choice
 from anarchic.errors import ConfigError
 
@@ -43,20 +45,33 @@ KINDS: Mapping[str, Kind] = {
             "fedavg": "anarchic.core.rules.fedavg:FedAvg",
             "fedasync": "anarchic.core.rules.fedasync:FedAsync",
             "fedbuff": "anarchic.core.rules.fedbuff:FedBuff",
+            "ca2fl": "anarchic.core.rules.calibrated:Ca2fl",
+            "fedvarp": "anarchic.core.rules.calibrated:FedVarp",
+            "fedstale": "anarchic.core.rules.calibrated:FedStale",
+            "mifa": "anarchic.core.rules.mifa:Mifa",
+            "ace": "anarchic.core.rules.mifa:Ace",
+            "fadas": "anarchic.core.rules.fadas:Fadas",
+            "async-sgd": "anarchic.core.rules.async_sgd:AsyncSgd",
+            "fednova": "anarchic.core.rules.fednova:FedNova",
+            "feddyn": "anarchic.core.rules.feddyn:FedDyn",
+            "area": "anarchic.core.rules.area:Area",
         },
     ),
     "local_rules": Kind(
         "local rule",
         _in("core.local", "Sgd", "Prox", "Scaffold", "Momentum", "Adam")
+        | _in("core.local_dyn", "Dyn")
+        | _in("core.local_mime", "MimeLite")
         | _in("core.local_wrappers", "ClipNorm", "Decay"),
     ),
     "server_steps": Kind(
-        "server optimiser", _in("core.steps", "SgdStep", "MomentumStep", "AdamStep", "YogiStep")
+        "server optimiser",
+        _in("core.steps", "SgdStep", "MomentumStep", "AdamStep", "YogiStep", "AmsGradStep"),
     ),
     "participation": Kind(
         "participation",
         _in("participation.sampler", "Sampler")
-        | _in("participation.idle", "Exponential", "LogNormal", "Diurnal"),
+        | _in("participation.idle", "Exponential", "LogNormal", "Diurnal", "Unequal"),
     ),
     "datasets": Kind(
         "data set",
@@ -135,6 +150,12 @@ def _not_importable(module: str, error: BaseException) -> ConfigError:
 def find(kind: str, name: str) -> Any:
     """The part of that name, or that ``module:Name`` names; a name that nobody knows is refused."""
     check_name(kind, name)
+    if ":" in name and _REFUSING:
+        raise ConfigError(
+            f"The run names the {KINDS[kind].called} {shown(name)}, which is code from outside of "
+            "the installed packages; looking at a run executes none. If you know who wrote the "
+            "run, add --trust."
+        )
     part = Part(name, name, "") if ":" in name else _parts(kind)[name]
     if part.rivals:
         raise ConfigError(
@@ -148,6 +169,25 @@ def find(kind: str, name: str) -> Any:
             "a function that makes one."
         )
     return found
+
+
+_REFUSING: list[None] = []  # an entry for each ``installed_only`` that holds
+
+
+@contextmanager
+def installed_only(trusted: bool = False) -> Iterator[None]:
+    """Refuse ``module:Name`` in this process while it lasts: such a name may run any program.
+
+    For commands that look at what somebody else may have written. It holds in all threads.
+    """
+    if trusted:
+        yield
+        return
+    _REFUSING.append(None)
+    try:
+        yield
+    finally:
+        _REFUSING.pop()
 
 
 def check_name(kind: str, name: str) -> None:

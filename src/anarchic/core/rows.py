@@ -81,6 +81,10 @@ class WorkerRows:
         if self._stored:
             self._removed.add(worker)
 
+    def heard_at(self, worker: str) -> int:
+        """The version at which a worker that has a row was last heard."""
+        return self._heard[worker].version
+
     def longest_silent(self) -> tuple[str, int]:
         """The worker heard least recently, and the version at which that was."""
         worker, entry = next(iter(self._heard.items()))

@@ -131,6 +131,35 @@ class YogiStep(_AdaptiveStep):
         second -= (1 - self.beta2) * square * sign(second - square)
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class AmsGradStep(_AdaptiveStep):
+    """As ``AdamStep`` with the largest v so far: step eta m / (sqrt max v + eps).
+
+    Moments start at zero. It is the step of FedAMS and FADAS (Wang, Lin, Chen, ICML 2022,
+    arXiv:2205.02719; Wang et al., ICML 2024, arXiv:2407.18365).
+    """
+
+    epsilon: float = 1e-8
+
+    def init(self, params: Vector) -> Moments:
+        return {name: zeros(params) for name in ("first", "second", "largest")}
+
+    def _update_second(self, second: Vector, mean: Vector) -> None:
+        second *= self.beta2
+        second += (1 - self.beta2) * mean * mean
+
+    def change(self, mean: Vector, server_lr: float, moments: Moments) -> Vector:
+        first, second, largest = (moments[name] for name in ("first", "second", "largest"))
+        self._update_second(second, mean)
+        first *= self.beta1
+        first += (1 - self.beta1) * mean
+        larger = second > largest
+        largest[larger] = second[larger]
+        change: Vector = server_lr * first / (sqrt(largest) + self.epsilon)
+        return change
+
+
 def _check_decay(step: str, name: str, value: float) -> None:
     if not 0 <= value < 1:
         raise ConfigError(f"{step} needs 0 <= {name} < 1, got {name}={value}.")

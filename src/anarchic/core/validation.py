@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -26,6 +26,7 @@ _KINDS: Mapping[Any, tuple[Any, str]] = {
     Path: ((str, PathLike), "a path"),
     PathLike[str]: (PathLike, "a path"),
     tuple[float, ...]: (tuple, "a tuple of numbers"),
+    Sequence[str]: ((list, tuple, str), "a list of texts"),
     Mapping[str, Any]: (Mapping, "a mapping of names to values"),
     NoneType: (NoneType, "None"),
 }
@@ -55,8 +56,9 @@ def check_kind(name: str, value: object, hint: Any) -> None:
     # True counts as a whole number in Python, but nobody means it as one.
     fits = any(isinstance(value, kind) for kind, _ in known)
     fits = fits and not (isinstance(value, bool) and bool not in hints)
-    if isinstance(value, tuple):
-        fits = fits and all(isinstance(each, Real) for each in value)
+    if isinstance(value, list | tuple):
+        wanted_of_each = str if Sequence[str] in hints else Real
+        fits = fits and all(isinstance(each, wanted_of_each) for each in value)
     if not fits:
         wanted = " or ".join(dict.fromkeys(words for _, words in known))
         raise ConfigError(f"{name} must be {wanted}, got {shown(value)}.")

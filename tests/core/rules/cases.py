@@ -18,6 +18,7 @@ from anarchic import (
     FedAvg,
     FedBuff,
     Guard,
+    MimeLite,
     MomentumStep,
     Scaffold,
     Sgd,
@@ -28,6 +29,18 @@ from anarchic import (
 )
 from anarchic.core import registry
 from anarchic.core.buffers import AverageBuffers
+from anarchic.core.rules import (
+    Ace,
+    Area,
+    AsyncSgd,
+    Ca2fl,
+    Fadas,
+    FedDyn,
+    FedNova,
+    FedStale,
+    FedVarp,
+    Mifa,
+)  # fmt: skip
 
 from .decaying import Decaying
 
@@ -48,6 +61,7 @@ class Case:
     local_steps: int = 1
     names: tuple[str, ...] = ()  # extras that its updates carry
     within: float = 1e-6  # of the optimum
+    visits: int = 400  # of each worker, after which it is that near
 
 
 ADAM, YOGI = AdamStep(epsilon=0.1), YogiStep(epsilon=0.1)
@@ -57,27 +71,27 @@ RULES = [
     Case("afa_cd", AfaCd(m=4)),
     Case("afa_cd one", AfaCd(m=1, server_lr=0.5), shared_optimum=True),
     Case("afa_cd momentum", AfaCd(m=4, server_lr=0.3, step=MomentumStep(0.8))),
-    Case("afa_cd adam", AfaCd(m=4, server_lr=0.1, step=ADAM)),
-    Case("afa_cd yogi", AfaCd(m=4, server_lr=0.1, step=YOGI)),
+    Case("afa_cd adam", AfaCd(m=4, server_lr=0.1, step=ADAM), visits=1000),
+    Case("afa_cd yogi", AfaCd(m=4, server_lr=0.1, step=YOGI), visits=1000),
     Case("afa_cs", AfaCs(m=3)),
     Case("afa_cs population", AfaCs(m=2, population=4)),
     Case("afa_cs expiry", AfaCs(m=2, expire_after=3, cap=4)),
     Case("afa_cs momentum", AfaCs(m=3, server_lr=0.3, step=MomentumStep(0.8))),
-    Case("afa_cs adam", AfaCs(m=3, server_lr=0.1, step=ADAM)),
-    Case("afa_cs yogi", AfaCs(m=3, server_lr=0.1, step=YOGI)),
+    Case("afa_cs adam", AfaCs(m=3, server_lr=0.1, step=ADAM), visits=1000),
+    Case("afa_cs yogi", AfaCs(m=3, server_lr=0.1, step=YOGI), visits=1000),
     Case("decaying", Decaying(m=4), shared_optimum=True),
     Case("clip decaying", Clip(Decaying(m=4), max_norm=1.0), shared_optimum=True),
     Case("discount decaying", StalenessDiscount(Decaying(m=3)), shared_optimum=True),
     Case("fedavg", FedAvg(m=4), fresh=True),
     Case("fedavg by samples", FedAvg(m=4, by_samples=True), fresh=True),
     Case("fedavg momentum", FedAvg(m=4, server_lr=0.3, step=MomentumStep(0.8)), fresh=True),
-    Case("fedavg adam", FedAvg(m=4, server_lr=0.1, step=ADAM), fresh=True),
-    Case("fedavg yogi", FedAvg(m=4, server_lr=0.1, step=YOGI), fresh=True),
+    Case("fedavg adam", FedAvg(m=4, server_lr=0.1, step=ADAM), fresh=True, visits=1000),
+    Case("fedavg yogi", FedAvg(m=4, server_lr=0.1, step=YOGI), fresh=True, visits=1000),
     Case("fedbuff", FedBuff(m=4), shared_optimum=True),
     Case("fedbuff equal", FedBuff(m=4, power=0.0)),
     Case("fedbuff momentum", FedBuff(m=4, server_lr=0.3, step=MomentumStep(0.8), power=0.0)),
-    Case("fedbuff adam", FedBuff(m=4, server_lr=0.1, step=ADAM, power=0.0)),
-    Case("fedbuff yogi", FedBuff(m=4, server_lr=0.1, step=YOGI, power=0.0)),
+    Case("fedbuff adam", FedBuff(m=4, server_lr=0.1, step=ADAM, power=0.0), visits=1000),
+    Case("fedbuff yogi", FedBuff(m=4, server_lr=0.1, step=YOGI, power=0.0), visits=1000),
     Case("fedasync", FedAsync(mixing=0.6, history=4), shared_optimum=True),
     Case("discount afa_cd", StalenessDiscount(AfaCd(m=4)), shared_optimum=True),
     Case("discount afa_cs", StalenessDiscount(AfaCs(m=3), power=1.0), shared_optimum=True),
@@ -159,6 +173,31 @@ RULES += [
         shared_optimum=True,
         **CONTROL,
     ),
+]
+RULES += [
+    Case("ca2fl", Ca2fl(m=3, population=4)),
+    Case("ca2fl expiry", Ca2fl(m=2, expire_after=3, cap=4), shared_optimum=True),
+    Case("ca2fl guard", Guard(Ca2fl(m=3))),
+    Case("fedvarp", FedVarp(m=4, population=4), fresh=True),
+    Case("fedstale", FedStale(m=4, population=4), fresh=True),
+    Case("mifa", Mifa(m=3, population=4, wait=False)),
+    Case("mifa heard", Mifa(m=3)),
+    Case("mifa waiting", Mifa(m=3, population=4)),
+    Case("ace", Ace(server_lr=0.3)),
+    Case("fadas", Fadas(m=4, server_lr=0.05, threshold=1), within=0.2, visits=1000),
+    Case("async_sgd", AsyncSgd(limit=2, server_lr=0.5), shared_optimum=True),
+    Case("fednova", FedNova(m=4)),
+    Case("fednova momentum", FedNova(m=4, momentum=0.5), shared_optimum=True),
+    Case("feddyn", FedDyn(m=4, server_lr=0.3, population=4), fresh=True, visits=1000),
+    Case("area", Area(m=3, population=4, history=4)),
+    Case("area heard", Area(server_lr=0.5, history=4)),
+    Case(
+        "mimelite",
+        SharedVectors(AfaCd(m=4), ("momentum",), population=4),
+        names=("momentum",),
+        local=MimeLite(beta=0.5),
+    ),
+    Case("fedasync hinge", FedAsync(history=4, discount="hinge"), shared_optimum=True),
 ]
 LISTED = {type(case.rule) for case in RULES}
 RULES += [

@@ -334,7 +334,7 @@ def test_it_reaches_the_optimum_of_a_quadratic(case):
     state = case.rule.init(10 + first_params(np.float64))
     snapshots = [(state.params, state.extras)]
     kept = [{name: np.zeros(DIM) for name in case.local.keeps} for _ in WORKERS]
-    for visit in range(len(WORKERS) * 1500):
+    for visit in range(len(WORKERS) * case.visits):
         i = visit % len(WORKERS)
         base = max(0, state.version - delays[i])
         update, kept[i] = work(case, i, base, snapshots[base], kept[i], a[i], b[i])

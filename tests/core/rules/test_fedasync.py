@@ -43,3 +43,15 @@ def test_only_the_newest_versions_are_kept():
 def test_settings_are_checked(settings):
     with pytest.raises(ConfigError, match="FedAsync needs"):
         FedAsync(**settings)
+
+
+@pytest.mark.parametrize(("staleness", "share"), [(0, 1), (4, 1), (5, 1 / 11), (6, 1 / 21)])
+def test_the_hinge_discounts_only_beyond_its_start(staleness, share):
+    assert FedAsync(discount="hinge").discounted(staleness) == pytest.approx(share)
+
+
+def test_a_hinge_that_never_starts_is_the_constant_discount():
+    constant, hinge = FedAsync(power=0.0), FedAsync(discount="hinge", hinge_start=1000)
+    assert [constant.discounted(n) for n in range(9)] == [hinge.discounted(n) for n in range(9)]
+    with pytest.raises(ConfigError, match="hinge_slope > 0"):
+        FedAsync(discount="hinge", hinge_slope=0)

@@ -1,9 +1,32 @@
-"""Server rules, one file each. ``core/registry.py`` lists them by name."""
+"""Server rules, one file per family. ``core/registry.py`` lists them by name."""
 
 from anarchic.core.rules.afa_cd import AfaCd
 from anarchic.core.rules.afa_cs import AfaCs
+from anarchic.core.rules.area import Area
+from anarchic.core.rules.async_sgd import AsyncSgd
+from anarchic.core.rules.calibrated import Ca2fl, FedStale, FedVarp
+from anarchic.core.rules.fadas import Fadas
 from anarchic.core.rules.fedasync import FedAsync
 from anarchic.core.rules.fedavg import FedAvg
 from anarchic.core.rules.fedbuff import FedBuff
+from anarchic.core.rules.feddyn import FedDyn
+from anarchic.core.rules.fednova import FedNova
+from anarchic.core.rules.mifa import Ace, Mifa
 
-__all__ = ["AfaCd", "AfaCs", "FedAsync", "FedAvg", "FedBuff"]
+__all__ = [
+    "Ace",
+    "AfaCd",
+    "AfaCs",
+    "Area",
+    "AsyncSgd",
+    "Ca2fl",
+    "Fadas",
+    "FedAsync",
+    "FedAvg",
+    "FedBuff",
+    "FedDyn",
+    "FedNova",
+    "FedStale",
+    "FedVarp",
+    "Mifa",
+]

@@ -18,7 +18,7 @@ from anarchic.core.checking import check
 from anarchic.core.rule import SteppingRule, versions_met
 from anarchic.core.steps import SgdStep, Step, stepped
 from anarchic.core.types import EMPTY, Integers, Matrix, Update, Updates, Vector
-from anarchic.errors import ConfigError
+from anarchic.errors import ConfigError, MalformedUpdate
 
 Floats = NDArray[np.float64]
 
@@ -107,3 +107,13 @@ def check_settings(rule: str, m: int, server_lr: float) -> None:
         raise ConfigError(f"{rule} needs a whole number m >= 1 of updates per step, got m={m}.")
     if not 0 < server_lr < float("inf"):
         raise ConfigError(f"{rule} needs a positive, finite server_lr, got {server_lr}.")
+
+
+def samples_of(rule: str, samples: int) -> float:
+    """The weight of an update where updates weigh by their samples."""
+    if samples < 1:
+        raise MalformedUpdate(
+            f"{rule} by samples got an update of {samples} samples: send their number along, or "
+            "set by_samples=False."
+        )
+    return float(samples)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
 from anarchic.core.arrays import times
 from anarchic.core.rule import SteppingRule
 from anarchic.core.types import EMPTY, Update, Vector
+from anarchic.core.validation import check_choice
 from anarchic.errors import ConfigError
 
 
@@ -29,19 +30,26 @@ class FedAsyncState:
 class FedAsync(SteppingRule[FedAsyncState]):
     """Asynchronous federated optimisation: no buffer, one step per update.
 
-        x_{t+1} = (1 - a) * x_t + a * x_i,   a = alpha * s(tau),   s(tau) = (1 + tau)^-power
+        x_{t+1} = (1 - a) * x_t + a * x_i,   a = alpha * s(tau)
+        s(tau) = (1 + tau)^-power                           (``discount="polynomial"``)
+        s(tau) = 1 if tau <= b, else 1 / (a (tau - b) + 1)  (``discount="hinge"``)
 
     where x_i = x_base - K_i * eta_L_i * G_i is the model that the worker ended with, so the state
     keeps the ``history`` newest versions; an update from an older one is refused.
-    Symbols: ``mixing`` is alpha, ``power`` is the exponent a of the polynomial discount.
+    Symbols: ``mixing`` is alpha, ``power`` is the exponent a of the polynomial discount,
+    ``hinge_slope`` and ``hinge_start`` are a and b of the hinge. tau of a fresh update is 0.
     Reference: Xie, Koyejo, Gupta, "Asynchronous Federated Optimization", 2019,
-    arXiv:1903.03934, Algorithm 1. Departs from it in: of its three discounts only the polynomial
-    one is here (``power=0`` is the constant one).
+    arXiv:1903.03934, Algorithm 1. Departs from it in: the paper counts from 1, so that a fresh
+    update has staleness 1; the proximal term is the worker's (``Prox``). ``power=0`` is its
+    constant discount.
     """
 
     mixing: float = 0.6
     power: float = 0.5
     history: int = 100
+    discount: Literal["polynomial", "hinge"] = "polynomial"
+    hinge_slope: float = 10.0
+    hinge_start: int = 4
     takes_late: ClassVar[bool] = False  # not later than ``history`` versions
 
     def __post_init__(self) -> None:
@@ -51,6 +59,12 @@ class FedAsync(SteppingRule[FedAsyncState]):
             raise ConfigError(f"FedAsync needs power >= 0, got power={self.power}.")
         if self.history < 1:
             raise ConfigError(f"FedAsync needs history >= 1 versions, got {self.history}.")
+        check_choice("discount", self.discount, ("polynomial", "hinge"))
+        if not (self.hinge_slope > 0 and self.hinge_start >= 0):
+            raise ConfigError(
+                "FedAsync needs hinge_slope > 0 and hinge_start >= 0, got "
+                f"hinge_slope={self.hinge_slope}, hinge_start={self.hinge_start}."
+            )
 
     def begin(self, params: Vector) -> FedAsyncState:
         return FedAsyncState(params, 0, {"0": params})
@@ -60,7 +74,7 @@ class FedAsync(SteppingRule[FedAsyncState]):
 
     def fold(self, state: FedAsyncState, update: Update) -> None:
         staleness = state.version - update.base_version
-        weight = self.mixing * float((1 + staleness) ** -self.power)
+        weight = self.mixing * self.discounted(staleness)
         base = state.history[str(update.base_version)]
         scale = self.scale(float(update.local_lr), int(update.local_steps))
         theirs = base - times(update.direction, scale, base)
@@ -68,6 +82,13 @@ class FedAsync(SteppingRule[FedAsyncState]):
         state.version += 1
         state.history[str(state.version)] = state.params
         state.history.pop(str(state.version - self.history), None)
+
+    def discounted(self, staleness: int) -> float:
+        """s(tau)."""
+        if self.discount == "polynomial":
+            return float((1 + staleness) ** -self.power)
+        late = max(0, staleness - self.hinge_start)
+        return 1 / (self.hinge_slope * late + 1)
 
     # A fold is a step: nothing ever waits for one.
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-from anarchic.core.rules.buffer import BufferedRule
-from anarchic.errors import MalformedUpdate
+from anarchic.core.rules.buffer import BufferedRule, samples_of
 
 
 @final
@@ -34,14 +33,7 @@ class FedAvg(BufferedRule):
         return local_lr * local_steps
 
     def mass(self, samples: int) -> float:
-        if not self.by_samples:
-            return 1.0
-        if samples < 1:
-            raise MalformedUpdate(
-                f"FedAvg by samples got an update of {samples} samples: send their number along, "
-                "or set by_samples=False."
-            )
-        return float(samples)
+        return samples_of("FedAvg", samples) if self.by_samples else 1.0
 
     def oldest(self, version: Any) -> Any:
         return version
