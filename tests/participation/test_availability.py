@@ -44,6 +44,24 @@ TRACE = windows((2, 0, 5), (0, 30, 40), (0, 10, 20))
 def test_idle_time_counts_only_while_available(worker, now, idle, pull, until):
     found = TRACE.after(np.array([worker], np.int32), np.array([now * 1.0]), np.array([idle * 1.0]))
     assert [float(x[0]) for x in found] == [pull, until]
+    assert TRACE.after_one(worker, float(now), float(idle)) == pull
+
+
+def test_available_time_between_two_times():
+    # Worker 0 is available in [10, 20) and [30, 40).
+    assert [TRACE.between(0, 0, t) for t in (5, 14, 25, 33, 50)] == [0, 4, 10, 13, 20]
+    assert TRACE.between(0, 14, 33) == 9
+    assert TRACE.between(1, 0, 100) == 0
+    assert [TRACE.closes_s(0, t) for t in (5, 10, 19, 35)] == [-np.inf, 20, 20, 40]
+
+
+def test_a_worker_that_is_made_late_idles_as_much_available_time():
+    process = ContinuousTime(Exponential(5.0), Work(ConstantSteps(1), 1.0), availability=TRACE)
+    stream = process.begin(np.random.default_rng(0), 3)
+    # Drawn: free at 14, pulls at 33, which is 6 s of the first window and 3 s of the second.
+    assert stream.moved_s(0, 14.0, 33.0, 10.0) == 19.0
+    assert stream.moved_s(0, 14.0, 33.0, 16.0) == 35.0
+    assert stream.moved_s(0, 14.0, 33.0, 36.0) == np.inf
 
 
 def test_visits_lie_within_windows_and_those_cut_off_are_lost():

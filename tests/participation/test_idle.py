@@ -8,6 +8,7 @@ from anarchic.participation import (
     Diurnal,
     Exponential,
     LogNormal,
+    Unequal,
     Work,
 )
 
@@ -38,9 +39,32 @@ def test_log_normal_idle_times():
     assert np.log(times).std() == pytest.approx(0.5, rel=0.02)
 
 
+def test_unequal_workers_have_means_of_their_own_for_good():
+    idle = Unequal(3.0, sigma=1.2)
+    means = idle.traits(np.random.default_rng(0), N)
+    assert means.mean() == pytest.approx(3.0, rel=0.03)
+    assert np.log(means).std() == pytest.approx(1.2, rel=0.02)
+    two = np.repeat([0.5, 4.0], N // 2)  # one worker idles 0.5 s on average, the other 4
+    times = idle.pulls(np.random.default_rng(1), two, NOW) - NOW
+    assert times[: N // 2].mean() == pytest.approx(0.5, rel=0.03)
+    assert times[N // 2 :].mean() == pytest.approx(4.0, rel=0.03)
+
+
+def test_unequal_workers_without_spread_are_exponential():
+    assert (Unequal(3.0, sigma=0.0).traits(np.random.default_rng(0), 5) == 3.0).all()
+
+
+def test_unequal_workers_that_idle_less_come_more_often():
+    process = ContinuousTime(Unequal(3.0), Work(ConstantSteps(1), step_s=1e-6))
+    visits = np.bincount(process.visits(np.random.default_rng(0), 50, 3000.0).worker, minlength=50)
+    assert visits.max() > 10 * visits.min()
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda: Unequal(0.0), "got 0.0 and 1.2"),
+        (lambda: Unequal(1.0, sigma=-1.0), "got 1.0 and -1.0"),
         (lambda: Exponential(-1.0), "got -1.0"),
         (lambda: Exponential(float("nan")), "got nan"),
         (lambda: LogNormal(0.0, 1.0), "got 0.0 and 1.0"),
@@ -114,3 +138,12 @@ def test_awake_time_and_wall_time_are_inverse():
 def test_impossible_diurnal_settings_are_refused(settings):
     with pytest.raises(ConfigError, match="Diurnal needs"):
         Diurnal(**{"mean_idle_s": 1.0, **settings})
+
+
+def test_a_diurnal_worker_that_is_made_late_idles_as_much_awake_time():
+    """Awake from 2 h to 10 h, hardly at all else."""
+    habit, hour = Diurnal(600.0, awake_h=8.0, asleep=0.0), 3600.0
+    wakes = 2 * hour
+    # Drawn: free at 9 h, pulls at 27 h; one hour awake that day, one after 26 h of the next.
+    late = [habit.moved_s(wakes, 9 * hour, 27 * hour, now * hour) for now in (3, 9, 9.5, 20)]
+    assert np.allclose(np.array(late) / hour, [5, 27, 27.5, 28])

@@ -22,7 +22,7 @@ from anarchic.participation import (
     Visits,
     VisitStream,
     Work,
-    make,
+    drawing,
     make_timetable,
     timetable_blocks,
 )
@@ -134,7 +134,7 @@ def blocks(process: Participation, rounds: int, size: int) -> list[Timetable]:
 @pytest.mark.parametrize("stretch", [1, 60, 1 << 18])
 @pytest.mark.parametrize("size", [4, 47, 300, 10_000])
 def test_blocks_are_the_table(monkeypatch, stretch, size):
-    monkeypatch.setattr(make, "_STRETCH", stretch)
+    monkeypatch.setattr(drawing, "STRETCH", stretch)
     whole = make_timetable(PROCESS, workers=20, m=4, rounds=150, rng=3)
     whole.check()
     parts = blocks(PROCESS, 150, size)
@@ -154,13 +154,13 @@ def test_stretches_do_not_change_the_table(monkeypatch):
     speeds = SpeedClasses({"fast": (0.5, 1.0), "slow": (0.5, 7.3)})
     clockwork = ContinuousTime(Exponential(0.0), Work(ConstantSteps(1), 1.0, speeds))
     once = make_timetable(clockwork, workers=20, m=3, rounds=400, rng=0)
-    monkeypatch.setattr(make, "_STRETCH", 50)
+    monkeypatch.setattr(drawing, "STRETCH", 50)
     assert make_timetable(clockwork, workers=20, m=3, rounds=400, rng=0) == once
 
 
 def test_a_busy_morning_after_a_quiet_night_stays_within_a_stretch(monkeypatch):
     """All wake at nine: after the first morning, stretches are sized for a morning."""
-    monkeypatch.setattr(make, "_STRETCH", 100)
+    monkeypatch.setattr(drawing, "STRETCH", 100)
     diurnal = Diurnal(600.0, awake_h=2.0, asleep=0.05, wakes_h=(9, 9))
     watched = Watched(ContinuousTime(diurnal, Work(ConstantSteps(1), 1.0)))
     table = make_timetable(watched, workers=50, m=10, rounds=300, rng=0)
@@ -171,7 +171,7 @@ def test_a_busy_morning_after_a_quiet_night_stays_within_a_stretch(monkeypatch):
 
 
 def test_the_memory_of_blocks_does_not_grow_with_the_rounds(monkeypatch):
-    monkeypatch.setattr(make, "_STRETCH", 2000)
+    monkeypatch.setattr(drawing, "STRETCH", 2000)
 
     def peak_bytes(rounds: int) -> int:
         tracemalloc.start()
@@ -185,7 +185,7 @@ def test_the_memory_of_blocks_does_not_grow_with_the_rounds(monkeypatch):
 
 
 def test_workers_that_leave_before_the_last_block_cannot_fill_a_table(monkeypatch):
-    monkeypatch.setattr(make, "_STRETCH", 10)
+    monkeypatch.setattr(drawing, "STRETCH", 10)
     process = ContinuousTime(Exponential(1.0), Work(ConstantSteps(1), 1.0), Dropout(leave=0.05))
     with pytest.raises(ConfigError, match=r"but 3000 are wanted\. Ask for fewer rounds") as refusal:
         make_timetable(process, workers=20, m=3, rounds=1000, rng=0)
@@ -220,7 +220,7 @@ def test_tables_of_150_rounds_are_those_of_earlier_releases():
 
 def test_a_process_that_only_loses_visits_has_ended(monkeypatch):
     """From some time on; otherwise the next round would be looked for without end."""
-    monkeypatch.setattr(make, "_IN_VAIN", 1000)
+    monkeypatch.setattr(drawing, "IN_VAIN", 1000)
     watched = Watched(ContinuousTime(Exponential(1.0), Work(ConstantSteps(1), 1.0)))
     begin = watched.begin
     watched.begin = lambda rng, workers: Losing(begin(rng, workers))

@@ -23,8 +23,8 @@ from anarchic.participation import (
     UniformSteps,
     Visits,
     Work,
+    drawing,
     from_visits,
-    make,
     make_timetable,
     sampler,
     synchronous,
@@ -142,7 +142,7 @@ def test_the_timetable_has_the_rounds_asked_for(process):
 
 @pytest.mark.parametrize("stretch", [97, 5000])
 def test_blocks_are_the_timetable(process, monkeypatch, stretch):
-    monkeypatch.setattr(make, "_STRETCH", stretch)
+    monkeypatch.setattr(drawing, "STRETCH", stretch)
     asked = {"workers": WORKERS, "m": 10, "rounds": 250, "rng": 5}
     table = make_timetable(process, **asked)
     table.check()
@@ -189,7 +189,7 @@ def test_a_longer_table_begins_with_a_shorter_one(table_of, seed):
 
 def test_small_blocks_and_stretches_begin_alike_too(table_of, monkeypatch):
     """As tables do that are longer than one block."""
-    monkeypatch.setattr(make, "_STRETCH", 97)
+    monkeypatch.setattr(drawing, "STRETCH", 97)
     for module in (sampler, synchronous):
         monkeypatch.setattr(module, "_BLOCK_ROWS", 64)
     assert table_of(rng=1, rounds=300).cut(211) == table_of(rng=1, rounds=211)

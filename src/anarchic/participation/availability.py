@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import csv
 import math
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anarchic.core.reading import check_file, reason, shown
 from anarchic.core.types import Floats, Ints
 from anarchic.errors import ConfigError, DataError
+from anarchic.participation.columns import Line, read_lines
 
-MAX_BYTES = 1 << 30  # of a trace
 _COLUMNS = ("worker", "from_s", "until_s")
 
 
@@ -58,7 +57,10 @@ class Availability:
     def share(self) -> float:
         """Available part of the time that the trace covers, over the workers it names."""
         workers = len(np.unique(self.worker))
-        return float((self.until_s - self.from_s).sum() / (self.until_s.max() * workers))
+        ends = self.until_s.max()
+        if ends == np.inf:
+            return 1.0  # in the long run
+        return float((self.until_s - self.from_s).sum() / (ends * workers))
 
     def check(self, workers: int) -> None:
         """Refuse a trace that names workers outside the population."""
@@ -88,23 +90,90 @@ class Availability:
         gone = (first == stop) | (pull >= self.until_s[window])
         return np.where(gone, np.inf, pull), np.where(gone, np.inf, self.until_s[window])
 
+    def closes_s(self, worker: int, now_s: float) -> float:
+        """End of the worker's last window that begins by now; -inf where there is none."""
+        windows = self._one
+        first, stop = windows.of(worker)
+        window = bisect_right(windows.from_s, now_s, first, stop) - 1
+        return -math.inf if window < first else float(windows.until_s[window])
+
+    def between(self, worker: int, begin_s: float, end_s: float) -> float:
+        """Available time of a worker between two times."""
+        return self._passed(worker, end_s) - self._passed(worker, begin_s)
+
+    def after_one(self, worker: int, now_s: float, idle_s: float) -> float:
+        """When one worker pulls: ``after`` for one, many times as fast."""
+        windows = self._one
+        first, stop = windows.of(worker)
+        if first == stop:
+            return math.inf
+        target = self._passed(worker, now_s) + idle_s
+        window = max(bisect_right(windows.before_s, target, first, stop) - 1, first)
+        pull_s = max(windows.from_s[window] + (target - windows.before_s[window]), now_s)
+        if pull_s >= windows.until_s[window] and window + 1 < stop:
+            window += 1
+            pull_s = windows.from_s[window]
+        return math.inf if pull_s >= windows.until_s[window] else float(pull_s)
+
+    @cached_property
+    def _one(self) -> _Views:
+        return _Views(*map(_view, (self.worker, self.from_s, self.until_s, self.before_s)))
+
+    def _passed(self, worker: int, now_s: float) -> float:
+        """Available time of a worker until now."""
+        windows = self._one
+        first, stop = windows.of(worker)
+        window = bisect_right(windows.from_s, now_s, first, stop) - 1
+        if window < first:
+            return 0.0
+        open_s = min(now_s, windows.until_s[window]) - windows.from_s[window]
+        return float(windows.before_s[window] + open_s)
+
     def _clip(self, window: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.int64]:
         """The worker's first window where none has begun; some window for workers without any."""
         return np.minimum(np.maximum(window, first), len(self.worker) - 1)
 
 
-def read_availability(path: Path | str) -> Availability:
-    """Read a CSV file with the columns worker, from_s, until_s; its first line names them."""
+def read_availability(path: Path | str, *, workers: int | None = None) -> Availability:
+    """Read a CSV file with the columns worker, from_s, until_s; its first line names them.
+
+    Or FedScale's trace as JSON, of which the first ``workers`` devices are taken and none is
+    repeated; see ``read_fedscale``.
+    """
     path = Path(path)
-    try:
-        check_file(path, most=MAX_BYTES)
-        with path.open(newline="", encoding="utf-8-sig") as lines:
-            return _parse(path.name, csv.reader(lines))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(
-            f"Cannot read the availability trace {path}: {reason(error)}. Give a CSV file with the "
-            f"columns {', '.join(_COLUMNS)}."
-        ) from error
+    if path.suffix.lower() in (".json", ".pkl", ".pickle"):
+        from anarchic.participation.fedscale import read_fedscale
+
+        return read_fedscale(path, workers=workers)
+    windows = sorted(_window(line) for line in read_lines(path, "availability trace", _COLUMNS))
+    if not windows:
+        raise DataError(f"{path.name} has no windows below its header: add at least one.")
+    for one, two in pairwise(windows):
+        if one.worker == two.worker and two.from_s < one.until_s:
+            raise DataError(
+                f"{path.name}, line {two.line}, column from_s: worker {two.worker} becomes "
+                f"available at {two.from_s} s, inside its window of line {one.line}; join the two."
+            )
+    worker, from_s, until_s, _ = (np.array(column) for column in zip(*windows, strict=True))
+    return Availability.of(worker, from_s, until_s)
+
+
+class _Views(NamedTuple):
+    """The columns as memory views: they give Python's own numbers, one at a time."""
+
+    worker: memoryview[Any]
+    from_s: memoryview[Any]
+    until_s: memoryview[Any]
+    before_s: memoryview[Any]
+
+    def of(self, worker: int) -> tuple[int, int]:
+        """The first window of a worker, and the one after its last."""
+        first = bisect_left(self.worker, worker)
+        return first, bisect_right(self.worker, worker, first)
+
+
+def _view(column: Any) -> memoryview[Any]:  # NumPy's arrays are buffers; its types do not say so
+    return memoryview(column)
 
 
 class _Window(NamedTuple):
@@ -114,68 +183,18 @@ class _Window(NamedTuple):
     line: int
 
 
-def _parse(name: str, rows: Iterable[list[str]]) -> Availability:
-    lines = ((number, row) for number, row in enumerate(rows, start=1) if row)
-    number, header = next(lines, (1, []))
-    names = [column.strip() for column in header]
-    if missing := [column for column in _COLUMNS if column not in names]:
-        raise DataError(
-            f"{name}, line {number}: column {missing[0]} is missing; the header must name "
-            f"{', '.join(_COLUMNS)}, found {shown(names)}."
-        )
-    if twice := [column for column in _COLUMNS if names.count(column) > 1]:
-        raise DataError(f"{name}, line {number}: column {twice[0]} occurs twice; leave one out.")
-    places = {column: names.index(column) for column in _COLUMNS}
-    width = len(names)
-    windows = sorted(_parse_row(f"{name}, line {n}", n, row, places, width) for n, row in lines)
-    if not windows:
-        raise DataError(f"{name} has no windows below its header: add at least one.")
-    for one, two in pairwise(windows):
-        if one.worker == two.worker and two.from_s < one.until_s:
-            raise DataError(
-                f"{name}, line {two.line}, column from_s: worker {two.worker} becomes available at "
-                f"{two.from_s} s, inside its window of line {one.line}; join the two."
-            )
-    worker, from_s, until_s, _ = (np.array(column) for column in zip(*windows, strict=True))
-    return Availability.of(worker, from_s, until_s)
-
-
-def _parse_row(
-    where: str, line: int, row: list[str], places: Mapping[str, int], width: int
-) -> _Window:
-    if len(row) > width:
-        raise DataError(
-            f"{where}: {len(row)} values for {width} columns; leave out those beyond the header."
-        )
-    if short := [column for column, place in places.items() if place >= len(row)]:
-        raise DataError(f"{where}, column {short[0]}: the line ends before it; complete the line.")
-    worker, from_s, until_s = (row[place].strip() for place in places.values())
-    short_enough = worker.isascii() and worker.isdigit() and len(worker) <= 10
-    if not short_enough or int(worker) >= 2**31:
-        raise DataError(
-            f"{where}, column worker: {shown(worker)} is not a worker number; count workers from 0."
-        )
-    begin = _parse_time(f"{where}, column from_s", from_s)
-    end = _parse_time(f"{where}, column until_s", until_s)
+def _window(line: Line) -> _Window:
+    worker, begin, end = line.worker(), line.seconds("from_s"), line.seconds("until_s")
     if not begin < end:
         raise DataError(
-            f"{where}, column until_s: the window ends at {end} s but begins at {begin} s; it must "
-            "end later than it begins."
+            f"{line.where}, column until_s: the window ends at {end} s but begins at {begin} s; it "
+            "must end later than it begins."
         )
-    return _Window(int(worker), begin, end, line)
-
-
-def _parse_time(where: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise DataError(f"{where}: {shown(text)} is not a time in seconds, finite and >= 0.")
-    return value
+    return _Window(worker, begin, end, line.number)
 
 
 def _before(worker: Ints, length_s: Floats) -> Floats:
+    length_s = np.where(np.isinf(length_s), 0.0, length_s)  # only a worker's last has no end
     total = np.cumsum(length_s) - length_s
     return total - total[np.searchsorted(worker, worker, side="left")]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import final
 
@@ -12,7 +13,7 @@ from anarchic.core.types import Bools, Floats, Rows
 from anarchic.errors import ConfigError
 from anarchic.participation.availability import Availability
 from anarchic.participation.idle import Idle
-from anarchic.participation.visits import Visits, VisitStream
+from anarchic.participation.visits import Drawn, Visits, VisitStream
 from anarchic.participation.work import Work, draw_steps
 
 
@@ -107,27 +108,54 @@ class _ContinuousVisits:
         return float(self._pull_s.min())
 
     def until(self, horizon_s: float) -> Visits:
+        return self.draw(horizon_s).visits
+
+    def draw(self, horizon_s: float) -> Drawn:
+        """The same visits, with what is needed to move them to another time."""
         waves = []
         rows = np.flatnonzero(self._pull_s < horizon_s)
         while len(rows):
             wave, rows = self._wave(rows)
             waves.append(wave)
             rows = rows[self._pull_s[rows] < horizon_s]
-        return Visits.join(waves)
+        return Drawn.join(waves)
 
-    def _wave(self, rows: Rows) -> tuple[Visits, Rows]:
+    def pending_s(self, worker: int) -> float:
+        """When a worker makes the first visit that is not drawn yet; inf if it has left."""
+        return float(self._pull_s[worker])
+
+    def moved_s(self, worker: int, free_s: float, pull_s: float, now_s: float) -> float:
+        """When a worker pulls that is free at ``now_s`` instead of ``free_s``, by the same draw."""
+        idle, windows = self._process.idle, self._process.availability
+        if windows is not None:
+            pull_s = free_s + windows.between(worker, free_s, pull_s)
+        move: Callable[..., float] | None = getattr(idle, "moved_s", None)
+        trait = float(self._traits[worker])
+        moved = now_s + (pull_s - free_s) if move is None else move(trait, free_s, pull_s, now_s)
+        if windows is not None:
+            moved = windows.after_one(worker, now_s, moved - now_s)
+        return max(moved, now_s)
+
+    def closes_s(self, worker: int, now_s: float) -> float:
+        """When the window ends in which a worker is now; not later than now if it is in none."""
+        windows = self._process.availability
+        return np.inf if windows is None else windows.closes_s(worker, now_s)
+
+    def _wave(self, rows: Rows) -> tuple[Drawn, Rows]:
         """One visit of each of these workers, and those of them that stay."""
         process, rng = self._process, self._rng
         pull, factor = self._pull_s[rows], self._factor[rows]
         steps = draw_steps(process.work.steps, rng, rows)
         seconds = process.work.draw_seconds(rng, steps, factor)
-        lost = process.dropout.loses(rng, seconds)
-        end = pull + seconds
+        failed = process.dropout.loses(rng, seconds)
+        work_end = end = pull + seconds
+        lost = failed
         if process.availability is not None:
             until = self._until_s[rows]
-            lost |= end > until
+            lost = failed | (end > until)
             end = np.minimum(end, until)
-        wave = Visits(rows.astype(np.int32), pull, np.where(lost, np.inf, end), steps)
+        visits = Visits(rows.astype(np.int32), pull, np.where(lost, np.inf, end), steps)
+        wave = Drawn(visits, work_end, end, failed)
         if process.dropout.leave:
             stays = process.dropout.stays(rng, len(steps))
             self._pull_s[rows[~stays]] = np.inf

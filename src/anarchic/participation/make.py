@@ -14,6 +14,10 @@ from anarchic.core import registry
 from anarchic.core.factory import make_part
 from anarchic.core.types import Floats, Ints, Rows
 from anarchic.errors import ConfigError
+from anarchic.participation.coupling import Coupling
+from anarchic.participation.drawing import Drawing, too_few
+from anarchic.participation.plans import Plans, ProcessSource, RecordedSource
+from anarchic.participation.queue import coupled_tables
 from anarchic.participation.timetable import (
     FIRST_ROUNDS,
     Timetable,
@@ -23,9 +27,7 @@ from anarchic.participation.timetable import (
 )
 from anarchic.participation.visits import Participation, Visits
 
-_ATTEMPTS = 30
-_STRETCH = 1 << 18  # visits drawn at a time; another value gives other long tables for a seed
-_IN_VAIN = 1_000_000  # visits without a round, besides 100 per update: the process has ended
+LAST_S = float(np.finfo(np.float64).max)
 
 
 def make_timetable(
@@ -36,14 +38,19 @@ def make_timetable(
     rounds: int | None = None,
     until_s: float | None = None,
     rng: Generator | int,
+    coupling: Coupling | None = None,
 ) -> Timetable:
     """A timetable of exactly ``rounds`` rounds, or of those that end by ``until_s``.
 
     Of both, that of fewer rounds. A longer one of the same seed begins with it. ``rng`` may be a
-    seed.
+    seed. ``coupling`` says how arrivals depend on the server.
     """
+    return _joined(_stretches(process, workers, m, (rounds, until_s), rng, coupling), until_s)
+
+
+def _joined(stretches: Iterable[Timetable], until_s: float | None) -> Timetable:
     parts, rows = [], 0
-    for stretch in _stretches(process, workers, m, (rounds, until_s), rng):
+    for stretch in stretches:
         parts.append(stretch)
         rows += len(stretch)
         check_length(rows, until_s)
@@ -59,17 +66,19 @@ def timetable_blocks(
     until_s: float | None = None,
     rng: Generator | int,
     size: int,
+    coupling: Coupling | None = None,
 ) -> Iterator[Timetable]:
     """The rows of `make_timetable` in blocks of ``size`` updates, in whole rounds.
 
     Memory grows with the workers and with ``size``, not with the rounds, so a timetable may be
-    longer than what fits into memory.
+    longer than what fits into memory. With a ``coupling`` it grows also with the visits that were
+    drawn for workers whom the server delays more than others.
     """
     if not 1 <= m <= size:
         raise ConfigError(f"A block holds at least one round: 1 <= m <= size, got {m} and {size}.")
     most = size // m
     parts: list[Timetable] = []
-    for stretch in _stretches(process, workers, m, (rounds, until_s), rng):
+    for stretch in _stretches(process, workers, m, (rounds, until_s), rng, coupling):
         parts.append(stretch)
         if sum(part.rounds for part in parts) < most:
             continue
@@ -88,6 +97,7 @@ def _stretches(
     m: int,
     end: tuple[int | None, float | None],
     rng: Generator | int,
+    coupling: Coupling | None,
 ) -> Iterator[Timetable]:
     """The timetable in stretches of time; at least one, which may be empty.
 
@@ -98,7 +108,10 @@ def _stretches(
     if workers < 1 or m < 1:
         raise ConfigError(f"A timetable needs workers and m >= 1, got {workers} and {m}.")
     rng = np.random.default_rng(rng)
-    drawing = _Drawing(process, rng, workers, min(FIRST_ROUNDS * m, _STRETCH))
+    if coupling is not None and coupling.depends:
+        yield from _coupled(process, workers, m, end, rng, coupling)
+        return
+    drawing = Drawing(process, rng, workers, m)
     folding, made, in_vain = Folding(m, workers), 0, 0
     while True:
         table, horizon_s = folding.fold(drawing.visits, drawing.horizon_s), drawing.horizon_s
@@ -109,74 +122,55 @@ def _stretches(
         if until_s is not None:
             keep = min(keep, table.rounds_until(until_s))
         end_s = np.inf if until_s is None else until_s
-        dry = drawing.ended or in_vain > 100 * m + _IN_VAIN
+        dry = drawing.is_dry(in_vain, m)
         if made == rounds or keep < table.rounds or horizon_s > end_s or (dry and end_s < np.inf):
             yield folding.last(table, keep)
             return
         if dry:
             passed_s = horizon_s if horizon_s < np.inf else drawing.since_s
-            raise _too_few(made * m, passed_s, (rounds or 0) * m)
+            raise too_few(made * m, passed_s, (rounds or 0) * m)
         yield table
         drawing.go_on()
 
 
-class _Drawing:
-    """Visits in one stretch of time after the other.
-
-    The first is one of ``wanted`` updates. The next ones grow to `_STRETCH` visits.
-    """
-
-    def __init__(self, process: Participation, rng: Generator, workers: int, wanted: int) -> None:
-        self.since_s = 0.0
-        self._visits, self._visit_s = 0, np.inf  # so far; seconds per visit in the busiest stretch
-        self.ended = False
-        # Workers begin idle: add one pace for that, and 3 % for chance.
-        self.horizon_s = process.pace_s * (1.03 * wanted / workers + 1)
-        before, stalls = 0, 0
-        # Each attempt draws anew, so that a horizon that was too short leaves no trace.
-        for _ in range(_ATTEMPTS):
-            self._stream = process.begin(rng, workers)
-            self.visits = self._stream.until(self.horizon_s)
-            found = int(np.count_nonzero(self.visits.push_s <= self.horizon_s))
-            if found >= wanted:
-                return
-            stalls = stalls + 1 if 0 < found <= 1.02 * before else 0
-            # Almost all visits are lost: a longer horizon would fill the memory with more of them.
-            if stalls == 3 or len(self.visits) > 100 * wanted + _IN_VAIN:
-                break
-            before = found
-            self.horizon_s *= min(max(1.1 * wanted / max(found, 1), 1.5), 8.0)
-        self.ended = True
-
-    def go_on(self) -> None:
-        """Draw the next stretch."""
-        # Sized for the busiest time so far: a quiet night may be followed by a busy morning.
-        drawn = max(len(self.visits), 1)
-        self._visit_s = min(self._visit_s, (self.horizon_s - self.since_s) / drawn)
-        self._visits += drawn
-        length_s = self._visit_s * min(self._visits, _STRETCH)
-        self.since_s = self.horizon_s
-        next_s = float(np.nextafter(self._stream.next_s, np.inf))
-        self.horizon_s = max(self.since_s + length_s, next_s)
-        self.visits = self._stream.until(self.horizon_s)
-        self.ended = self.horizon_s == np.inf
+def _coupled(
+    process: Participation,
+    workers: int,
+    m: int,
+    end: tuple[int | None, float | None],
+    rng: Generator,
+    coupling: Coupling,
+) -> Iterator[Timetable]:
+    if coupling.server_picks and getattr(process, "availability", None) is not None:
+        raise ConfigError(
+            f"With server_picks={coupling.server_picks!r} the server picks any worker at any time: "
+            "leave out availability, join and leave."
+        )
+    picks = rng.spawn(1)[0]  # does not change what rng draws
+    plans = Plans(ProcessSource(process, rng, workers, m), workers)
+    return coupled_tables(plans, coupling, workers=workers, m=m, end=end, rng=picks)
 
 
-def _too_few(found: int, horizon_s: float, wanted: int) -> ConfigError:
-    return ConfigError(
-        f"The process made {found} updates in {horizon_s:.3g} s and seems to have ended, but "
-        f"{wanted} are wanted. Ask for fewer rounds, or for workers that come longer."
-    )
-
-
-def from_visits(visits: Visits, m: int, workers: int) -> Timetable:
+def from_visits(
+    visits: Visits, m: int, workers: int, *, coupling: Coupling | None = None, seed: int = 0
+) -> Timetable:
     """The timetable of a server that steps at every ``m``-th push.
 
     Pushes at the same time are folded in the order of worker numbers. A pull at the same time as a
     push sees that push folded, except that no update can start from a version that it helps to
     make. Visits that never push are left out.
+
+    With a ``coupling`` a visit begins later where the server makes its worker late, and as long
+    after the end of the visit before as it was recorded; the rounds that are not full are left out.
+    ``seed`` is for what the server picks.
     """
     visits.check(workers)
+    if coupling is not None and coupling.depends:
+        plans, rng = Plans(RecordedSource(visits), workers), np.random.default_rng(seed)
+        ends = None, LAST_S
+        return Timetable.join(
+            list(coupled_tables(plans, coupling, workers=workers, m=m, end=ends, rng=rng))
+        )
     return Folding(m, workers).fold(visits, np.inf)
 
 
@@ -254,8 +248,20 @@ def _fold_order(push_s: Floats, worker: Ints) -> Rows:
     return order
 
 
-OF_WORK = {"step_s", "time_distribution", "slow_share", "slow_factor"}  # settings within ``work``
-OF_HABITS = OF_WORK | {"lost_share", "timeout_s", "availability"}  # around an idle time
+OF_WORK = {
+    "step_s",
+    "time_distribution",
+    "slow_share",
+    "slow_factor",
+    "speeds",
+}  # settings within ``work``
+OF_HABITS = OF_WORK | {
+    "lost_share",
+    "timeout_s",
+    "availability",
+    "join",
+    "leave",
+}  # around an idle time
 
 
 def make_process(name: str, given: Mapping[str, Any], chosen: Iterable[str]) -> Any:
@@ -281,12 +287,21 @@ def timetable_of(
     *,
     workers: int,
     m: int,
-    rounds: int | None,
-    until_s: float | None = None,
+    end: tuple[int | None, float | None],
     seed: int,
+    coupling: Coupling | None = None,
 ) -> Timetable:
-    """What a process gives by ``timetable(rng, rounds)``, or by its course in continuous time."""
+    """What a process gives by ``timetable(rng, rounds)``, or by its course in continuous time.
+
+    It ends after the rounds or at the time in ``end``.
+    """
+    rounds, until_s = end
     if hasattr(process, "timetable"):
+        if coupling is not None and coupling.depends:
+            raise ConfigError(
+                f"{type(process).__name__} makes its own rounds, which cannot depend on the "
+                "server: use a process in continuous time."
+            )
         if until_s is None:
             table: Timetable = process.timetable(np.random.default_rng(seed), rounds)
             return table
@@ -296,7 +311,8 @@ def timetable_of(
             f"{type(process).__name__} is no participation process: it needs timetable(rng, "
             "rounds), or pace_s and begin(rng, workers), or to be an Idle."
         )
-    return make_timetable(process, workers=workers, m=m, rounds=rounds, until_s=until_s, rng=seed)
+    stretches = _stretches(process, workers, m, (rounds, until_s), seed, coupling)
+    return _joined(stretches, until_s)
 
 
 def _until(process: Any, rounds: int | None, until_s: float, seed: int) -> Timetable:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from anarchic.core.reading import shown
 from anarchic.core.types import Bools, Floats, Ints
 from anarchic.errors import ConfigError
+from anarchic.participation.wasted import Wasted
 
 _INTS = ("worker", "visit", "base_version", "local_steps")
 _TIMES = ("pull_s", "push_s")
@@ -25,6 +26,17 @@ MOST_ROWS = 1 << 28  # of a whole table that ends at a time: 10 GiB
 
 
 @dataclass(frozen=True, eq=False)
+class Stepped:
+    """Rows and time of each version, where a timer steps as well as the m-th update."""
+
+    sizes: Ints  # (rounds,) from 1 to m
+    at_s: Floats  # (rounds,)
+
+    def block(self, first: int, end: int) -> Stepped:
+        return Stepped(self.sizes[first:end].copy(), self.at_s[first:end].copy())
+
+
+@dataclass(frozen=True, eq=False)
 class Timetable:
     """Updates in the order in which they are folded, without their values.
 
@@ -34,6 +46,8 @@ class Timetable:
     Times are virtual seconds, or None where the process has no clock (the paper's sampler).
     ``later`` are the versions from which updates after the last row may start, None where that is
     not known. They say nothing about the rows, but a run that keeps them can go on further.
+    ``stepped`` is there where rounds have fewer than ``m`` rows, because a timer steps too.
+    ``wasted`` counts what is in no row, where that is known; it does not make tables differ.
 
     Symbols: ``workers`` is M, ``base_version`` is mu, ``local_steps`` is K, ``staleness`` is tau.
     """
@@ -48,6 +62,8 @@ class Timetable:
     push_s: Floats | None = None  # (n,)
     before: int = 0
     later: Ints | None = None
+    stepped: Stepped | None = None
+    wasted: Wasted | None = None
 
     def __len__(self) -> int:
         return len(self.worker)
@@ -58,12 +74,28 @@ class Timetable:
     @property
     def rounds(self) -> int:
         """Full rounds, T."""
-        return len(self) // self.m
+        return len(self) // self.m if self.stepped is None else len(self.stepped.sizes)
 
     @property
     def version(self) -> Ints:
         """The version from which the step of each row's round starts."""
-        return (self.before + np.arange(len(self)) // self.m).astype(np.int32)
+        if self.stepped is None:
+            return (self.before + np.arange(len(self)) // self.m).astype(np.int32)
+        rounds = np.arange(self.rounds, dtype=np.int32)
+        return np.repeat(self.before + rounds, self.stepped.sizes)
+
+    @property
+    def ends(self) -> NDArray[np.int64]:
+        """(rounds,) the row after the last one of each round."""
+        if self.stepped is None:
+            return np.arange(1, self.rounds + 1) * self.m
+        return np.cumsum(self.stepped.sizes, dtype=np.int64)
+
+    def first_row(self, rounds: int) -> int:
+        """The row after N rounds."""
+        if self.stepped is None:
+            return rounds * self.m
+        return int(self.stepped.sizes[:rounds].sum())
 
     @property
     def staleness(self) -> Ints:
@@ -72,10 +104,10 @@ class Timetable:
 
     @property
     def version_s(self) -> Floats | None:
-        """When each version appears: at the last push of its round."""
+        """When each version appears: at the last push of its round, or when the timer steps."""
         if self.push_s is None:
             return None
-        return self.push_s[self.m - 1 :: self.m]
+        return self.push_s[self.m - 1 :: self.m] if self.stepped is None else self.stepped.at_s
 
     def cut(self, rounds: int) -> Timetable:
         """The first ``rounds`` rounds only."""
@@ -99,19 +131,26 @@ class Timetable:
 
     def block(self, first: int, end: int) -> Timetable:
         """The rounds ``first`` .. ``end - 1``."""
-        rows = slice(first * self.m, end * self.m)
-        arrays, _ = self.to_arrays()
+        rows = slice(self.first_row(first), self.first_row(end))
         # Copies: a view would keep the whole table alive.
-        kept: dict[str, Any] = {name: column[rows].copy() for name, column in arrays.items()}
+        kept: dict[str, Any] = {name: column[rows].copy() for name, column in self._rows().items()}
+        for name in ("stepped", "wasted"):
+            if (each := getattr(self, name)) is not None:
+                kept[name] = each.block(first, end)
         return replace(self, before=self.before + first, later=None, **kept)
 
     @staticmethod
     def join(blocks: Sequence[Timetable]) -> Timetable:
         """Blocks that follow each other, as one; there is at least one."""
-        columns = [block.to_arrays()[0] for block in blocks]
+        columns = [block._rows() for block in blocks]
         joined: dict[str, Any] = {
             name: np.concatenate([column[name] for column in columns]) for name in columns[0]
         }
+        if stepped := [block.stepped for block in blocks if block.stepped is not None]:
+            sizes, at_s = ([getattr(each, name) for each in stepped] for name in ("sizes", "at_s"))
+            joined["stepped"] = Stepped(np.concatenate(sizes), np.concatenate(at_s))
+        if wasted := [block.wasted for block in blocks if block.wasted is not None]:
+            joined["wasted"] = Wasted.join(wasted)
         return replace(blocks[0], later=blocks[-1].later, **joined)
 
     def check(self) -> None:
@@ -122,6 +161,7 @@ class Timetable:
                 f"{self.m}."
             )
         self._check_columns()
+        self._check_stepped()
         self._refuse(
             (self.worker < 0) | (self.worker >= self.workers),
             "worker",
@@ -147,9 +187,9 @@ class Timetable:
 
     def to_arrays(self) -> tuple[dict[str, NDArray[Any]], dict[str, int]]:
         """Columns by name (times only where there is a clock), and the scalar fields."""
-        arrays: dict[str, NDArray[Any]] = {name: getattr(self, name) for name in _INTS}
-        if self.pull_s is not None and self.push_s is not None:
-            arrays |= {"pull_s": self.pull_s, "push_s": self.push_s}
+        arrays = self._rows()
+        if self.stepped is not None:
+            arrays |= {"sizes": self.stepped.sizes, "stepped_s": self.stepped.at_s}
         meta = {"workers": self.workers, "m": self.m}
         return arrays, meta | ({"before": self.before} if self.before else {})
 
@@ -168,6 +208,8 @@ class Timetable:
                     f"A saved timetable has {name}={shown(found)}, not a whole number below 2^31; "
                     "save it again."
                 )
+        if "sizes" in arrays and "stepped_s" in arrays:
+            values["stepped"] = Stepped(arrays["sizes"], arrays["stepped_s"])
         table = Timetable(**values)
         table.check()
         return table
@@ -182,10 +224,16 @@ class Timetable:
             digest.update(np.ascontiguousarray(column, column.dtype.newbyteorder("<")).data)
         return digest.hexdigest()
 
+    def _rows(self) -> dict[str, NDArray[Any]]:
+        arrays: dict[str, NDArray[Any]] = {name: getattr(self, name) for name in _INTS}
+        if self.pull_s is not None and self.push_s is not None:
+            arrays |= {"pull_s": self.pull_s, "push_s": self.push_s}
+        return arrays
+
     def _check_columns(self) -> None:
         if (self.pull_s is None) != (self.push_s is None):
             raise ConfigError("A timetable has both pull_s and push_s or neither; give both.")
-        arrays, _ = self.to_arrays()
+        arrays = self._rows()
         if self.worker.ndim != 1:
             raise ConfigError(
                 f"Column worker of a timetable must be a vector, got shape {self.worker.shape}."
@@ -197,6 +245,28 @@ class Timetable:
                     f"Column {name} of a timetable must be {np.dtype(dtype)} of shape "
                     f"({len(self)},), got {column.dtype} of shape {column.shape}."
                 )
+
+    def _check_stepped(self) -> None:
+        if self.stepped is None:
+            return
+        sizes, at_s = self.stepped.sizes, self.stepped.at_s
+        kinds = sizes.dtype == np.int32 and at_s.dtype == np.float64
+        if self.push_s is None or not kinds or sizes.ndim != 1 or sizes.shape != at_s.shape:
+            raise ConfigError(
+                "A timetable with a timer has a clock, and the rows (int32) and the time (float64) "
+                f"of each version, got {sizes.dtype} of shape {sizes.shape} and {at_s.dtype} of "
+                f"shape {at_s.shape}; save it again."
+            )
+        if ((sizes < 1) | (sizes > self.m)).any() or sizes.sum(dtype=np.int64) != len(self):
+            raise ConfigError(
+                f"The rounds of a timetable with a timer have 1 to m={self.m} rows and together "
+                f"all {len(self)}, got {shown(sizes[:8].tolist())}; save it again."
+            )
+        if not (np.diff(at_s) >= 0).all() or not (at_s >= self.push_s[self.ends - 1]).all():
+            raise ConfigError(
+                "A version of the timetable appears before its updates or before the version "
+                "before it; save it again."
+            )
 
     def _check_times(self) -> None:
         if self.pull_s is None or self.push_s is None or self.version_s is None:

@@ -80,6 +80,31 @@ class Visits:
         return Visits(*map(np.concatenate, zip(*(part.columns for part in parts), strict=True)))
 
 
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Visits as they were drawn, with what is needed to move them to another time."""
+
+    visits: Visits
+    end_s: Floats  # (n,) end of the work, also where it is lost by then or cut short by a window
+    free_s: Floats  # (n,) when the worker begins to idle again
+    failed: Bools  # (n,) lost in mid-work, wherever it is moved to
+
+    @staticmethod
+    def of(visits: Visits) -> Drawn:
+        """Visits of any origin: how long a lost one worked is not known, so it takes no time."""
+        end_s = np.where(visits.lost, visits.pull_s, visits.push_s)
+        return Drawn(visits, end_s, end_s, visits.lost)
+
+    @staticmethod
+    def join(parts: Sequence[Drawn]) -> Drawn:
+        """Concatenate."""
+        visits = Visits.join([part.visits for part in parts])
+        if not parts:
+            return Drawn.of(visits)
+        rest = ((part.end_s, part.free_s, part.failed) for part in parts)
+        return Drawn(visits, *map(np.concatenate, zip(*rest, strict=True)))
+
+
 class VisitStream(Protocol):
     """Makes visits as time goes on; keeps the state of the workers, not the visits made so far."""
 

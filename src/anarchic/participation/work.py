@@ -222,13 +222,42 @@ class SpeedClasses:
 
 
 @final
+@dataclass(frozen=True, eq=False)
+class MeasuredSpeeds:
+    """The work of worker i takes ``factor[i]`` times as long; see ``read_speeds``."""
+
+    factor: Floats  # (workers,)
+
+    def __post_init__(self) -> None:
+        if self.factor.ndim != 1 or not len(self.factor) or not (self.factor > 0).all():
+            raise ConfigError("MeasuredSpeeds needs a factor above 0 for each worker.")
+
+    @property
+    def classes(self) -> Mapping[str, tuple[float, float]]:
+        """Ten classes of the same size that are like these workers; for guesses of their pace."""
+        middles = np.quantile(self.factor, (np.arange(10) + 0.5) / 10).tolist()
+        return {str(number): (0.1, factor) for number, factor in enumerate(middles)}
+
+    def draw(self, rng: Generator, workers: int) -> Floats:
+        """The factor of each worker."""
+        if workers > len(self.factor):
+            raise ConfigError(
+                f"There are speeds for {len(self.factor)} workers, but {workers} workers: give "
+                "the speeds of all."
+            )
+        return self.factor[:workers]
+
+
+@final
 @dataclass(frozen=True)
 class Work:
     """Work time = local steps * ``step_s`` * the worker's speed * a random factor of mean 1."""
 
     steps: StepPolicy
     step_s: float
-    speeds: SpeedClasses = field(default_factory=lambda: SpeedClasses({"all": (1.0, 1.0)}))
+    speeds: SpeedClasses | MeasuredSpeeds = field(
+        default_factory=lambda: SpeedClasses({"all": (1.0, 1.0)})
+    )
     time_distribution: TimeDistribution = field(default_factory=ConstantTime)
 
     def __post_init__(self) -> None:
