@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 from anarchic.data import by_role, load
-from anarchic.data.shakespeare import ALPHABET, _dataset, _lines_by_role, _parse, _tokens
+from anarchic.data.shakespeare import (
+    ALPHABET,
+    _dataset,
+    _lines_by_role,
+    _parse,
+    _tokens,
+    load_shakespeare,
+    one_hot,
+)
 from anarchic.errors import ConfigError, DataError
 
 TEXT = """
@@ -108,3 +116,17 @@ def test_the_real_roles(real_data):
     assert min(len(part) for part in by_role(data)) >= 51
     with pytest.raises(ConfigError, match="1,058 roles with at least 64 samples, got roles=2000"):
         load("shakespeare", real_data, roles=2000)
+
+
+def test_characters_become_zeros_and_ones():
+    x = one_hot(np.array([[0, 2], [79, 1]], np.uint8))
+    assert x.shape == (2, 160)
+    assert x.dtype == np.float32
+    assert [np.flatnonzero(row).tolist() for row in x] == [[0, 82], [79, 81]]
+    assert (x.sum(axis=1) == 2).all()
+
+
+@pytest.mark.parametrize("context", [0, 81])
+def test_a_context_is_within_the_window(context):
+    with pytest.raises(ConfigError, match=f"got context={context}"):
+        load_shakespeare("nowhere", context=context)

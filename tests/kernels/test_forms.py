@@ -10,7 +10,7 @@ import pytest
 
 import anarchic.kernels
 from anarchic.core import arrays, steps
-from anarchic.core.rules import afa_cs
+from anarchic.core.rules import table
 from anarchic.kernels import FORMS, chunks, find
 
 
@@ -57,7 +57,7 @@ def added(function, total, rows):
 
 def exchanged(function, total, rows):
     kept = rows[1] + 1
-    function(total, [afa_cs.Exchange(kept, known, rows[0], 0.3) for known in (True, False)])
+    function(total, [table.Exchange(kept, known, rows[0], 0.3) for known in (True, False)])
     return total, kept
 
 
@@ -75,8 +75,8 @@ def stepped(function, total, rows):
 FOLDS = {
     arrays.add_scaled: added,
     arrays.norms: lambda function, total, rows: function(rows),
-    afa_cs.exchange: exchanged,
-    afa_cs.take_away: taken,
+    table.exchange: exchanged,
+    table.take_away: taken,
     steps.stepped: stepped,
 }
 

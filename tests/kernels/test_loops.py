@@ -8,7 +8,7 @@ import pytest
 
 from anarchic import AfaCd, AfaCs, Update
 from anarchic.core.arrays import add_scaled, norms_at_most
-from anarchic.core.rules.afa_cs import Exchange, exchange
+from anarchic.core.rules.table import Exchange, exchange
 from anarchic.core.types import Updates
 from anarchic.errors import NotFinite
 from anarchic.kernels import chunks, loops

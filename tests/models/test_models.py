@@ -119,3 +119,25 @@ def test_every_model_is_listed_and_can_be_made():
     for name in registry.KINDS["models"].built_in:
         model = make(name, text() if name == "lstm" else images(3, 32))
         assert type(model).__name__.lower() == name
+
+
+def alone():
+    return torch.nn.Linear(4, 2)
+
+
+def of_data(data):
+    return torch.nn.Linear(data.x_train[0].size, data.classes)
+
+
+def of_two(one, other):
+    return torch.nn.Linear(one, other)
+
+
+@pytest.mark.parametrize(("name", "shape"), [("alone", (2, 4)), ("of_data", (10, 64))])
+def test_a_model_from_elsewhere_is_called_with_the_data_if_it_needs_them(name, shape):
+    assert make(f"{__name__}:{name}", images(1, 8)).weight.shape == shape
+
+
+def test_a_model_that_needs_more_than_the_data_is_refused():
+    with pytest.raises(ConfigError, match=r"of_two' takes \(one, other\), and is called with"):
+        make(f"{__name__}:of_two", images(1, 8))

@@ -16,8 +16,10 @@ from anarchic import (
     AfaCd,
     ClipNorm,
     Decay,
+    Dyn,
     Experiment,
     LocalWork,
+    MimeLite,
     Momentum,
     Prox,
     Scaffold,
@@ -34,7 +36,7 @@ from anarchic.train.task import Lanes, held_at_start
 from tests.train.conftest import WORKERS, make_task
 
 MODELS = ["quadratic", "logistic", "logistic-crops", "mlp", "cnn", "lstm"]
-RULES = [Sgd(), Prox(0.1), Momentum(0.9), Scaffold(), Scaffold(option=1)]
+RULES = [Sgd(), Prox(0.1), Momentum(0.9), Scaffold(), Scaffold(option=1), Dyn(0.5), MimeLite()]
 # Adam divides tiny gradients by their size: a small epsilon would show their rounding.
 WRAPPED = Decay(per_step=0.8, per_version=0.9, rule=ClipNorm(0.5, Adam(epsilon=1e-3)))
 EXACT_RULES = [
@@ -47,8 +49,8 @@ def walked(task, work, rounds, backend):
     """The parameters after some rounds of asynchronous, dynamic training."""
     table = Sampler(WORKERS, 2, UniformSteps(1, 4), max_staleness=4).timetable(3, rounds)
     rules = {each.rule for each in ([work] if isinstance(work, LocalWork) else work)}
-    shares = any(rule.shares for rule in rules)
-    rule = SharedVectors(AfaCd(2), names=("control",), population=WORKERS) if shares else AfaCd(2)
+    shares = {name for rule in rules for name in rule.shares}
+    rule = SharedVectors(AfaCd(2), tuple(shares), population=WORKERS) if shares else AfaCd(2)
     engine = Engine(Experiment(task, rule, table, work, seed=11, backend=backend))
     while engine.version < rounds:
         engine.next_version()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anarchic.data.dataset import Dataset, Folder
 
@@ -23,9 +24,15 @@ def load_digits(data_dir: Folder = None) -> Dataset:
     The test images are every fifth one in order of label, so each class gives a fifth of its
     images, and no random numbers are involved.
     """
+    images, labels, test = load_counts()
+    x = ((images[:, np.newaxis].astype(np.float32) / 16) - np.float32(_MEAN)) / np.float32(_STD)
+    return Dataset("digits", x[~test], labels[~test], x[test], labels[test], classes=10)
+
+
+def load_counts() -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.bool_]]:
+    """All images as counts of 0 to 16, their labels, and which of them are test images."""
     with np.load(DIGITS_FILE) as stored:
         images, labels = stored["images"], stored["labels"].astype(np.int64)
-    x = ((images[:, np.newaxis].astype(np.float32) / 16) - np.float32(_MEAN)) / np.float32(_STD)
     test = np.zeros(len(labels), bool)
     test[np.argsort(labels, kind="stable")[::5]] = True
-    return Dataset("digits", x[~test], labels[~test], x[test], labels[test], classes=10)
+    return images, labels, test

@@ -15,7 +15,8 @@ The text is Project Gutenberg's eBook 100 in the World Library edition, cut up b
 
 That gives 1,129 roles and 4,226,158 samples, as LEAF states. The paper uses the 143 roles of
 FedProx (Li et al., arXiv:1812.06127: 517,106 samples), whose list is not published; here 143 are
-drawn among the roles with at least 64 samples.
+drawn among the roles with at least 64 samples, with a seed that was chosen by the statistics that
+FedProx publishes (``FEDPROX_SEED`` is nearer to them than the default ``DRAW_SEED``).
 Departs from LEAF in: the first 80 % of a role's samples train and the rest test, without LEAF's
 gap between them, so the first 80 test samples of a role share characters with its training.
 """
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -42,6 +44,12 @@ DRAW_SEED = 885
 """Of the seeds up to 999, one whose draw is near FedProx's total (516,505 samples) and whose
 standard deviation (6,109 samples per role) is near that of all roles."""
 
+FEDPROX_SEED = 69_053
+"""Of the seeds up to 99,999, the one whose draw is nearest to both of FedProx's numbers: 517,192
+samples (517,106), with a standard deviation of 6,820 samples per role (6,808). It was chosen by
+these alone, as the smallest sum of the two relative differences. The default stays ``DRAW_SEED``,
+so that earlier results can be repeated; ``data_options={"seed": FEDPROX_SEED}`` takes this one."""
+
 _LEAST_WINDOWS = 64
 _ALL_ROLES = 1_129
 
@@ -49,16 +57,36 @@ Tokens = NDArray[np.uint8]
 
 
 def load_shakespeare(
-    data_dir: Folder = None, *, roles: int | None = 143, seed: int = DRAW_SEED
+    data_dir: Folder = None,
+    *,
+    roles: int | None = 143,
+    seed: int = DRAW_SEED,
+    context: int | None = None,
 ) -> Dataset:
     """The given number of roles, drawn with ``seed``, or all 1,129 of them for ``roles=None``.
 
-    ``x`` are tokens, (samples, 80) uint8; ``y`` the token that follows.
+    ``x`` are tokens, (samples, 80) uint8; ``y`` the token that follows. With a ``context`` of n,
+    ``x`` are the last n characters as 80 n zeros and ones, (samples, 80 n) float32: something for a
+    linear model. The samples are the same.
     """
+    if context is not None and not 1 <= context <= WINDOW:
+        raise ConfigError(f"shakespeare has {WINDOW} characters per sample, got context={context}.")
     path = find("shakespeare", "pg100.txt", data_dir)
     texts = _parse(path)
     chosen = list(texts) if roles is None else _draw(texts, roles, seed)
-    return _dataset({name: texts[name] for name in chosen})
+    data = _dataset({name: texts[name] for name in chosen})
+    if context is None:
+        return data
+    x_train, x_test = (one_hot(x[:, -context:]) for x in (data.x_train, data.x_test))
+    return replace(data, x_train=x_train, x_test=x_test)
+
+
+def one_hot(tokens: Tokens) -> NDArray[np.float32]:
+    """Tokens (samples, n) as (samples, 80 n): of each 80 numbers that of the token is 1."""
+    samples, context = tokens.shape
+    found = np.zeros((samples, context, len(ALPHABET)), np.float32)
+    np.put_along_axis(found, tokens[:, :, None].astype(np.int64), 1.0, axis=2)
+    return found.reshape(samples, -1)
 
 
 def _parse(path: Path) -> dict[str, Tokens]:

@@ -53,8 +53,8 @@ FORMS = {
     "add_scaled": Form("folds:add_scaled", "anarchic.core.arrays:add_scaled", ()),
     "norms": Form("folds:norms", "anarchic.core.arrays:norms", ()),
     "norms_at_most": Form("folds:norms_at_most", "anarchic.core.arrays:norms_at_most", ()),
-    "exchange": Form("folds:exchange", "anarchic.core.rules.afa_cs:exchange", ()),
-    "take_away": Form("folds:take_away", "anarchic.core.rules.afa_cs:take_away", ()),
+    "exchange": Form("folds:exchange", "anarchic.core.rules.table:exchange", ()),
+    "take_away": Form("folds:take_away", "anarchic.core.rules.table:take_away", ()),
     "stepped": Form("folds:stepped", "anarchic.core.steps:stepped", ()),
     # Drawing and gathering batches, for train.
     "philox_words": Form("loops:philox_words", "anarchic.train.draws:philox", ("numba",)),

@@ -130,3 +130,35 @@ def lane_threads(threads: int, process: int) -> ThreadPoolExecutor:
         deque(pool.map(compute_alone, range(threads)), maxlen=0)
         torch.set_num_threads(own)  # what a thread sets is also the default of threads to come
     return pool
+
+
+@cache
+def _blas() -> Any:
+    """What sets the threads of the BLAS library that NumPy uses; None without threadpoolctl."""
+    try:
+        from threadpoolctl import ThreadpoolController
+    except ImportError:
+        return None
+    return ThreadpoolController().select(user_api="blas")
+
+
+@cache
+def _blas_threads() -> _Switch:
+    def write(counts: list[int]) -> None:
+        for library, count in zip(_blas().lib_controllers, counts, strict=True):
+            library.set_num_threads(count)
+
+    return _Switch(lambda: [library.num_threads for library in _blas().lib_controllers], write)
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Matrix products of NumPy use the caller's thread alone.
+
+    The threads of OpenBLAS spin for some 30 ms after a product, on cores that others need.
+    """
+    if _blas() is None:
+        yield
+        return
+    with _blas_threads().set_to([1] * len(_blas().lib_controllers)):
+        yield

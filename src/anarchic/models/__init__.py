@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+from inspect import signature
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +19,8 @@ if TYPE_CHECKING:
 def make(name: str, data: Dataset, *, seed: int = 0) -> nn.Module:
     """A fresh model of that name for that data, the same for the same seed.
 
-    A model from elsewhere, by name or ``module:name``, is called with the data.
+    A model from elsewhere, by name or ``module:name``, is called with the data if it needs an
+    argument, otherwise without.
     """
     check(name, data)
     try:
@@ -25,21 +29,35 @@ def make(name: str, data: Dataset, *, seed: int = 0) -> nn.Module:
         raise ConfigError(
             f"Model {name!r} needs PyTorch: pip install 'anarchic[torch]'."
         ) from error
+    model = registry.find("models", name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        module: nn.Module = registry.find("models", name)(*_sizes(name, data))
+        module: nn.Module = model(*_arguments(name, model, data))
     if not isinstance(module, torch.nn.Module):
         raise ConfigError(
-            f"Model {name!r} gave a {type(module).__name__} when it was called with the data set: "
-            "let it return a torch.nn.Module."
+            f"Model {name!r} gave a {type(module).__name__} when it was called: let it return a "
+            "torch.nn.Module."
         )
     return module
 
 
+def _arguments(name: str, model: Callable[..., Any], data: Dataset) -> tuple[Any, ...]:
+    """Sizes for a model of this package; for others the data set if they need an argument."""
+    if name in registry.KINDS["models"].built_in:
+        return _sizes(name, data)
+    takes = signature(model)
+    for given in ((), (data,)):
+        with suppress(TypeError):
+            takes.bind(*given)
+            return given
+    raise ConfigError(
+        f"Model {name!r} takes {takes}, and is called with the data set or without arguments: name "
+        "a function that makes it so."
+    )
+
+
 def _sizes(name: str, data: Dataset) -> tuple[Any, ...]:
-    """What a model is made from: its sizes, or the data where it is from elsewhere."""
-    if name not in registry.KINDS["models"].built_in:
-        return (data,)
+    """What a model of this package is made from."""
     shape, classes = data.x_train.shape[1:], data.need_classes(f"Model {name!r}")
     flat = prod(shape), classes
     sizes: dict[str, tuple[int, ...]] = {"cnn": (*shape[:2], classes), "lstm": (classes,)}

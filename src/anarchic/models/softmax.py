@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anarchic.core.types import Layout, Vector
+from anarchic.kernels.products import tall_product
 
 Floats = NDArray[np.floating[Any]]
 Integers = NDArray[np.integer[Any]]
@@ -71,7 +72,7 @@ def lane_metrics(params: Floats, x: Floats, y: Integers, classes: int) -> list[d
     """
     lanes = len(params)
     weights = params[:, classes:].reshape(lanes * classes, -1)
-    outputs = np.ascontiguousarray((x.reshape(len(x), -1) @ weights.T).T)
+    outputs = np.ascontiguousarray(tall_product(x.reshape(len(x), -1), weights.T).T)
     outputs += params[:, :classes].reshape(-1, 1)
     return [_metrics(each, y) for each in outputs.reshape(lanes, classes, -1)]
 

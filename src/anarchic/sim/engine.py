@@ -33,6 +33,7 @@ class Engine:
 
     def __init__(self, experiment: Experiment) -> None:
         table, works = experiment.timetable, experiment.works
+        self._ends = table.ends
         self._works, self._evaluated = works, experiment.evaluated
         self.experiment = experiment
         self.state = experiment.rule.init(experiment.task.to_storage(experiment.task.init()))
@@ -97,9 +98,15 @@ class Engine:
     def advance(self) -> None:
         """Fold the results that are there, up to the next step of the rule."""
         before, end = self.version, self.row + 1
-        while end in self._results and end - self.row < self.experiment.rule.remaining(self.state):
+        stop = self.row + self.experiment.rule.remaining(self.state)
+        timed = self.experiment.timetable.stepped is not None
+        if timed:
+            stop = min(stop, int(self._ends[before]))
+        while end in self._results and end < stop:
             end += 1
         self._fold(np.arange(self.row, end))
+        if timed and self.row == self._ends[before] and self.version == before:
+            self.state = self.experiment.rule.flush(self.state)
         if self.version > before:
             self._publish()
             self._check_finite()

@@ -172,6 +172,8 @@ class Experiment:
         table, ahead = self.timetable, max(self.lookahead, self.timetable.m)
         if table.later is None or table.later.min(initial=table.rounds) == table.rounds:
             return table.rounds
+        if table.stepped is not None:  # a round may have a single update
+            return max(0, table.rounds - (ahead - 1))
         return max(0, table.rounds - -(-(ahead - 1) // table.m))
 
     @property

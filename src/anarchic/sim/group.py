@@ -67,7 +67,7 @@ class RunGroup:
         for name, error in lost.items():
             if not self._go_on:
                 raise Diverged(f"{error} {going[name].last_checkpoint}") from error
-            going[name].diverged = True
+            going[name].diverged, going[name].reason = True, str(error)
         try:
             for name, run in going.items():
                 if name not in lost:

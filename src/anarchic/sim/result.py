@@ -50,7 +50,10 @@ class Run:
 
     def _facts(self) -> list[str]:
         summary, last = self.summary, self.metrics[-1] if self.metrics else {}
-        columns = ("round", "virtual_s", "updates", "local_steps", "train_seconds", "test_samples")
+        columns = (
+            *("round", "virtual_s", "updates", "local_steps", "train_seconds", "test_samples"),
+            *("refused", "steps_in_vain"),
+        )
         numbers = {n: v for n, v in last.items() if n not in columns and v is not None}
         found = [", ".join(f"{name} {value:.4g}" for name, value in list(numbers.items())[:8])]
         found.append(f"{summary.get('rounds'):,} rounds, {summary.get('updates'):,} updates")

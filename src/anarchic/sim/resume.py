@@ -124,7 +124,7 @@ def _on_the_way(record: RunDirectory, short: Experiment, long: Experiment) -> bo
         return True
     arrays, numbers = saved
     table, row = long.timetable, int(numbers["row"])
-    version, end = row // table.m, len(short.timetable)
+    version, end = int(np.searchsorted(table.ends, row, side="right")), len(short.timetable)
     ahead = max(long.lookahead, table.m)
     if (table.base_version[end : row - 1 + ahead] < version).any():
         return False

@@ -60,6 +60,7 @@ class ActiveRun:
     train_seconds: float = 0.0
     saved_at: float = field(default_factory=time.monotonic)
     diverged: bool = False
+    reason: str = ""  # why it diverged
     stopped: Stop | None = None  # by a callback or the watcher
     measure: str = ""  # of the workers
     _evaluated: frozenset[int] = frozenset()
@@ -186,6 +187,7 @@ class ActiveRun:
                 "virtual_s": _virtual_s(table, engine.version),
                 "updates": engine.row,
                 "local_steps": engine.local_steps,
+                **_in_vain(table, engine.version),
                 "train_seconds": round(self.train_seconds, 6),
                 **self._test_samples(),
                 **{name: value if isfinite(value) else None for name, value in found.items()},
@@ -309,11 +311,13 @@ def _summary(run: ActiveRun, stopped_at: str | None) -> dict[str, Any]:
         "virtual_s": last["virtual_s"],
         "stopped_at": stopped_at,
         **({"stop_reason": str(run.stopped)} if stopped_at == "stopped" else {}),
+        **({"stop_reason": run.reason} if stopped_at == "diverged" else {}),
         "train_seconds": round(seconds, 4),
         "local_steps_per_second": round(steps / seconds, 1) if seconds else None,
         "updates_per_second": round(run.engine.row / seconds, 1) if seconds else None,
         "peak_rss_mb": _peak_rss_mb(),
         **_clipping(run.engine.state),
+        **_wasted(run),
         "seed": experiment.about.get("seed", experiment.seed),  # as it was asked for
         "software": software(),
     }
@@ -336,6 +340,24 @@ def _clipping(state: Any) -> dict[str, float]:
     """How many updates the guard has clipped, and the most that a length was of the scale."""
     guard = guard_of(state)
     return {} if guard is None else {"clipped": guard.clipped, "farthest": guard.farthest}
+
+
+def _in_vain(table: Timetable, version: int) -> MetricsRow:
+    """Refused updates and local steps for nothing, until a version, where arrivals were coupled."""
+    if table.wasted is None:
+        return {}
+    total = table.wasted.block(0, version).total
+    return {"refused": total["refused"], "steps_in_vain": total["local_steps"]}
+
+
+def _wasted(run: ActiveRun) -> dict[str, Any]:
+    """What workers did in vain until the last version, where it is known."""
+    wasted, state = run.engine.experiment.timetable.wasted, run.engine.state
+    if wasted is None:
+        return {}
+    until = wasted.block(0, run.engine.version)
+    pulled = int(state.params.nbytes) + sum(int(each.nbytes) for each in state.extras.values())
+    return {"wasted": {**until.total, "bytes": until.transfers * pulled}}
 
 
 def _peak_rss_mb() -> float | None:

@@ -16,38 +16,35 @@ from anarchic.core.rule import Rule
 from anarchic.core.validation import check_choice, check_kinds
 from anarchic.data import Dataset, Parts, by_role, dirichlet, iid, labels, load
 from anarchic.data.dataset import check_options
+from anarchic.data.validation import set_aside
 from anarchic.errors import ConfigError, RunError
-from anarchic.participation.availability import read_availability
-from anarchic.participation.continuous_time import ContinuousTime, Dropout
-from anarchic.participation.idle import IDLE_TIMES
-from anarchic.participation.make import make_process, timetable_of
-from anarchic.participation.sampler import Sampler
-from anarchic.participation.synchronous import Synchronous
+from anarchic.participation.coupling import Picks
 from anarchic.participation.timetable import Timetable
 from anarchic.participation.work import (
     TIME_DISTRIBUTIONS,
     ConstantSteps,
     Epochs,
-    SpeedClasses,
     StepPolicy,
     UniformSteps,
-    Work,
+)
+from anarchic.sim.arrivals import (
+    CLOCK_ONLY,
+    COUPLED,
+    PARTICIPATIONS,
+    SAMPLER_ONLY,
+    check_arrivals,
+    drawn,
+    is_synchronous,
 )
 from anarchic.sim.experiment import Experiment, check_schedule
 from anarchic.train.compute import BACKENDS, Compute
 from anarchic.train.task import BUFFER_POLICIES, BufferPolicy, LocalWork, Task, make_task
 
-PARTICIPATIONS = registry.KINDS["participation"].built_in
 WORKERS = 10  # where neither the settings nor the roles of the data say how many
 LONG = 25_000  # local steps; in a shorter run, loading Numba takes longer than it saves
 COUNTS = (
     *("rounds", "workers", "m", "local_steps", "batch", "max_staleness"),
     *("eval_every", "eval_samples", "epochs"),
-)
-SAMPLER_ONLY = ("max_staleness", "replace", "arrival_probs")
-CLOCK_ONLY = (
-    *("idle_s", "step_s", "time_distribution", "slow_share", "slow_factor"),
-    *("lost_share", "timeout_s", "availability"),
 )
 
 
@@ -65,6 +62,7 @@ class Settings:
     data: str = "digits"
     data_dir: str | None = None
     data_options: Mapping[str, Any] = field(default_factory=dict)
+    val_share: float | None = None  # of the training samples, set aside for validation
     model: str = "logistic"
     workers: int | None = None  # M; WORKERS, or as many as the data set has roles
     labels_per_worker: int | None = None  # p
@@ -73,7 +71,7 @@ class Settings:
     buffers: BufferPolicy = "refuse"  # what becomes of running statistics
     # server
     rule: str = "afa-cd"
-    m: int | None = None  # 5, for rules that have it
+    m: int | None = None  # 5, or what the rule itself has
     server_lr: float | None = None  # eta
     server_opt: str | None = None
     server_options: Mapping[str, Any] = field(default_factory=dict)
@@ -103,6 +101,16 @@ class Settings:
     lost_share: float = 0.0
     timeout_s: float | None = None
     availability: str | None = None
+    speeds: str | None = None
+    join: str | None = None  # SHARE@SECONDS
+    leave: str | None = None
+    # participation that depends on the server
+    max_concurrent: int | None = None
+    refuse_staleness: int | None = None
+    retries: int = 0
+    step_every_s: float | None = None
+    server_picks: Picks | None = None
+    skip_unchanged: bool = False
     # run
     rounds: int = 150  # T; with until_s no bound, unless it is another number
     until_s: float | None = None  # virtual time at which the run ends
@@ -144,9 +152,12 @@ class Settings:
                     "give functions to Experiment, make_task or TorchTask."
                 )
         check_options(self.data, self.data_options)
+        if self.val_share is not None and not 0 < self.val_share < 1:
+            raise ConfigError(f"val_share is above 0 and below 1, got {self.val_share}.")
         if not 0 <= self.slow_share <= 1:
             raise ConfigError(f"slow_share is a probability, 0 to 1, got {self.slow_share}.")
         self._refuse_unused()
+        check_arrivals(self)
         if self.epochs is not None and (self.local_steps, self.dynamic_steps) != (
             Settings.local_steps,
             False,
@@ -179,23 +190,20 @@ class Settings:
     def _refuse_unused(self) -> None:
         sampled = self.participation == "sampler"
         others = " or ".join(name for name in PARTICIPATIONS if (name == "sampler") != sampled)
-        foreign = (*CLOCK_ONLY, "until_s") if sampled else SAMPLER_ONLY
+        foreign = (*CLOCK_ONLY, *COUPLED, "until_s") if sampled else SAMPLER_ONLY
         why = f"Participation {self.participation!r}", f"participation {others}"
         unused = dict.fromkeys(foreign, why) if self.participation in PARTICIPATIONS else {}
         if not sampled and self.slow_share == 0:
             unused["slow_factor"] = "A run without slow workers", "a slow_share above 0"
-        if _is_synchronous(self.rule):
+        if is_synchronous(self.rule):
             why = f"The rule {self.rule} is synchronous and", "another rule"
-            unused |= dict.fromkeys(("max_staleness", "availability"), why)
+            away = ("max_staleness", "availability", "join", "leave", *COUPLED)
+            unused |= dict.fromkeys(away, why)
         for name, (who, instead) in unused.items():
             if (value := getattr(self, name)) != getattr(Settings, name):
                 raise ConfigError(
                     f"{who} has no use for {name}={value!r}: leave it out, or use {instead}."
                 )
-
-
-def _is_synchronous(rule: str) -> bool:
-    return bool(getattr(registry.find("rules", rule), "synchronous", False))
 
 
 def build(
@@ -233,12 +241,8 @@ def build(
 
 def partition(settings: Settings) -> tuple[Dataset, Parts]:
     """The data of a run, and the training samples of each of its workers."""
-    by_nature = settings.labels_per_worker is None and settings.dirichlet is None
-    options = dict(settings.data_options)
-    if settings.data == "synthetic" and by_nature and settings.workers is not None:
-        options.setdefault("workers", settings.workers)  # no other data are made for a number
-    data = _loaded(settings.data, settings.data_dir, options)
-    if data.roles and by_nature:
+    data = data_of(settings)
+    if data.roles and _by_nature(settings):
         return data, _by_role(settings, data)
     workers = WORKERS if settings.workers is None else settings.workers
     seed = _seed(settings, "partition")
@@ -249,15 +253,31 @@ def partition(settings: Settings) -> tuple[Dataset, Parts]:
     return data, iid(data.y_train, workers, seed)
 
 
+def data_of(settings: Settings) -> Dataset:
+    """The data set of a run; as long as somebody keeps it, others get the same one."""
+    options = dict(settings.data_options)
+    if settings.data == "synthetic" and _by_nature(settings) and settings.workers is not None:
+        options.setdefault("workers", settings.workers)  # no other data are made for a number
+    return _loaded(settings.data, settings.data_dir, options, settings.val_share)
+
+
+def _by_nature(settings: Settings) -> bool:
+    """Whether roles may decide who holds what."""
+    return settings.labels_per_worker is None and settings.dirichlet is None
+
+
 _IN_USE: WeakValueDictionary[str, Dataset] = WeakValueDictionary()
 
 
-def _loaded(name: str, data_dir: str | None, options: Mapping[str, Any]) -> Dataset:
+def _loaded(
+    name: str, data_dir: str | None, options: Mapping[str, Any], val_share: float | None
+) -> Dataset:
     """The data set, read once for all runs that use it at the same time."""
-    key = repr((name, data_dir, os.environ.get("ANARCHIC_DATA"), options))
+    key = repr((name, data_dir, os.environ.get("ANARCHIC_DATA"), options, val_share))
     data = _IN_USE.get(key)
     if data is None:
-        data = _IN_USE[key] = load(name, data_dir, **options)
+        data = load(name, data_dir, **options)
+        data = _IN_USE[key] = data if val_share is None else set_aside(data, val_share)
     return data
 
 
@@ -278,41 +298,15 @@ def make_table(settings: Settings, workers: int) -> Timetable:
 
     With the same seed, that of more rounds or of a later ``until_s`` begins with it.
     """
-    table = _drawn(settings, workers)
+    m = make_rule(settings, workers).m
+    seeds = _seed(settings, "timetable"), _seed(settings, "presence")
+    table = drawn(settings, workers, m, _steps(settings), seeds)
     if not table.rounds:
         raise ConfigError(
             f"No round ends before until_s={settings.until_s}: end later, or make rounds shorter "
             "with a smaller m, idle_s or step_s."
         )
     return table
-
-
-def _drawn(settings: Settings, workers: int) -> Timetable:
-    m = make_rule(settings, workers).m
-    seed, until_s = _seed(settings, "timetable"), settings.until_s
-    # A time without a number of rounds: all that end by then.
-    rounds = settings.rounds if until_s is None or settings.rounds != Settings.rounds else None
-    steps = _steps(settings)
-    if settings.participation == "sampler":
-        late, again, chances = settings.max_staleness, settings.replace, settings.arrival_probs
-        return Sampler(workers, m, steps, late, again, chances).timetable(seed, settings.rounds)
-    slow = settings.slow_share
-    classes = {"fast": (1 - slow, 1.0), "slow": (slow, settings.slow_factor)}
-    distribution = TIME_DISTRIBUTIONS[settings.time_distribution]()
-    work = Work(steps, settings.step_s, SpeedClasses(classes), distribution)
-    if settings.participation in PARTICIPATIONS:
-        process: Any = IDLE_TIMES[settings.participation](settings.idle_s)
-    else:
-        given = {**vars(settings), "workers": workers, "m": m, "steps": steps, "work": work}
-        chosen = [n for n in (*CLOCK_ONLY, *SAMPLER_ONLY) if given[n] != getattr(Settings, n)]
-        process = make_process(settings.participation, given, chosen)
-    if hasattr(process, "pulls"):  # only an idle time
-        if _is_synchronous(settings.rule):
-            waits = Synchronous(workers, m, work, settings.lost_share, settings.timeout_s)
-            return waits.timetable(seed, rounds, until_s=until_s)
-        windows = read_availability(settings.availability) if settings.availability else None
-        process = ContinuousTime(process, work, Dropout(settings.lost_share), windows)
-    return timetable_of(process, workers=workers, m=m, rounds=rounds, until_s=until_s, seed=seed)
 
 
 def _by_role(settings: Settings, data: Dataset) -> Parts:
@@ -362,6 +356,6 @@ def _task(
 
 def _seed(settings: Settings, role: str) -> int:
     """The random seed of one part of a run; a change in one part leaves the others alone."""
-    roles = ("partition", "model", "timetable", "training")
+    roles = ("partition", "model", "timetable", "training", "presence")
     state = np.random.SeedSequence([settings.seed, roles.index(role)]).generate_state(1, np.uint64)
     return int(state[0]) >> 1

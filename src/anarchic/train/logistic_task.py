@@ -21,7 +21,7 @@ from anarchic.models.softmax import Floats
 from anarchic.train.draws import Draws
 from anarchic.train.metrics import Function, Metric, check_metrics, measure
 from anarchic.train.per_worker import HeldOut, hold_out, worker_values
-from anarchic.train.samples import WorkerSamples, resident, sample_numbers
+from anarchic.train.samples import WorkerSamples, mean_over, resident, sample_numbers
 from anarchic.train.task import InNumpy, Picks
 
 
@@ -99,6 +99,12 @@ class LogisticTask(InNumpy):
     def gradient(self, params: Floats, worker: int, picks: Picks) -> Floats:
         x, y = self._batch(picks["sample"])
         return softmax.gradient_and_loss(self.layout, params, x, y)[0]
+
+    def exact_gradient(self, params: Floats, worker: int) -> Floats:
+        found: Floats = mean_over(
+            self._held.pieces(worker), lambda own: self.gradient(params, worker, {"sample": own})
+        )
+        return found
 
     def lane_gradients(self, params: Floats, workers: Integers, picks: Picks) -> Floats:
         x, y = self._batch(picks["sample"])

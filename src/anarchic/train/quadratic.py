@@ -59,6 +59,9 @@ class QuadraticTask(InNumpy):
     def gradient(self, params: Floats, worker: int, picks: Picks) -> Floats:
         return np.asarray(self.functions.gradient(params, worker) + picks["noise"])
 
+    def exact_gradient(self, params: Floats, worker: int) -> Floats:
+        return np.asarray(self.functions.gradient(params, worker))
+
     def lane_gradients(self, params: Floats, workers: Integers, picks: Picks) -> Floats:
         away, hessians = params - self.functions.optima[workers], self.functions.hessians[workers]
         exact = hessians * away if hessians.ndim == 2 else np.einsum("ijk,ik->ij", hessians, away)

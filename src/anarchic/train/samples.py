@@ -18,6 +18,14 @@ from anarchic.errors import ConfigError
 from anarchic.train.draws import MASK, Draws
 
 Array = Any  # of the task's own kind: NumPy, or torch on some device
+PIECE = 1024  # samples whose gradient is computed at once
+
+
+def mean_over(pieces: Sequence[Integers], gradient: Callable[[Integers], Array]) -> Array:
+    """The mean gradient over all samples, from the mean over each piece of them."""
+    total = sum(len(piece) for piece in pieces)
+    weighted = [gradient(piece) * (len(piece) / total) for piece in pieces]
+    return sum(weighted[1:], start=weighted[0])
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,12 @@ class WorkerSamples:
     def first(self) -> Integers:
         """(workers,): where the samples of each begin in ``index``."""
         return np.cumsum([0, *self.counts[:-1]])
+
+    def pieces(self, worker: int) -> list[Integers]:
+        """The samples of a worker, ``PIECE`` at a time."""
+        first = int(self.first[worker])
+        every = self.index[first : first + int(self.counts[worker])]
+        return [every[at : at + PIECE] for at in range(0, len(every), PIECE)]
 
     def own(self, draws: Draws) -> Draws:
         """The draws by the numbers that the workers have in their own runs."""

@@ -117,6 +117,14 @@ class DataTask(Task, Protocol):
         """The same model and loss on other data, as they are, on the CPU."""
 
 
+@runtime_checkable
+class ExactTask(Task, Protocol):
+    """A task that knows the gradient of a worker's own loss, without sampling."""
+
+    def exact_gradient(self, params: Array, worker: int) -> Array:
+        """grad f_i, over all of the worker's training samples; no image is cropped or flipped."""
+
+
 class InNumpy:
     """The part of a task that computes in NumPy: its arrays are in storage already."""
 

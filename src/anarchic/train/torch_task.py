@@ -48,7 +48,7 @@ from anarchic.train.probe import (
     trained_parameters,
     why_alone,
 )
-from anarchic.train.samples import WorkerSamples, sample_numbers
+from anarchic.train.samples import WorkerSamples, mean_over, sample_numbers
 from anarchic.train.task import BUFFER_POLICIES, Array, BufferPolicy, Picks
 from anarchic.train.torch_data import PAD, Rows, TorchData, pick_crops
 
@@ -252,6 +252,21 @@ class TorchTask:
         x, y = self._data.batch({name: pick[None] for name, pick in picks.items()})
         with self._switch():
             return self._engine.objective.gradient(params, x[0], y[0], picks.get("noise"))
+
+    def exact_gradient(self, params: Array, worker: int) -> Array:
+        if self._draws:
+            raise ConfigError(
+                "A module that draws random numbers, such as dropout, has no exact gradient: "
+                "measure a model without them."
+            )
+
+        def gradient(own: Integers) -> Array:
+            picks = {"sample": self.put(own)}
+            if self._data.crops:  # the middle, not flipped
+                picks["crop"] = self.put(np.tile(np.array([PAD, PAD, 0]), (len(own), 1)))
+            return self.gradient(params, worker, picks)
+
+        return mean_over(self._held.pieces(worker), gradient)
 
     def lane_gradients(self, params: Array, workers: Integers, picks: Picks) -> Array:
         return self._step({"params": params, **picks})

@@ -91,6 +91,17 @@ def _snapshot(data: Buffer) -> Contents:
     return parse_file(data, most_header=_MOST_HEADER, most_brackets=_MOST_HEADER)
 
 
+def claimed_worker(data: Buffer, layout: Layout, extras: frozenset[str] = _NONE) -> str | None:
+    """The sender that an update names, whatever else is wrong with it; reads its header only."""
+    plan = _plan(layout, extras)
+    try:
+        contents = parse_file(data, most_header=plan.most_header, most_brackets=plan.most_brackets)
+    except MalformedUpdate:
+        return None
+    found = contents.metadata.get("worker", "")
+    return found if WORKER_NAME.fullmatch(found) else None
+
+
 def _told_loss(loss: float | None) -> dict[str, str]:
     """A loss in the metadata, left out if it is not finite."""
     return {} if loss is None or not isfinite(loss) else {"loss": repr(float(loss))}
