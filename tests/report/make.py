@@ -9,8 +9,10 @@ from anarchic.sim.record import RunDirectory
 ACCURACIES = (0.1, 0.6, 0.8)
 
 
-def make_run(path, *, rule="afa-cd", clock=False, finished=True, accuracies=ACCURACIES):
-    """A run of two rounds that was evaluated before and after each."""
+def make_run(
+    path, *, rule="afa-cd", clock=False, finished=True, accuracies=ACCURACIES, judged=True
+):
+    """A run of two rounds that was evaluated around each; only ``judged`` ones have accuracy."""
     table = Sampler(2, 1, ConstantSteps(5)).timetable(0, rounds=2)
     record = RunDirectory.create(path, {"rule": rule, "fingerprint": "f"}, table)
     record.start_metrics(
@@ -21,7 +23,7 @@ def make_run(path, *, rule="afa-cd", clock=False, finished=True, accuracies=ACCU
                 "updates": n,
                 "local_steps": 5 * n,
                 "train_seconds": 0.5 * n,
-                "accuracy": accuracy,
+                "accuracy": accuracy if judged else None,
                 "loss": 1 - accuracy,
             }
             for n, accuracy in enumerate(accuracies)

@@ -4,6 +4,7 @@ import pytest
 
 from anarchic.errors import ConfigError
 from anarchic.study import Findings, Outcome
+from anarchic.study.findings import difference, differences
 from tests.study.make import cell, result
 
 
@@ -53,3 +54,23 @@ def test_findings_are_complete_when_every_line_has_results():
     assert Findings([outcome("a", [1])]).complete
     assert not Findings([outcome("a", [1]), outcome("b", [])]).complete
     assert not Findings([]).complete
+
+
+def test_a_run_that_diverged_is_no_part_of_any_number():
+    """Seeds 0 and 1 of the one, 1 and 2 of the other finished: seed 1 alone is compared."""
+
+    def of(values, lost):
+        made = cell("a")
+        runs = [result(made, s, "diverged" if s == lost else None, value=v) for s, v in values]
+        return Outcome(made, runs)
+
+    one = of([(0, 0.5), (1, 0.7), (2, 0.1)], lost=2)
+    other = of([(0, 0.1), (1, 0.4), (2, 0.9)], lost=0)
+    assert one.ours == pytest.approx(0.6)
+    assert one.by_seed() == {0: 0.5, 1: 0.7}
+    assert differences(one, other) == {1: pytest.approx(0.3)}
+    assert difference(one, other) == pytest.approx(0.3)
+    gone = of([(0, 0.5)], lost=0)
+    assert (gone.lost, gone.ours, difference(one, gone)) == (True, None, None)
+    assert not Outcome(cell("a")).lost
+    assert len(Findings([one, gone]).lost) == 1

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from anarchic.study import Claim
-from anarchic.study.overview import overview_text
+from anarchic.study.overview import BEGIN, END, overview_text, readme_text
 from anarchic.study.results import add_results
 from tests.study.make import cell, result, study
 
@@ -18,9 +18,9 @@ def test_the_headline_has_the_mean_difference_and_the_worst_cell(tmp_path):
     results = [result(near, 0, value=0.51), result(far, 0, value=0.47)]
     add_results(made.results, results)
     text = overview_text([made], tmp_path / "docs")
-    head = "| [a-table](../experiments/a-table/README.md) | t | 2 of 3 | 1 | 0.0200 | "
+    head = "| [a-table](../experiments/a-table/README.md) | t | 2 of 3 | 1 seed | 0.0200 | "
     assert head + "\N{MINUS SIGN}0.0300 (far) |" in text
-    assert "| a-table | far is low | at most 1 |  | not run |" in text
+    assert "| a-table | far is low | at most 1 |  | not run | 1 seed |" in text
     assert "2 of 3 cells have results." in text
     assert "In all 60 s." in text
 
@@ -34,3 +34,11 @@ def test_results_that_are_another_s_are_not_counted_twice(tmp_path):
     assert "## The figure" in text
     assert "[a-figure](" not in text
     assert "In all 30 s." in text
+
+
+def test_the_readme_has_a_sentence_of_each_study_that_has_one(tmp_path):
+    a = cell("a", paper=0.5)
+    said = study(tmp_path / "said", a, in_short=lambda found: f"{found.run.one(p=None).ours:.2f}")
+    add_results(said.results, [result(a, 0, value=0.25), result(a, 1, value=0.75)])
+    text = readme_text(f"before\n{BEGIN}\nold\n{END}\nafter", [said, study(tmp_path / "b", a)])
+    assert text == f"before\n{BEGIN}\n\n- 0.50\n\n{END}\nafter"

@@ -46,8 +46,8 @@ def test_claims_are_held_against_the_results(tmp_path):
         Claim(text="later", value=lambda f: f.one(p=2).ours + 1, at_most=1),
     ]
     text = page_text(study(tmp_path, a, b, claims=claims), found, tmp_path)
-    assert "| low | at most 0.6 | 0.5000 | yes |" in text
-    assert "| high | at least 0.7 | 0.5000 | **no** |" in text
+    assert "| low | at most 0.6 | 0.5000 | yes | 1 seed |" in text
+    assert "| high | at least 0.7 | 0.5000 | **no** | 1 seed |" in text
     assert "- Not met: high. So it is." in text
     assert "| between | 0.25 to 0.5 | 0.5000 | yes |" in text
     assert "| later | at most 1 |  | not run |" in text
@@ -65,10 +65,42 @@ def test_a_run_that_diverged_is_marked_with_where(tmp_path):
     new = result(cell("a"), 1, "diverged", value=0.1, rounds=7200, diverged_at=7312)
     old = result(cell("a"), 2, "diverged", value=0.1, rounds=7200)  # has its last evaluation alone
     assert entry(tmp_path, fine) == "| 0.1000"
-    assert entry(tmp_path, new) == "| 0.1000, diverged at round 7,312"
-    assert entry(tmp_path, old) == "| 0.1000, diverged after round 7,200"
-    both = entry(tmp_path, fine, new, old)
-    assert both.endswith(", diverged in 2 of 3 at round 7,312 and after round 7,200")
+    assert entry(tmp_path, new) == "| no number, diverged at round 7,312"
+    assert entry(tmp_path, old) == "| no number, diverged after round 7,200"
+    both = entry(tmp_path, fine, replace(new, numbers={**new.numbers, "value": 0.9}), old)
+    assert both == "| 0.1000, diverged in 2 of 3 at round 7,312 and after round 7,200"
+
+
+def test_a_claim_is_not_met_where_a_run_diverged_unless_it_counts_them(tmp_path):
+    """One of two runs diverged; the value 0.5 of the other meets the bound."""
+    a = cell("a")
+    runs = [result(a, 0, value=0.5), result(a, 1, "diverged", value=0.9)]
+    found = Findings([Outcome(a, runs)])
+
+    def words(outcomes, **more):
+        claim = Claim(text="c", value=lambda f: f.one().ours or 0.0, at_most=0.6, **more)
+        return claim.verdict(outcomes).words
+
+    assert words(found) == "**no**, 1 of 2 runs diverged"
+    assert words(found, counts_diverged=True) == "yes"
+    assert words(Findings([Outcome(a, runs[:1])])) == "yes"
+    lost = Findings([Outcome(a, runs[1:])])  # no number at all: it is not computed
+    assert words(lost) == "**no**, 1 of 1 runs diverged"
+    assert Claim(text="c", value=lambda f: 1 / 0, at_most=1).verdict(lost).value is None
+
+
+def test_what_numbers_rest_on_stands_beside_them(tmp_path):
+    a, b = cell("a", setting="x"), cell("b", setting="y")
+    one = Outcome(a, [result(a, seed, precision="bf16", value=0.1) for seed in (0, 1)])
+    other = Outcome(b, [result(b, 0, value=0.1)])
+    assert Findings([one]).basis == "2 seeds, bf16"
+    assert Findings([one, other]).basis == "1 or 2 seeds, bf16"
+    assert Findings([other]).basis == "1 seed"
+    made = study(tmp_path / "t", a, b, seeds={"t": 2})
+    text = page_text(made, Findings([one, other]), tmp_path)
+    again = "`anarchic reproduce t --task t --seeds 2 --resume`"
+    assert f"1 of them have fewer seeds than the others: {again}" in text
+    assert "fewer seeds" not in page_text(study(tmp_path / "t", a), Findings([one]), tmp_path)
 
 
 def test_a_cell_of_two_precisions_is_marked(tmp_path):

@@ -130,3 +130,17 @@ def test_a_batch_without_a_finished_run_writes_no_results(tmp_path, where):
     long = Cell(name="long", task="t", settings=Settings(rounds=50_000, batch=4))
     assert not run(study(tmp_path, long), Flags(stop_after=0.2), where)
     assert not where.results.exists()
+
+
+def test_a_task_may_begin_with_another_seed(tmp_path):
+    made = study(tmp_path, cell(), seeds={"t": 2}, first_seeds={"t": 100})
+    where = Paths(tmp_path, tmp_path / FILE, tmp_path)
+    run(made, Flags(), where)
+    assert [seed for _, _, seed in read_results(where.results).by_key] == [100, 101]
+    assert list(made.seeds_of("t", 1)) == [100]
+
+
+def test_a_smoke_run_may_have_some_of_the_cells(tmp_path):
+    made = study(tmp_path, cell("a"), cell("b"), in_smoke=lambda each: each.name == "b")
+    assert [each.name for each in made.smoke().cells] == ["b"]
+    assert len(study(tmp_path, cell("a"), cell("b")).smoke().cells) == 2

@@ -117,7 +117,7 @@ def test_theorem_3_is_false_without_what_it_leaves_out():
     error = lower_bound.error_ball(SIGMA, share=0.5, step=lower_bound.pull(rates, 1))
     assert error == pytest.approx(SIGMA**2 / 7)  # step = 1/4: (1/4) / (7/4)
     assert error > 100 * bound.total
-    assert error < bound.total + bound.left_out
+    assert error < bound.corrected
     table = lower_bound.arrivals_of_one(rounds // 10, share=0.5, seed=5)
     seen = models(AfaCd(1, rates.server_lr), table, start=0.0, rates=rates)
     assert lower_bound.squared_gradient(seen).mean() == pytest.approx(error, rel=0.15)

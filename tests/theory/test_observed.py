@@ -6,6 +6,7 @@ import pytest
 from anarchic.errors import ConfigError
 from anarchic.participation import ConstantSteps, Sampler, UniformSteps
 from anarchic.theory import arrivals_of, balance_of, memory_of, steps_of
+from anarchic.theory.observed import Balance
 from tests.theory.make import table
 
 PAPER = (0.19, 0.19, *[0.1] * 6, 0.01, 0.01)
@@ -149,3 +150,12 @@ def test_equally_likely_workers_are_rarely_called_biased():
     for seen in ([b.surprise for b in found], [b.shift for b in found]):
         assert abs(np.mean(seen)) < 0.3
         assert np.std(seen) == pytest.approx(1, abs=0.2)
+
+
+def test_the_words_for_a_balance_are_those_of_its_two_tests():
+    def words(surprise, shift):
+        return Balance(0.245, 0.254, 0, 0.01, surprise, shift).words
+
+    assert words(0.0, 0.0) == "as if equally likely"
+    assert words(99.0, 0.0) == words(99.0, 99.0) == "biased"
+    assert words(0.0, 99.0) == "even in the run, but not at all times"

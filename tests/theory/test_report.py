@@ -1,4 +1,5 @@
 import json
+from contextlib import closing
 from dataclasses import replace
 from math import log
 
@@ -10,6 +11,7 @@ from anarchic.data import Dataset, Quadratics
 from anarchic.errors import ConfigError, RunError
 from anarchic.participation import ConstantSteps, Sampler, Timetable, UniformSteps
 from anarchic.participation.timetable import running_numbers
+from anarchic.server.store import open_store
 from anarchic.sim.record import RunDirectory
 from anarchic.theory import (
     KnownNumbers,
@@ -18,8 +20,10 @@ from anarchic.theory import (
     judge,
     judge_experiment,
 )
-from anarchic.theory.report import model_at, training_loss
+from anarchic.theory.report import Report, model_at, training_loss
 from anarchic.train.quadratic import QuadraticTask
+from tests.server.make import begun
+from tests.server.test_history import train
 
 WORKERS = 5
 BIASED = (0.6, 0.25, 0.05, 0.05, 0.05)
@@ -127,10 +131,12 @@ def test_diurnal_workers_are_not_equally_likely():
 def test_what_a_valid_bound_leaves_out_is_warned_of():
     remembered = report(AfaCs(2, 0.5, population=WORKERS))
     assert remembered.verdicts[0].holds
-    left_out = remembered.verdicts[0].bound.left_out
-    assert left_out > 0
+    bound = remembered.verdicts[0].bound
+    assert bound.corrected > bound.total
     warning = next(w for w in remembered.warnings if "Theorem 4 leaves out" in w)
-    assert f"the same noise to every step along it: add about {left_out:.3g}" in warning
+    assert f"used again: its corrected bound is {bound.corrected:.3g}, not {bound.total:.3g}" in (
+        warning
+    )
     void = report(AfaCd(2), known=KnownNumbers(local_lr=0.5))
     assert not any("leaves out" in w for w in void.warnings)
 
@@ -258,3 +264,17 @@ def test_f_is_the_mean_over_workers_not_over_samples_nor_of_test_data(dtype):
     expected = (log(4 / 3) + log(4)) / 2
     assert training_loss(task, data, parts, odds) == pytest.approx(expected, rel=1e-6)
     assert task.evaluate(odds)["loss"] == pytest.approx(log(4 / 3), rel=1e-6)
+
+
+def test_the_run_in_a_store_is_judged_with_its_arrivals_and_rates(tmp_path):
+    with closing(open_store(tmp_path / "run.db")) as store:
+        begun(store, m=2, server_lr=0.5)
+        train(store, versions=20)
+    found = judge(KnownNumbers(smoothness=3.0), run=tmp_path / "run.db")
+    assert isinstance(found, Report)
+    assert (found.rates.server_lr, found.rates.local_lr) == (0.5, 0.1)
+    arrivals = found.arrivals
+    assert (arrivals.workers, arrivals.m, arrivals.rounds, arrivals.staleness) == (2, 2, 20, 0)
+    assert (found.problem.smoothness, found.problem.gap) == (3.0, 2.0)  # the first loss evaluated
+    assert "sigma_local, sigma_global" in found.warnings[0]
+    assert "Guard" in found.warnings[1]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,15 @@ from anarchic.sim.run import in_a_row
 from anarchic.sim.worker_table import PerWorker
 from anarchic.train.metrics import COLUMNS
 
+IN_VAIN = ("refused", "steps_in_vain")  # columns that are no metrics either
+
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """The contents of a run directory; ``summary`` is None until the run has finished."""
+    """The contents of a run directory or of a server's store.
+
+    ``summary`` is None until the run has finished, or was ended by an operator.
+    """
 
     name: str
     settings: dict[str, Any]
@@ -29,7 +35,7 @@ class RecordedRun:
 
     @property
     def has_clock(self) -> bool:
-        """Whether its participation runs in virtual time."""
+        """Whether its participation runs in virtual time, or it was live."""
         return any(row.get("virtual_s") is not None for row in self.metrics)
 
 
@@ -45,14 +51,39 @@ def read_run(path: str | os.PathLike[str], name: str | None = None) -> RecordedR
     return RecordedRun(name, settings, metrics, summary, record.per_worker())
 
 
-def read_runs(paths: Iterable[str | os.PathLike[str]]) -> list[RecordedRun]:
-    """Several runs; directories of the same name are told apart by their whole path."""
-    folders = [Path(path) for path in paths]
-    names = [folder.resolve().name for folder in folders]
-    return [
-        read_run(folder, str(folder) if names.count(name) > 1 else name)
-        for folder, name in zip(folders, names, strict=True)
-    ]
+def read_store(where: str | os.PathLike[str], name: str | None = None) -> RecordedRun:
+    """The run in a server's store: its evaluations are the metrics, wall time is its time."""
+    from anarchic.server.history import history, store_name
+    from anarchic.server.store import open_store
+
+    with closing(open_store(str(where), create=False)) as store:
+        found = history(store)
+    summary: dict[str, Any] | None = {} if found.ended else None
+    return RecordedRun(name or store_name(where), asdict(found.rules), found.rows, summary)
+
+
+def read_runs(places: Iterable[str | os.PathLike[str]]) -> list[RecordedRun]:
+    """Several runs, in directories or stores; of the same name are told apart by their path."""
+    found = [(place, in_store(place)) for place in places]
+    names = [_name(*each) for each in found]
+    runs = []
+    for (place, is_store), name in zip(found, names, strict=True):
+        shown = str(place) if names.count(name) > 1 and "://" not in str(place) else name
+        runs.append(read_store(place, shown) if is_store else read_run(place, shown))
+    return runs
+
+
+def in_store(place: str | os.PathLike[str]) -> bool:
+    """A file or an address; told here, since the server's packages may be missing."""
+    return "://" in str(place) or Path(place).is_file()
+
+
+def _name(place: str | os.PathLike[str], is_store: bool) -> str:
+    if not is_store:
+        return Path(place).resolve().name
+    from anarchic.server.history import store_name
+
+    return store_name(place)
 
 
 def first_at(metrics: Iterable[MetricsRow], accuracy: float) -> MetricsRow | None:
@@ -90,6 +121,19 @@ def check_metric(runs: Sequence[RecordedRun], metric: str) -> None:
     check_choice("metric", metric, [name for name in known if name not in COLUMNS])
 
 
+def without_accuracy(runs: Sequence[RecordedRun]) -> str:
+    """Which runs have no accuracy, and what they have; nothing where there are none."""
+    found: dict[str, None] = {}
+    names = []
+    for run in runs:
+        known = {n: None for row in run.metrics for n, value in row.items() if value is not None}
+        metrics = dict.fromkeys(n for n in known if n not in (*COLUMNS, *IN_VAIN))
+        if metrics and "accuracy" not in metrics:
+            names.append(run.name)
+            found |= metrics
+    return f"Without accuracy: {', '.join(names)}. There are {', '.join(found)}" if names else ""
+
+
 def _row(run: RecordedRun, metric: str) -> TableRow:
     values = [a for row in run.metrics if (a := row.get(metric)) is not None]
     last = run.metrics[-1] if run.metrics else {}
@@ -115,17 +159,23 @@ def _whole(value: float | None) -> float | None:
 
 def write_csv(runs: Sequence[RecordedRun], path: str | os.PathLike[str]) -> Path:
     """Write one line per evaluation of each run; the first columns are the run's name and rule."""
+    rows = []
+    for run in runs:
+        who = {"run": run.name, "rule": run.settings.get("rule")}
+        rows += [who | {name: _whole(value) for name, value in row.items()} for row in run.metrics]
+    return write_rows(rows, path)
+
+
+def write_rows(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> Path:
+    """Write rows as CSV; one that lacks a column leaves its place empty."""
     path = Path(path)
-    columns = list(dict.fromkeys(name for run in runs for row in run.metrics for name in row))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, ["run", "rule", *columns], lineterminator="\n")
+            columns = list(dict.fromkeys(name for row in rows for name in row))
+            writer = csv.DictWriter(file, columns, lineterminator="\n")
             writer.writeheader()
-            for run in runs:
-                who = {"run": run.name, "rule": run.settings.get("rule")}
-                rows = ({name: _whole(value) for name, value in row.items()} for row in run.metrics)
-                writer.writerows(who | row for row in rows)
+            writer.writerows(rows)
     except OSError as error:
         raise ConfigError(
             f"Cannot write {path}: {error.strerror or error}. Choose another path."

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from anarchic.errors import ConfigError
+from anarchic.page.binning import Bins, bins
 from anarchic.participation import Timetable
 from anarchic.report.figure import COLOURS, check_format, new_figure, save, style
-
-_MOST_SINGLE_VALUES = 12
-
-Bins = list[tuple[str, int]]
-"""Label of a value or a range of values, and its count."""
 
 
 @dataclass(frozen=True)
@@ -68,21 +61,6 @@ def summarise(table: Timetable) -> TimetableSummary:
         float(sent.max() / len(table)),
         int(np.count_nonzero(sent == 0)),
     )
-
-
-def bins(values: NDArray[np.integer[Any]]) -> Bins:
-    """Counts of single values if they are few, else of the ranges 0, 1, 2-3, 4-7, 8-15, ..."""
-    counts = np.bincount(values)
-    first = int(values.min())
-    if len(counts) - first <= _MOST_SINGLE_VALUES:
-        return [(str(value), int(counts[value])) for value in range(first, len(counts))]
-    edges = [0, *(2**power for power in range(len(counts).bit_length() + 1))]
-    ranges = [(low, high) for low, high in pairwise(edges) if high > first]
-    return [
-        (str(low) if high == low + 1 else f"{low}-{high - 1}", int(counts[low:high].sum()))
-        for low, high in ranges
-        if low < len(counts)
-    ]
 
 
 def plot_timetable(table: Timetable, path: str | os.PathLike[str]) -> Path:

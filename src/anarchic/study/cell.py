@@ -90,6 +90,7 @@ class Job:
     graphs: bool | None = None
     smoke: bool = False
     out: Path | None = None  # for files of a measurement's own; it may not exist yet
+    how: Compute | None = None  # all of how it is computed, not only the above
 
     @property
     def name(self) -> str:
@@ -105,6 +106,8 @@ class Job:
     @property
     def compute(self) -> Compute:
         """How the job is computed; compiled, as a run is short, but one of many."""
+        if self.how is not None:
+            return self.how
         where: dict[str, Any] = {"device": self.device, "precision": self.precision}
         return Compute(**where, graphs=self.graphs, compiled=True)
 

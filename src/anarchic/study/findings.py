@@ -11,19 +11,23 @@ import numpy as np
 
 from anarchic.errors import ConfigError
 from anarchic.study.cell import Cell
-from anarchic.study.results import Result, read_results
+from anarchic.study.results import IEEE, Result, read_results
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A cell with its results, one per seed; there may be none yet."""
+    """A cell with its results, one per seed; there may be none yet.
+
+    A run that diverged has no accuracy, only that of a shorter run: it is counted, and no part of
+    any number.
+    """
 
     cell: Cell
     results: Sequence[Result] = ()
 
     @property
     def ours(self) -> float | None:
-        """The cell's value, mean over the seeds."""
+        """The cell's value, mean over the seeds whose runs finished."""
         return self.mean(self.cell.value)
 
     @property
@@ -44,13 +48,22 @@ class Outcome:
 
     @property
     def finished(self) -> list[Result]:
-        """The runs that went on to their last round."""
+        """The runs that did not diverge."""
         return [result for result in self.results if not result.diverged]
 
+    @property
+    def lost(self) -> bool:
+        """Whether every run diverged."""
+        return bool(self.results) and not self.finished
+
+    def by_seed(self, name: str | None = None) -> dict[int, float]:
+        """A number (the cell's value by default) by seed; seeds without it are left out."""
+        found = {r.seed: r.numbers.get(name or self.cell.value) for r in self.finished}
+        return {seed: float(value) for seed, value in found.items() if value is not None}
+
     def values(self, name: str) -> list[float]:
-        """A number by seed; seeds without it are left out."""
-        found = (result.numbers.get(name) for result in self.results)
-        return [float(value) for value in found if value is not None]
+        """A number of every seed that has it."""
+        return list(self.by_seed(name).values())
 
     def mean(self, name: str) -> float | None:
         values = self.values(name)
@@ -100,9 +113,19 @@ class Findings:
         return bool(self.outcomes) and all(outcome.results for outcome in self.outcomes)
 
     @property
-    def settled(self) -> Findings:
-        """The outcomes without a run that diverged."""
-        return self.where(lambda outcome: not outcome.diverged)
+    def lost(self) -> Findings:
+        """The outcomes of which every run diverged."""
+        return self.where(lambda outcome: outcome.lost)
+
+    @property
+    def basis(self) -> str:
+        """What the numbers rest on: seeds per cell, and the precision where it is not float32's."""
+        counts = sorted({len(outcome.results) for outcome in self.run})
+        if not counts:
+            return ""
+        precisions = sorted({result.precision for result in self.results} - {IEEE})
+        seeds = f"{' or '.join(map(str, counts))} seed{'' if counts == [1] else 's'}"
+        return ", ".join([seeds, *precisions])
 
     @property
     def tasks(self) -> list[str]:
@@ -123,6 +146,18 @@ class Findings:
         """The outcome that is farthest from the paper."""
         compared = [outcome for outcome in self.outcomes if outcome.difference is not None]
         return max(compared, key=lambda outcome: abs(outcome.difference or 0), default=None)
+
+
+def differences(of: Outcome, over: Outcome, name: str | None = None) -> dict[int, float]:
+    """A number of the one less that of the other, by seed, where both runs finished."""
+    ours, theirs = of.by_seed(name), over.by_seed(name)
+    return {seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs}
+
+
+def difference(of: Outcome, over: Outcome, name: str | None = None) -> float | None:
+    """The mean of ``differences``; None where no seed finished with both."""
+    found = differences(of, over, name)
+    return float(np.mean(list(found.values()))) if found else None
 
 
 def read_findings(cells: Iterable[Cell], path: Path) -> Findings:

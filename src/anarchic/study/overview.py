@@ -10,7 +10,7 @@ from pathlib import Path
 from anarchic.study import find
 from anarchic.study.findings import Findings, read_findings
 from anarchic.study.flags import Flags, paths
-from anarchic.study.page import TIMES, duration, judged, mean_difference, times
+from anarchic.study.page import CLAIMS, TIMES, duration, judged, mean_difference, times
 from anarchic.study.study import Study
 from anarchic.study.tables import NOT_RUN, fixed, markdown
 
@@ -28,7 +28,7 @@ def write_overview(studies: Sequence[Study]) -> Path:
 
 
 def write_readme(studies: Sequence[Study]) -> Path | None:
-    """Put the headlines into the README of a clone, between its two marks."""
+    """Put a sentence of each study that has one into the README of a clone, between two marks."""
     path = find.folder().parent / "README.md"
     if not path.exists():  # an installed package
         return None
@@ -39,7 +39,10 @@ def write_readme(studies: Sequence[Study]) -> Path | None:
 def readme_text(text: str, studies: Sequence[Study]) -> str:
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    return "\n\n".join([before + BEGIN, *headlines(read_all(studies)), END + after])
+    read = read_all(_in_order(studies))
+    said = (study.in_short(found) for study, found in read if study.in_short is not None)
+    lines = "\n".join(f"- {text}" for text in said if text)
+    return "\n\n".join([before + BEGIN, lines, END + after])
 
 
 def read_all(studies: Sequence[Study]) -> Read:
@@ -61,8 +64,7 @@ def overview_path() -> Path:
 
 def overview_text(studies: Sequence[Study], folder: Path) -> str:
     """The whole page, the paper's tables first; its links begin in ``folder``."""
-    studies = sorted(studies, key=lambda study: (not study.name.startswith("table"), study.name))
-    read = read_all(studies)
+    read = read_all(_in_order(studies))
     own = [(study, findings) for study, findings in read if study.results_of is None]
     parts = [
         "<!-- Made by anarchic reproduce all --report from the raw results. Do not edit. -->",
@@ -70,7 +72,9 @@ def overview_text(studies: Sequence[Study], folder: Path) -> str:
         "Every table and figure of *Anarchic Federated Learning* (Yang, Zhang, Khanduri, Liu, ICML "
         "2022), and what it claims, run again by `anarchic reproduce`. Each number on this page is "
         "computed from the raw results beside each experiment (`results.jsonl`); "
-        "`anarchic reproduce all --report` makes it again. Nothing is tuned for a cell.",
+        "`anarchic reproduce all --report` makes it again. Nothing is tuned for a cell, "
+        "but in the league, where all rules are tuned with the same budget. "
+        "[findings.md](findings.md) says in one page what was found.",
         *headlines(read),
         "## How near it comes",
         _summary(own, folder),
@@ -83,17 +87,21 @@ def overview_text(studies: Sequence[Study], folder: Path) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def _in_order(studies: Sequence[Study]) -> list[Study]:
+    """The paper's tables first."""
+    return sorted(studies, key=lambda study: (not study.name.startswith("table"), study.name))
+
+
 def _summary(read: Read, folder: Path) -> str:
-    header = ("experiment", "task", "cells", "seeds", "mean abs. difference", "worst cell")
+    header = ("experiment", "task", "cells", "rests on", "mean abs. difference", "worst cell")
     rows = []
     for study, findings in read:
         for task in study.tasks:
             of_task = findings.where(task=task)
             done = of_task.run
-            seeds = sorted({len(outcome.results) for outcome in done})
             link = f"[{study.name}]({_pages(study, folder)}/README.md)"
             cells = f"{len(done)} of {len(of_task)}" if done.outcomes else NOT_RUN
-            row = [link, study.task_name(task), cells, " or ".join(map(str, seeds))]
+            row = [link, study.task_name(task), cells, done.basis]
             rows.append([*row, mean_difference(done, study.digits), ""])
             if (worst := done.worst) is not None:
                 difference = fixed(worst.difference, study.digits, signed=True)
@@ -107,7 +115,7 @@ def _claims(read: Read) -> str:
         of_study, why = judged(study, findings)
         rows += [[study.name, *row] for row in of_study]
         reasons += why
-    table = markdown(("experiment", "claim", "bound", "measured", "met"), rows)
+    table = markdown(("experiment", *CLAIMS), rows)
     return "\n\n".join([table, "\n".join(reasons)]).strip()
 
 

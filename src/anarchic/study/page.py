@@ -43,23 +43,22 @@ def page_text(study: Study, findings: Findings, folder: Path) -> str:
 
 
 def judged(study: Study, findings: Findings) -> tuple[list[list[str]], list[str]]:
-    """The claims: text, bound, measured value, and whether it is met; reasons where it is not."""
+    """The claims in the columns of ``CLAIMS``; reasons where one is not met."""
     rows, reasons = [], []
     for claim in study.claims:
-        value = claim.measured(findings)
-        met = "not run" if value is None else "yes" if claim.holds(value) else "**no**"
-        rows.append([claim.text, bound(claim), fixed(value, 4), met])
-        if met == "**no**":
+        verdict, basis = claim.verdict(findings), findings.where(**claim.of).basis
+        rows.append([claim.text, bound(claim), fixed(verdict.value, 4), verdict.words, basis])
+        if verdict.met is False:
             reasons.append(f"- Not met: {claim.text}. {claim.reason or 'The reason is not known.'}")
     return rows, reasons
 
 
 def mean_difference(findings: Findings, digits: int) -> str:
-    """The mean absolute difference to the paper, with and without cells that diverged."""
-    mean, rest = fixed(findings.mean_difference, digits), findings.settled
-    if not mean or not (bad := len(findings) - len(rest)):
+    """The mean absolute difference to the paper, and how many cells have no number for it."""
+    mean, lost = fixed(findings.mean_difference, digits), len(findings.lost)
+    if not mean or not lost:
         return mean
-    return f"{mean}, {fixed(rest.mean_difference, digits)} without the {bad} that diverged"
+    return f"{mean} without the {lost} cells of which every run diverged"
 
 
 def bound(claim: Claim) -> str:
@@ -90,12 +89,17 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
+CLAIMS = ("claim", "bound", "measured", "met", "rests on")
 TIMES = ("task", "hardware", "threads", "precision", "software", "runs", "time", "date")
 
 
 def _commands(study: Study) -> list[str]:
-    lines = [f"{study.command(task)} --seeds {study.seeds.get(task, 1)}" for task in study.tasks]
+    lines = [f"{study.command(task)} --seeds {_seeds(study, task)}" for task in study.tasks]
     return [*lines, f"anarchic reproduce {study.name} --report"] if study.results_of else lines
+
+
+def _seeds(study: Study, task: str) -> int:
+    return study.seeds.get(task, 1)
 
 
 def _files(study: Study, folder: Path) -> str:
@@ -111,7 +115,7 @@ def _claims(study: Study, findings: Findings) -> list[str]:
     if not study.claims:
         return []
     rows, reasons = judged(study, findings)
-    table = markdown(("claim", "bound", "measured", "met"), rows)
+    table = markdown(CLAIMS, rows)
     return ["## What must hold", table, "\n".join(reasons)]
 
 
@@ -129,14 +133,16 @@ def _task(study: Study, every: Findings, task: str) -> list[str]:
     how = "ours ± standard deviation over the seeds"
     if any(outcome.cell.paper is not None for outcome in findings):
         how += " (the paper's, difference)" if study.across else ""
-    seeds = sorted({len(outcome.results) for outcome in findings.run})
     about = f"{len(findings.run)} of {len(findings)} cells have results"
-    if seeds:
-        about += f", with {' or '.join(map(str, seeds))} seed{'s' if seeds != [1] else ''}"
+    if basis := findings.basis:
+        about += f", with {basis}"
     if mean := mean_difference(findings, study.digits):
         about += f"; mean absolute difference to the paper {mean}"
     if not findings.complete:
         about += f". Those not run: `{study.command(task)} --resume`"
+    elif short := [outcome for outcome in findings if len(outcome.results) < _seeds(study, task)]:
+        how = f"{study.command(task)} --seeds {_seeds(study, task)} --resume"
+        about += f". {len(short)} of them have fewer seeds than the others: `{how}`"
     heading = f"## {study.task_name(task)}"
     if task in study.tables:
         return [heading, f"{about}.", study.tables[task](every)]

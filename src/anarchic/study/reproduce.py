@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import groupby, islice
 
-from anarchic.errors import ConfigError, RunError
-from anarchic.sim.run import Run
-from anarchic.sim.simulate import simulate_many
+from anarchic.errors import ConfigError
 from anarchic.study import find
+from anarchic.study.batch import train_batch
 from anarchic.study.cell import Cell, Job
 from anarchic.study.findings import Findings, read_findings
 from anarchic.study.flags import Flags, Paths, paths
+from anarchic.study.found import write_findings
 from anarchic.study.overview import write_overview, write_readme
 from anarchic.study.page import write_pages
-from anarchic.study.results import Result, Results, accuracies, add_results, read_results, result_of
-from anarchic.study.study import IEEE, Study
+from anarchic.study.results import IEEE, Result, Results, add_results, read_results
+from anarchic.study.study import Study
 from anarchic.study.watch import Bar, Printed, say, watching
 
 AT_ONCE = 16  # where an experiment does not say
@@ -54,7 +54,7 @@ def reproduce_all(flags: Flags) -> None:
         if flags.task in (None, *study.tasks):
             reproduce(study, flags)
     if not flags.smoke:
-        for path in (write_overview(studies), write_readme(studies)):
+        for path in (write_overview(studies), write_findings(studies), write_readme(studies)):
             if path is not None:
                 say(f"Written: {path}.")
 
@@ -84,7 +84,7 @@ def jobs(study: Study, flags: Flags, where: Paths) -> list[Job]:
         precision = flags.precision or study.precision(task, flags.device)
         todo += [
             job
-            for seed in range(flags.seeds or (1 if flags.smoke else study.seeds.get(task, 1)))
+            for seed in study.seeds_of(task, flags.seeds or (1 if flags.smoke else None))
             for cell in cells
             if cell.task == task
             for job in [Job(cell, seed, flags.device, precision, *here)]
@@ -117,31 +117,17 @@ class _Runner:
         left = None if self.deadline is None else self.deadline - time.monotonic()
         if left is not None and left <= 0:
             return False
-        start = time.perf_counter()
-        if batch[0].cell.measure is not None:
-            measured = batch[0].cell.measure(batch[0])
-            share = time.perf_counter() - start
-            self._keep([(batch[0], result_of(batch[0], measured, seconds=share, share_s=share))])
-            return True
-        runs = self._train(batch, left)
-        share = (time.perf_counter() - start) / len(batch)
-        if done := [job for job in batch if job.name in runs]:
-            self._keep([(job, _of_run(job, runs[job.name], share)) for job in done])
-        return len(done) == len(batch)
-
-    def _train(self, batch: Sequence[Job], left: float | None) -> dict[str, Run]:
         out = None if self.flags.smoke else self.where.work / batch[0].cell.task
-        try:
-            return simulate_many(
-                {job.name: job.experiment() for job in batch},
-                compute=batch[0].compute,  # a batch is of one task, and so of one precision
-                out=out,
-                resume=self.flags.resume and out is not None,
-                stop_after_s=left,
-                watch=self.watch.watch,
-            )
-        except RunError as error:
-            raise RunError(f"{error} Here that is --resume, or another --out.") from error
+        done = train_batch(
+            batch,
+            out=out,
+            resume=self.flags.resume,
+            stop_after_s=left,
+            watch=self.watch.watch,
+        )
+        if done:
+            self._keep(done)
+        return len(done) == len(batch)
 
     def _keep(self, results: Sequence[tuple[Job, Result]]) -> None:
         add_results(self.where.results, [result for _, result in results])
@@ -149,24 +135,7 @@ class _Runner:
             value, paper = result.numbers.get(job.cell.value), job.cell.paper
             found = "no value" if value is None else f"{value:.4f}"
             beside = "" if paper is None or job.smoke else f" (paper {paper:.4f})"
-            self.watch.done(f"{job.cell.task} {job.name}: {found}{beside}")
-
-
-def _of_run(job: Job, run: Run, share: float) -> Result:
-    """The result of a run; ``diverged_at`` is the version at which a divergence was seen.
-
-    A GPU checks every sixteenth version, and those that are evaluated.
-    """
-    read = job.cell.read or accuracies
-    trained, stopped_at = (run.summary.get(name) for name in ("train_seconds", "stopped_at"))
-    end = {"diverged_at": run.summary["rounds"]} if stopped_at == "diverged" else {}
-    return result_of(
-        job,
-        {**end, **read(run)},
-        stopped_at=stopped_at,
-        seconds=trained,
-        share_s=max(share, trained or 0.0),  # a run that was resumed began in another batch
-    )
+            self.watch.done(f"{job.cell.task} {job.name}: {found}{beside}", job.name)
 
 
 def _refuse_to_mix(todo: Sequence[Job], known: Results, where: Paths) -> None:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 Curve = Mapping[str, Sequence[float | None]]
 Key = tuple[str, str, int]  # task, cell, seed
 FILE = "results.jsonl"
+IEEE = "ieee"  # float32 as it is
 MAX_BYTES = 1 << 30  # of the file
 POINTS = 120  # of a curve, besides its last ten
 DIGITS = 5  # significant ones of a point of a curve
@@ -51,7 +53,7 @@ class Result:
     stopped_at: str | None = None
     seconds: float | None = None  # of training
     share_s: float | None = None  # of the wall-clock time of its batch
-    precision: str = "ieee"
+    precision: str = IEEE
     hardware: Mapping[str, Any] = field(default_factory=dict)
     software: Mapping[str, str] = field(default_factory=dict)
     date: str = ""
@@ -82,8 +84,15 @@ class Results:
 
     def of(self, cell: Cell) -> list[Result]:
         """The results of a cell by seed, without those that were recorded with other settings."""
-        found = (r for key, r in self.by_key.items() if key[:2] == (cell.task, cell.name))
+        found = self._by_cell.get((cell.task, cell.name), ())
         return sorted((r for r in found if cell.answered_by(r.settings)), key=lambda r: r.seed)
+
+    @cached_property
+    def _by_cell(self) -> dict[tuple[str, str], list[Result]]:
+        found: dict[tuple[str, str], list[Result]] = {}
+        for (task, cell, _), result in self.by_key.items():
+            found.setdefault((task, cell), []).append(result)
+        return found
 
     def has(self, job: Job) -> bool:
         """Whether a job is done: its cell has a result with this seed and these settings."""

@@ -10,13 +10,21 @@ from typing import TYPE_CHECKING, Any
 from anarchic.errors import ConfigError
 from anarchic.study.cell import Cell
 from anarchic.study.findings import Findings
-from anarchic.study.results import FILE
+from anarchic.study.results import FILE, IEEE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARK = "<!-- Here the page has its tables. -->"
-IEEE = "ieee"  # float32 as it is
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a claim measured, whether it is met (None: not known), and that in words."""
+
+    value: float | None
+    met: bool | None
+    words: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +34,9 @@ class Claim:
     ``value`` computes the number from the outcomes that ``of`` selects, as ``Findings.where`` does.
     It is called once all of these cells have results, and returns None where it cannot say.
     ``reason`` is printed where a bound is missed: what is known about why.
+
+    A run that diverged has no accuracy, so a claim is not met where one of its runs did, unless it
+    ``counts_diverged`` ones itself.
     """
 
     text: str
@@ -34,14 +45,31 @@ class Claim:
     at_most: float | None = None
     at_least: float | None = None
     reason: str = ""
+    counts_diverged: bool = False
 
     def __post_init__(self) -> None:
         if self.at_most is None and self.at_least is None:
             raise ConfigError(f"The claim {self.text!r} has no bound: give at_most or at_least.")
 
     def measured(self, findings: Findings) -> float | None:
+        """Its number; None where cells have no results, or none of a finished run."""
         selected = findings.where(**self.of)
-        return self.value(selected) if selected.complete else None
+        lost = selected.lost.outcomes and not self.counts_diverged
+        return self.value(selected) if selected.complete and not lost else None
+
+    def verdict(self, findings: Findings) -> Verdict:
+        """Its number, and whether it is met."""
+        selected, value = findings.where(**self.of), self.measured(findings)
+        if not selected.complete:
+            return Verdict(None, None, "not run")
+        bad = sum(len(outcome.diverged) for outcome in selected)
+        if bad and not self.counts_diverged:
+            of = len(selected.results)
+            return Verdict(value, False, f"**no**, {bad} of {of} runs diverged")
+        if value is None:
+            return Verdict(None, None, "not run")
+        met = self.holds(value)
+        return Verdict(value, met, "yes" if met else "**no**")
 
     def holds(self, value: float) -> bool:
         above = self.at_least is None or value >= self.at_least
@@ -61,20 +89,24 @@ class Picture:
 class Study:
     """An experiment, named after its ``folder``.
 
-    ``seeds`` is the default number of seeds per task, ``at_once`` the number of runs that are
-    trained as one batch. ``across`` names the column whose values stand side by side in the page's
-    table, ``show`` further numbers of the results, by task, ``task_names`` the names of the tasks
-    on the page, ``devices`` where they are best run, ``precisions`` how a GPU multiplies matrices
-    for them. ``tables`` makes, by task, the Markdown that replaces the usual table, ``more_tables``
-    further tables after all of them, ``headline`` the table that opens the page of all experiments
-    and stands in the project's README; each is a function of the findings. With ``results_of``
-    nothing is trained: the results are those of that experiment.
+    ``seeds`` is the default number of seeds per task, ``first_seeds`` the first of them where it is
+    not 0, ``at_once`` the number of runs that are trained as one batch. ``in_smoke`` says which
+    cells a smoke run has where all would be too many. ``across`` names the column whose values
+    stand side by side in the page's table, ``show`` further numbers of the results, by task,
+    ``task_names`` the names of the tasks on the page, ``devices`` where they are best run,
+    ``precisions`` how a GPU multiplies matrices for them. ``tables`` makes, by task,
+    the Markdown that replaces the usual table, ``more_tables`` further tables after them, ``facts``
+    are texts by name for the page of what was found, ``headline`` the table that opens the page of
+    all experiments, ``in_short`` a sentence for the project's README, empty while its cells have no
+    results; each is a function of the findings.
+    With ``results_of`` nothing is trained: the results are those of that experiment.
     """
 
     folder: Path
     title: str
     cells: Sequence[Cell]
     seeds: Mapping[str, int] = field(default_factory=dict)
+    first_seeds: Mapping[str, int] = field(default_factory=dict)
     at_once: Mapping[str, int] = field(default_factory=dict)
     across: str | None = None
     show: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -82,10 +114,13 @@ class Study:
     pictures: Sequence[Picture] = ()
     tables: Mapping[str, Callable[[Findings], str]] = field(default_factory=dict)
     more_tables: Callable[[Findings], str] | None = None
+    facts: Mapping[str, Callable[[Findings], str]] = field(default_factory=dict)
     headline: Callable[[Findings], str] | None = None
+    in_short: Callable[[Findings], str] | None = None
     devices: Mapping[str, str] = field(default_factory=dict)
     precisions: Mapping[str, str] = field(default_factory=dict)
     task_names: Mapping[str, str] = field(default_factory=dict)
+    in_smoke: Callable[[Cell], bool] | None = None
     results_of: str | None = None
     digits: int = 4
 
@@ -107,6 +142,11 @@ class Study:
     def tasks(self) -> list[str]:
         return list(dict.fromkeys(cell.task for cell in self.cells))
 
+    def seeds_of(self, task: str, count: int | None = None) -> range:
+        """The seeds of a task's cells: as many as usual, or ``count``."""
+        first = self.first_seeds.get(task, 0)
+        return range(first, first + (count or self.seeds.get(task, 1)))
+
     def prose(self) -> tuple[str, str]:
         """``notes.md`` before and after its mark: what was done, and what the numbers show."""
         path = self.folder / "notes.md"
@@ -116,7 +156,8 @@ class Study:
 
     def smoke(self) -> Study:
         """The tiny version of it."""
-        cells = [cell.smoke() for cell in self.cells]
+        keep = self.in_smoke
+        cells = [cell.smoke() for cell in self.cells if keep is None or keep(cell)]
         return replace(self, title=f"Smoke run, not a result: {self.title}", cells=cells)
 
     def command(self, task: str) -> str:

@@ -52,11 +52,12 @@ def fixed(value: float | None, digits: int, *, signed: bool = False) -> str:
 def _entry(study: Study, outcome: Outcome) -> str:
     """Ours with its spread, then the paper's and the difference."""
     text = _ours(study, outcome)
-    if outcome.ours is None:
+    if not outcome.results or (outcome.ours is None and not outcome.lost):
         return text
     if outcome.cell.paper is not None:
-        paper = fixed(outcome.cell.paper, study.digits)
-        text += f" ({paper}, {fixed(outcome.difference, study.digits, signed=True)})"
+        compared = (outcome.cell.paper, outcome.difference)
+        shown = (fixed(x, study.digits, signed=n == 1) for n, x in enumerate(compared))
+        text += f" ({', '.join(filter(None, shown))})"
     return text + _warning(outcome)
 
 
@@ -91,7 +92,7 @@ def more_numbers(study: Study, findings: Findings) -> str:
 
 def _ours(study: Study, outcome: Outcome) -> str:
     if outcome.ours is None:
-        return "none" if outcome.results else NOT_RUN
+        return "no number" if outcome.results else NOT_RUN
     spread = "" if outcome.spread is None else f" ± {fixed(outcome.spread, study.digits)}"
     return fixed(outcome.ours, study.digits) + spread
 

@@ -5,7 +5,8 @@
 `Problem`, `Rates`, `Arrivals` and `Memory` hold the numbers, given or estimated
 (`estimate_constants`, `arrivals_of`, `memory_of`); `steps_of` and `balance_of` count local steps
 and arrivals per worker. `general_*` is Theorem 2, `uniform_*` Theorem 3, `memory_*` Theorem 4,
-`lower_bound` the construction of Theorem 1.
+`lower_bound` the construction of Theorem 1. `measure` and `weights_of` compute a run again and
+measure what the theorems speak of.
 """
 
 from anarchic.theory import lower_bound
@@ -28,6 +29,7 @@ from anarchic.theory.conditions import (
     uniform_limits,
 )
 from anarchic.theory.estimate import estimate_constants
+from anarchic.theory.measured import Measured, Weights, measure, weights_of
 from anarchic.theory.numbers import Arrivals, KnownNumbers, Memory, Problem, Rates
 from anarchic.theory.observed import Balance, Steps, arrivals_of, balance_of, memory_of, steps_of
 from anarchic.theory.rates import (
@@ -55,6 +57,7 @@ __all__ = [
     "Calculation",
     "Condition",
     "KnownNumbers",
+    "Measured",
     "Memory",
     "Problem",
     "RateLimits",
@@ -62,6 +65,7 @@ __all__ = [
     "Report",
     "Steps",
     "Verdict",
+    "Weights",
     "arrivals_of",
     "as_dict",
     "balance_of",
@@ -78,6 +82,7 @@ __all__ = [
     "judge_memory",
     "judge_uniform",
     "lower_bound",
+    "measure",
     "memory_bound",
     "memory_conditions",
     "memory_limits",
@@ -92,4 +97,5 @@ __all__ = [
     "uniform_conditions",
     "uniform_limits",
     "uniform_rate",
+    "weights_of",
 ]

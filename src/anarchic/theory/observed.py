@@ -56,6 +56,13 @@ class Balance:
         return self.surprise > SURPRISING
 
     @property
+    def words(self) -> str:
+        """What an operator is told of it."""
+        if self.even:
+            return "as if equally likely"
+        return "biased" if self.biased else "even in the run, but not at all times"
+
+    @property
     def shifting(self) -> bool:
         """Whether the shares change with time, as with workers that are active at certain hours."""
         return self.shift > SURPRISING
@@ -163,6 +170,10 @@ def balance_of(table: Timetable) -> Balance:
 
 def full_rounds(table: Timetable) -> Timetable:
     """The timetable without the updates after its last full round."""
+    if table.stepped is not None:
+        raise ConfigError(
+            "The theorems take m updates per round; a timer makes rounds of fewer: leave it out."
+        )
     if table.rounds < 1:
         raise ConfigError(
             f"A timetable of {len(table)} updates has no full round of {table.m}: let it run on."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from math import inf, isfinite
@@ -17,15 +18,16 @@ from anarchic.core.rules import AfaCd, AfaCs, FedAvg
 from anarchic.core.steps import SgdStep
 from anarchic.core.types import Vector
 from anarchic.data import Dataset, Parts
-from anarchic.errors import ConfigError, RunError
+from anarchic.errors import ConfigError
 from anarchic.participation.timetable import Timetable
 from anarchic.sim.engine import Engine
 from anarchic.sim.experiment import Experiment
 from anarchic.sim.record import RunDirectory
-from anarchic.sim.settings import Settings, build, partition
+from anarchic.sim.settings import partition
 from anarchic.theory.estimate import estimate_constants
 from anarchic.theory.numbers import PROBLEM, RATES, Arrivals, KnownNumbers, Memory, Problem, Rates
 from anarchic.theory.observed import Balance, Steps, arrivals_of, balance_of, memory_of, steps_of
+from anarchic.theory.recorded import experiment_of
 from anarchic.theory.verdict import (
     Calculation,
     Verdict,
@@ -34,14 +36,13 @@ from anarchic.theory.verdict import (
     judge_memory,
     judge_uniform,
 )
-from anarchic.train.compute import Compute
 from anarchic.train.task import DataTask, Task
 
 POINTS = 3  # models at which constants are estimated
 REPEATS = 16  # batches per worker and model
 LEFT_OUT = {
     3: "the variance of drawing workers at random",
-    4: "that a row adds the same noise to every step along it",
+    4: "the noise of rows that are used again",
 }
 
 
@@ -72,12 +73,12 @@ def judge(
     points: int = POINTS,
     repeats: int = REPEATS,
 ) -> Calculation | Report:
-    """The theorems for known numbers, or for the recorded ``run`` in this directory.
+    """The theorems for known numbers, or for the recorded ``run`` in this directory or store.
 
     For numbers see ``calculate``. A run is judged on the CPU; its data are loaded and partitioned
     again. Its constants are estimated with ``repeats`` batches at ``points`` models on the line
     from the first model to the last, or only at the first if the run has not finished. f is the
-    mean of the workers' training losses.
+    mean of the workers' training losses. A store has no data: see ``judge_store``.
     """
     known = known or KnownNumbers()
     if run is None:
@@ -88,7 +89,37 @@ def judge(
         )
     if points < 1:
         raise ConfigError(f"The constants are estimated at points >= 1 models, got {points}.")
+    if "://" in str(run) or Path(run).is_file():
+        return judge_store(run, known)
     return _judge_run(RunDirectory(Path(run)), known, points, repeats)
+
+
+def judge_store(where: str | Path, known: KnownNumbers) -> Report:
+    """The theorems for the live run in a server's store, with its arrivals and rates.
+
+    Its data stayed with the workers, so its constants are those that are known, or 1; the gap is
+    the first loss that was evaluated, where none is given.
+    """
+    from anarchic.server.history import history
+    from anarchic.server.replay import timetable_of
+    from anarchic.server.settings import served_rule
+    from anarchic.server.store import open_store
+
+    with closing(open_store(str(where), create=False)) as store:
+        table, found = timetable_of(store), history(store)
+    rule = served_rule(found.rules)
+    name, rates = _rates(rule, max(found.local_lrs), table)
+    first = next((row["loss"] for row in found.rows if row.get("loss") is not None), None)
+    if known.gap is None and first is not None:
+        known = replace(known, gap=float(first))
+    missing = [each for each in PROBLEM if getattr(known, each) is None]
+    problem = Problem(**dict.fromkeys(PROBLEM, 1.0) | known.given(PROBLEM))
+    warnings = _coverage_warnings(rule, set(), set(found.local_lrs))
+    if missing:
+        told = ", ".join(missing)
+        warnings.insert(0, f"A store has no data to estimate {told} from: 1 was taken. Give them.")
+    rates = replace(rates, **known.given(RATES))
+    return _report(name, (problem, ()), rates, table, warnings)
 
 
 def judge_experiment(
@@ -109,21 +140,35 @@ def judge_experiment(
     """
     known = known or KnownNumbers()
     table = experiment.timetable
-    rule, rates = _rates(experiment)
+    rule, rates = _rates(experiment.rule, max(work.lr for work in experiment.works), table)
     rates = replace(rates, **known.given(RATES))
-    arrivals, memory, balance = arrivals_of(table), memory_of(table), balance_of(table)
     if known.gap is None:
-        first = model_at(experiment, memory.first if rule == "afa-cs" else 0)
+        first = model_at(experiment, memory_of(table).first if rule == "afa-cs" else 0)
         gap = loss(first) if loss else experiment.task.evaluate(first)["loss"]
         known = replace(known, gap=gap)
-    problem, gradients = _problem(experiment, points, known, repeats)
+    problem = _problem(experiment, points, known, repeats)
+    others = {type(w.rule).__name__ for w in experiment.works if not isinstance(w.rule, Sgd)}
+    lrs = {work.lr for work in experiment.works}
+    return _report(rule, problem, rates, table, _coverage_warnings(experiment.rule, others, lrs))
+
+
+def _report(
+    rule: str,
+    found: tuple[Problem, tuple[float, ...]],
+    rates: Rates,
+    table: Timetable,
+    warnings: Sequence[str],
+) -> Report:
+    """The theorems that cover a rule, for a problem whose gradients were ``found`` with it."""
+    problem, gradients = found
+    arrivals, memory, balance = arrivals_of(table), memory_of(table), balance_of(table)
     if rule == "afa-cs":
         covering = [judge_memory(problem, rates, memory)]
     else:
         covering = [judge_general(problem, rates, arrivals)]
         covering += [judge_uniform(problem, rates, arrivals)] if balance.even else []
     warnings = [
-        *_coverage_warnings(experiment),
+        *warnings,
         *_arrival_warnings(rule, problem, memory, balance),
         *_verdict_warnings(covering),
     ]
@@ -132,8 +177,7 @@ def judge_experiment(
 
 
 def _judge_run(record: RunDirectory, known: KnownNumbers, points: int, repeats: int) -> Report:
-    settings, compute = _at_hand(record)
-    experiment = replace(build(settings, compute), timetable=_so_far(record))
+    settings, experiment = experiment_of(record)
     first = experiment.task.init()
     last = record.model(experiment.task.layout) if record.finished else first
     shares = np.linspace(0, 1, points if record.finished else 1)
@@ -191,26 +235,6 @@ def as_dict(value: Any) -> Any:
     return None if isinstance(value, float) and not isfinite(value) else value
 
 
-def _at_hand(record: RunDirectory) -> tuple[Settings, Compute]:
-    """The run's settings, with the CPU and full precision in place of what computed it.
-
-    Curvature is a difference of gradients, for which a low precision is not enough.
-    """
-    found = {name: value for name, value in record.settings().items() if name != "trace"}
-    compute = Compute.from_record(found)
-    here = replace(compute, device="cpu", precision="ieee", graphs=None, backend="batched")
-    return Settings.from_record(found), here
-
-
-def _so_far(record: RunDirectory) -> Timetable:
-    """The timetable of the rounds that the run has finished."""
-    metrics = record.metrics() if (record.path / "metrics.csv").exists() else []
-    rounds = int(metrics[-1]["round"] or 0) if metrics else 0
-    if rounds < 1:
-        raise RunError(f"The run in {record.path} has not finished a round yet: let it go on.")
-    return record.timetable().cut(rounds)
-
-
 def _problem(
     experiment: Experiment, points: Sequence[Vector], known: KnownNumbers, repeats: int
 ) -> tuple[Problem, tuple[float, ...]]:
@@ -226,16 +250,14 @@ def _problem(
     return Problem(**numbers), gradients
 
 
-def _rates(experiment: Experiment) -> tuple[str, Rates]:
+def _rates(rule: Any, local_lr: float, table: Timetable) -> tuple[str, Rates]:
     """The name of the rule, and its rates with the largest eta_L of all workers."""
-    rule: Any = experiment.rule
     while hasattr(rule, "rule"):  # wrappers
         rule = rule.rule
-    local_lr = max(work.lr for work in experiment.works)
     if isinstance(rule, AfaCs | AfaCd):
         name = "afa-cs" if isinstance(rule, AfaCs) else "afa-cd"
         return name, Rates(server_lr=rule.server_lr, local_lr=local_lr)
-    steps = np.unique(experiment.timetable.local_steps)
+    steps = np.unique(table.local_steps)
     if isinstance(rule, FedAvg) and len(steps) == 1 and not rule.by_samples:
         # At constant K, FedAvg is AFA-CD with eta K in place of eta.
         return "fedavg", Rates(server_lr=rule.server_lr * int(steps[0]), local_lr=local_lr)
@@ -245,9 +267,8 @@ def _rates(experiment: Experiment) -> tuple[str, Rates]:
     )
 
 
-def _coverage_warnings(experiment: Experiment) -> list[str]:
-    """Rules, steps and settings of the run that no theorem covers."""
-    rule: Any = experiment.rule
+def _coverage_warnings(rule: Any, others: set[str], local_lrs: set[float]) -> list[str]:
+    """Rules, steps and settings of the run that no theorem covers; ``others`` are local rules."""
     found = []
     while hasattr(rule, "rule"):
         found.append(type(rule).__name__)
@@ -257,7 +278,6 @@ def _coverage_warnings(experiment: Experiment) -> list[str]:
         found.append(type(step).__name__)
     if isinstance(rule, AfaCs):
         found += ["rows that are forgotten"] if rule.expire_after or rule.cap else []
-    others = {type(w.rule).__name__ for w in experiment.works if not isinstance(w.rule, Sgd)}
     found += sorted(others)
     warnings = []
     if found:
@@ -265,7 +285,7 @@ def _coverage_warnings(experiment: Experiment) -> list[str]:
             f"The theorems are about plain SGD at the server and at the workers; the run also has "
             f"{', '.join(found)}, which they do not cover."
         )
-    if len({work.lr for work in experiment.works}) > 1:
+    if len(local_lrs) > 1:
         warnings.append(
             "The workers' learning rates differ; the theorems have one eta_L, here the largest."
         )
@@ -323,8 +343,8 @@ def _verdict_warnings(verdicts: Sequence[Verdict]) -> list[str]:
             "conditions are sufficient, not necessary: the run may still converge."
         )
     warnings += [
-        f"Theorem {verdict.theorem} leaves out {LEFT_OUT[verdict.theorem]}: add about "
-        f"{verdict.bound.left_out:.3g} to its bound."
+        f"Theorem {verdict.theorem} leaves out {LEFT_OUT[verdict.theorem]}: its corrected "
+        f"bound is {verdict.bound.corrected:.3g}, not {verdict.bound.total:.3g}."
         for verdict in verdicts
         if verdict.holds and verdict.bound.left_out
     ]

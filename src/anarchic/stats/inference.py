@@ -1,0 +1,198 @@
+"""Paired differences over common seeds: intervals, tests, and how many seeds are enough.
+
+Runs with the same seed share data, partition and arrivals, so the difference of two methods varies
+less than either of them. Everything here takes the differences, one per seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anarchic.errors import ConfigError, RunError
+
+Floats = NDArray[np.float64]
+ENOUGH_FOR_BCA = 10  # values; with fewer the bootstrap is too narrow, and Student's t is used
+RESAMPLES = 9_999
+
+
+@final
+@dataclass(frozen=True)
+class Interval:
+    """A mean with its confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+    level: float
+    method: str  # "t" or "bca"
+    values: int  # how many it rests on
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.4f} [{self.low:+.4f}, {self.high:+.4f}]"
+
+
+def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Floats:
+    """``ours`` less ``theirs`` for each seed that both have; both are by seed."""
+    common = sorted(ours.keys() & theirs.keys())
+    if len(common) < 2:
+        raise RunError(
+            f"A paired comparison needs at least 2 common seeds, found {len(common)}: the first "
+            f"has {sorted(ours)}, the second {sorted(theirs)}. Run both with the same seeds."
+        )
+    found = np.array([ours[seed] - theirs[seed] for seed in common], np.float64)
+    if not np.isfinite(found).all():
+        lost = [seed for seed, value in zip(common, found, strict=True) if not np.isfinite(value)]
+        raise RunError(f"Runs of seeds {lost} diverged: say what counts in their place.")
+    return found
+
+
+def interval(
+    values: Sequence[float] | Floats,
+    *,
+    level: float = 0.95,
+    method: Literal["t", "bca"] | None = None,
+    seed: int = 0,
+) -> Interval:
+    """The mean of values with a confidence interval.
+
+    ``bca`` is the bootstrap, bias-corrected and accelerated (Efron 1987); ``t`` is Student's, for
+    values that are about normal. None: ``bca`` from 10 values on, else ``t``.
+    """
+    found = _checked(values)
+    if not 0 < level < 1:
+        raise ConfigError(f"A confidence level is between 0 and 1, such as 0.95, got {level}.")
+    if method is None:
+        method = "bca" if len(found) >= ENOUGH_FOR_BCA else "t"
+    mean, count = float(found.mean()), len(found)
+    if np.ptp(found) == 0:
+        return Interval(mean, mean, mean, level, method, count)
+    stats = _scipy_stats()
+    if method == "t":
+        half = stats.t.ppf((1 + level) / 2, count - 1) * stats.sem(found)
+        return Interval(mean, mean - float(half), mean + float(half), level, method, count)
+    drawn = stats.bootstrap(
+        (found,), np.mean, n_resamples=RESAMPLES, confidence_level=level, method="BCa",
+        rng=np.random.default_rng(seed),
+    )  # fmt: skip
+    low, high = map(float, drawn.confidence_interval)
+    return Interval(mean, low, high, level, method, count)
+
+
+def different(values: Sequence[float] | Floats) -> float:
+    """The p-value of "the mean difference is 0", two-sided, by Student's t."""
+    return _p(values, 0.0, "two-sided")
+
+
+def at_most(values: Sequence[float] | Floats, bound: float) -> float:
+    """The p-value of "the mean is ``bound`` or more": a small one shows that it is below."""
+    return _p(values, bound, "less")
+
+
+def equivalent(values: Sequence[float] | Floats, bound: float) -> float:
+    """The p-value of "the mean is as far from 0 as ``bound``": two one-sided tests, the larger."""
+    if not bound > 0:
+        raise ConfigError(f"Equivalence needs a positive bound, got {bound}.")
+    return max(_p(values, bound, "less"), _p(values, -bound, "greater"))
+
+
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """p-values corrected for their number (Holm 1979): each may be held against the level."""
+    ordered = sorted(p_values, key=lambda name: p_values[name])
+    found, largest = {}, 0.0
+    for rank, name in enumerate(ordered):
+        largest = max(largest, min(1.0, (len(ordered) - rank) * p_values[name]))
+        found[name] = largest
+    return {name: found[name] for name in p_values}
+
+
+def seeds_needed(
+    deviation: float, bound: float, *, power: float = 0.9, alpha: float = 0.05, most: int = 10_000
+) -> int:
+    """How many common seeds show "costs at most ``bound``" with probability ``power``.
+
+    ``deviation`` is that of the differences, from a pilot or from earlier results, and the true
+    difference is taken to be 0. To be fixed before the runs are looked at.
+    """
+    if not (deviation >= 0 and bound > 0 and 0 < alpha < 1 and 0 < power < 1):
+        raise ConfigError(
+            "seeds_needed takes deviation >= 0, bound > 0, and alpha and power between 0 and 1, "
+            f"got deviation={deviation}, bound={bound}, alpha={alpha}, power={power}."
+        )
+    if deviation == 0:
+        return 2
+    stats = _scipy_stats()
+    for count in range(2, most + 1):
+        critical = stats.t.ppf(alpha, count - 1)
+        shift = -bound / deviation * np.sqrt(count)
+        if stats.nct.cdf(critical, count - 1, shift) >= power:
+            return count
+    raise ConfigError(
+        f"More than {most} seeds would be needed: a deviation of {deviation:g} is too large for a "
+        f"bound of {bound:g}."
+    )
+
+
+def sentence(
+    ours: str,
+    theirs: str,
+    values: Sequence[float] | Floats,
+    *,
+    metric: str = "accuracy",
+    bound: float | None = None,
+    alpha: float = 0.05,
+) -> str:
+    """What can be said of ``ours`` less ``theirs``, with ``bound`` of "costs at most" as well.
+
+    Something counts as shown if both the test and the interval show it: Student's test and the
+    bootstrap may disagree where values are far from normal.
+    """
+    found = interval(values, level=1 - alpha)
+    share, p = f"{100 * found.level:g} %", different(values)
+    what = f"{metric} of {ours} less that of {theirs}"
+    said = f"{what}: {found} ({share} interval, {found.values} common seeds, p = {p:.3g})."
+    higher = "higher" if found.mean > 0 else "lower"
+    excluded = found.low > 0 or found.high < 0
+    if p < alpha and excluded:
+        said += f" It is {higher} than that of {theirs}."
+    elif p < alpha or excluded:
+        said += " Test and interval disagree, so no difference was shown: run more seeds."
+    else:
+        said += " No difference was shown, which does not show that there is none."
+    if bound is not None:
+        cost = at_most([-value for value in _checked(values)], bound)
+        most = -interval(values, level=1 - 2 * alpha).low  # one-sided, as the test is
+        verdict = "is shown" if cost < alpha and most < bound else "is not shown"
+        limit = f"at most {most:.4f} with {share} confidence, p = {cost:.3g}"
+        said += f" That {ours} costs at most {bound:g} {verdict} ({limit})."
+    return said
+
+
+def _p(values: Sequence[float] | Floats, mean: float, alternative: str) -> float:
+    found = _checked(values)
+    if np.ptp(found) == 0:  # no deviation: the mean is known
+        value = float(found[0])
+        against = {"less": value >= mean, "greater": value <= mean, "two-sided": value == mean}
+        return 1.0 if against[alternative] else 0.0
+    return float(_scipy_stats().ttest_1samp(found, mean, alternative=alternative).pvalue)
+
+
+def _checked(values: Sequence[float] | Floats) -> Floats:
+    found = np.asarray(values, np.float64)
+    if found.ndim != 1 or len(found) < 2 or not np.isfinite(found).all():
+        raise ConfigError(
+            f"A test needs at least 2 finite values, one per seed, got {np.array2string(found)}."
+        )
+    return found
+
+
+def _scipy_stats() -> Any:
+    try:
+        from scipy import stats
+    except ImportError as error:
+        raise ConfigError("Statistics need SciPy: pip install 'anarchic[stats]'.") from error
+    return stats

@@ -1,0 +1,150 @@
+"""Statistics against SciPy, published examples, and simulations."""
+
+import numpy as np
+import pytest
+
+from anarchic.errors import ConfigError, RunError
+from anarchic.stats import (
+    at_most,
+    different,
+    equivalent,
+    holm,
+    interval,
+    paired,
+    seeds_needed,
+    sentence,
+)
+
+scipy_stats = pytest.importorskip("scipy.stats", reason="needs SciPy: the extra stats")
+VALUES = np.array([0.3, -0.1, 0.4, 0.2, 0.05, 0.15])
+
+
+def test_differences_are_of_common_seeds():
+    ours, theirs = {0: 0.9, 1: 0.8, 2: 0.7}, {1: 0.5, 2: 0.6, 3: 0.1}
+    assert paired(ours, theirs) == pytest.approx([0.3, 0.1])
+    with pytest.raises(RunError, match="at least 2 common seeds, found 1"):
+        paired({0: 1.0, 1: 1.0}, {1: 1.0})
+    with pytest.raises(RunError, match=r"seeds \[1\] diverged"):
+        paired({0: 1.0, 1: float("nan")}, {0: 1.0, 1: 1.0})
+
+
+def test_students_interval_is_scipys():
+    found = interval(VALUES, method="t")
+    low, high = scipy_stats.ttest_1samp(VALUES, 0).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((low, high))
+    assert (found.mean, found.method) == (pytest.approx(VALUES.mean()), "t")
+
+
+def test_the_bootstrap_is_taken_from_ten_values_on():
+    assert (interval(VALUES).method, interval(np.arange(10.0)).method) == ("t", "bca")
+    drawn = np.random.default_rng(1).exponential(size=30)
+    found = interval(drawn)
+    # Skewed to the right: the interval reaches further up than down, which Student's does not.
+    assert found.high - found.mean > found.mean - found.low
+    assert interval(drawn) == found  # it is drawn with a seed
+
+
+@pytest.mark.parametrize("method", ["t", "bca"])
+@pytest.mark.slow
+def test_intervals_cover_the_mean_as_often_as_they_say(method):
+    draw, runs, covered = np.random.default_rng(0), 400, 0
+    for _ in range(runs):
+        found = interval(draw.normal(3.0, 2.0, size=20), method=method)
+        covered += found.low <= 3.0 <= found.high
+    assert 0.91 <= covered / runs <= 0.98  # four deviations of a share of 0.95 are 0.044
+
+
+def test_tests_are_scipys():
+    assert different(VALUES) == pytest.approx(scipy_stats.ttest_1samp(VALUES, 0).pvalue)
+    less = scipy_stats.ttest_1samp(VALUES, 0.4, alternative="less").pvalue
+    assert at_most(VALUES, 0.4) == pytest.approx(less)
+
+
+def test_equivalence_is_two_one_sided_tests():
+    close = np.array([0.001, -0.002, 0.0015, 0.0005, -0.001, 0.002, -0.0005, 0.001])
+    upper = scipy_stats.ttest_1samp(close, 0.005, alternative="less").pvalue
+    lower = scipy_stats.ttest_1samp(close, -0.005, alternative="greater").pvalue
+    assert equivalent(close, 0.005) == pytest.approx(max(upper, lower))
+    assert equivalent(close, 0.005) < 0.01 < equivalent(VALUES, 0.005)
+
+
+def test_values_that_do_not_vary_are_certain():
+    same = [0.125, 0.125, 0.125]
+    assert (different(same), at_most(same, 0.2), at_most(same, 0.125)) == (0.0, 0.0, 1.0)
+    assert (interval(same).low, interval(same).high) == (0.125, 0.125)
+
+
+def test_holm_by_hand():
+    # Sorted 0.005, 0.01, 0.03, 0.04 times 4, 3, 2, 1; none below the one before it.
+    found = holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.005})
+    assert found == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06, "d": 0.02})
+    assert holm({"a": 0.7, "b": 0.8}) == {"a": 1.0, "b": 1.0}
+
+
+def test_seeds_that_are_enough_by_the_tables_of_students_test():
+    # One-sided, alpha 0.05, an effect of half a deviation: 27 pairs for power 0.8, 36 for 0.9.
+    assert seeds_needed(1.0, 0.5, power=0.8) == 27
+    assert seeds_needed(1.0, 0.5, power=0.9) == 36
+    assert seeds_needed(0.0, 0.5) == 2
+
+
+def test_seeds_needed_give_the_power_that_was_asked():
+    draw, shown, runs = np.random.default_rng(0), 0, 500
+    count = seeds_needed(0.02, 0.015, power=0.8)
+    for _ in range(runs):
+        shown += at_most(draw.normal(0.0, 0.02, size=count), 0.015) < 0.05
+    assert 0.74 <= shown / runs <= 0.9  # three deviations, and whole seeds
+
+
+def test_what_can_be_said_in_a_sentence():
+    better = [0.02, 0.03, 0.025, 0.01, 0.03]
+    assert "It is higher than that of fedavg" in sentence("afa-cs", "fedavg", better)
+    said = sentence("afa-cs", "fedavg", [0.01, -0.012, 0.002, -0.004], bound=0.05)
+    assert "No difference was shown, which does not show that there is none." in said
+    assert "That afa-cs costs at most 0.05 is shown" in said
+    assert "costs at most 0.001 is not shown" in sentence("a", "b", VALUES - 0.3, bound=0.001)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        # One far value: the bootstrap's interval is above 0, and Student's p is 0.16.
+        [-0.007, 0.01, 0.0, 0.0, -0.006, 0.016, -0.007, 0.008, 0.028, 0.061],
+        # The other way round: p is 0.04, and the interval reaches 0.
+        [0.018, 0.028, 0.003, 0.007, 0.015, 0.005, 0.011, 0.018, -0.02, 0.012],
+    ],
+)
+def test_a_sentence_claims_nothing_that_its_interval_or_its_test_denies(values):
+    found = interval(values)
+    assert (different(values) < 0.05) is not (found.low > 0)
+    said = sentence("a", "b", values)
+    assert "Test and interval disagree, so no difference was shown" in said
+    assert "higher" not in said
+
+
+def test_a_cost_is_shown_only_if_its_limit_is_below_the_bound():
+    values = [0.007, -0.01, 0.0, 0.0, 0.006, -0.016, 0.007, -0.008, -0.028, -0.061]
+    most = -interval(values, level=0.9).low
+    test_alone = 0.023  # which Student's test would call shown
+    assert at_most([-value for value in values], test_alone) < 0.05 < most / test_alone
+    assert most > test_alone
+    said = sentence("a", "b", values, bound=test_alone)
+    assert f"at most 0.023 is not shown (at most {most:.4f} with 95 % confidence" in said
+    assert "at most 0.06 is shown" in sentence("a", "b", values, bound=0.06)
+
+
+@pytest.mark.parametrize("values", [[], [1.0], [1.0, float("nan")], [[1.0, 2.0]]])
+def test_too_few_values_are_refused(values):
+    with pytest.raises(ConfigError, match="at least 2 finite values"):
+        interval(values)
+
+
+def test_settings_that_cannot_be_are_refused():
+    with pytest.raises(ConfigError, match="between 0 and 1"):
+        interval(VALUES, level=95)
+    with pytest.raises(ConfigError, match="positive bound"):
+        equivalent(VALUES, 0.0)
+    with pytest.raises(ConfigError, match="bound > 0"):
+        seeds_needed(1.0, 0.0)
+    with pytest.raises(ConfigError, match="More than 100 seeds"):
+        seeds_needed(1.0, 0.01, most=100)
