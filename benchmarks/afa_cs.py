@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from anarchic import AfaCs, Update
-from anarchic.core.rules.afa_cs import AfaCsState
+from anarchic.core.rules.table import TableState
 from benchmarks.record import RESULTS, Record
 
 DIM = 10_000
@@ -80,7 +80,7 @@ def directions(rng: np.random.Generator, dim: int) -> list[np.ndarray]:
     return list(rng.normal(size=(POOL, dim)).astype(np.float32))
 
 
-def warmed(rule: AfaCs, workers: int, pool: list[np.ndarray]) -> AfaCsState:
+def warmed(rule: AfaCs, workers: int, pool: list[np.ndarray]) -> TableState:
     """A state in which every worker already has a row."""
     state = rule.init(np.zeros_like(pool[0]))
     for index in range(workers):

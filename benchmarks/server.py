@@ -33,7 +33,7 @@ from benchmarks.record import RESULTS, Record
 
 LARGE, SMALL = 1_000_000, 10_000  # numbers in a model: 4 MB and 40 KB
 REPEATS = 3
-PUSH = "POST /v1/updates HTTP/1.1\r\nhost: x\r\ncontent-type: application/octet-stream\r\n"
+PUSH = "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/octet-stream\r\n"
 FREE = ("--per-worker", "100000", "--updates-per-minute", "1e9")  # the load comes from few workers
 
 
@@ -56,6 +56,11 @@ class Server:
     port: int
     process: subprocess.Popen[bytes]
     layout: Layout
+    path: str = "/v1/updates"
+
+    @property
+    def push(self) -> str:
+        return PUSH.format(path=self.path)
 
     def peak_mb(self) -> float:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
@@ -120,6 +125,12 @@ def crowd(seconds: float, record: Record) -> None:
     record.bound(f"{group}: peak of the server, MiB", peak, most=40 * 4 * LARGE / 2**20 + 300)
 
 
+def cpu_s(pid: int) -> float:
+    """Seconds of CPU that a process has used so far."""
+    parts = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def trickle(seconds: float, record: Record) -> None:
     beside = Tally()
     with temporary() as folder, serving(folder, LARGE, "--m", "8") as server:
@@ -163,19 +174,20 @@ def temporary() -> Iterator[Path]:
 
 
 @contextmanager
-def serving(folder: Path, dim: int, *flags: str) -> Iterator[Server]:
+def serving(folder: Path, dim: int, *flags: str, store: str | None = None) -> Iterator[Server]:
     layout = Layout.of({"weight": ((dim,), "F32")})
     wire.save_model(folder / "model.safetensors", layout, np.zeros(dim, np.float32))
     port = free_port()
     command = [sys.executable, "-m", "anarchic", "serve", "--open-enrolment", "--port", str(port)]
-    command += ["--init", str(folder / "model.safetensors"), "--store", str(folder / "run.db")]
+    command += ["--init", str(folder / "model.safetensors")]
+    command += ["--store", store or str(folder / "run.db")]
     process = subprocess.Popen([*command, *FREE, *flags], stderr=subprocess.DEVNULL)
     try:
         wait_for(port)
         yield Server(port, process, layout)
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(120)  # it finishes what was accepted, which takes a while after such a load
 
 
 def append_and_sync(folder: Path, seconds: float) -> float:
@@ -219,7 +231,7 @@ def push_until(server: Server, until: float, name: str, tally: Tally) -> int:
         for number in range(10**12):
             if time.perf_counter() > until:
                 return accepted
-            head = (f"{PUSH}content-length: {len(body)}\r\n\r\n").encode()
+            head = (f"{server.push}content-length: {len(body)}\r\n\r\n").encode()
             start = time.perf_counter()
             link.sendall(head + header.replace(b"0" * 12, b"%012d" % number))
             link.sendall(data)
@@ -254,7 +266,7 @@ def pull_until(server: Server, until: float, tally: Tally) -> int:
 
 def drip(server: Server, stop: threading.Event) -> None:
     """A sender that never gets anywhere, and begins again when it is hung up on."""
-    head = f"{PUSH}content-length: {4 * LARGE}\r\n\r\n".encode()
+    head = f"{server.push}content-length: {4 * LARGE}\r\n\r\n".encode()
     while not stop.is_set():
         try:
             with socket.create_connection(("127.0.0.1", server.port), 5) as link:

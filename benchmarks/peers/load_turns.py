@@ -31,6 +31,7 @@ class Turns:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._counted = 0.0  # when this process last counted
 
     def arrive(self) -> None:
         """A worker is there, and waits for its first turn."""
@@ -39,17 +40,19 @@ class Turns:
     @property
     def on(self) -> bool:
         """Is it the contestant's turn?"""
-        lines = self._lines("until")
-        return bool(lines) and time.monotonic() < float(lines[0])
+        return time.monotonic() < self._until()
 
     def wait(self) -> None:
-        """Come back within a turn."""
+        """Come back within a turn. Whoever was idle when the last one ended says so."""
         while not self.on:
+            if self._until() > self._counted:
+                self.count(0)
             time.sleep(0.02)
 
     def count(self, updates: int) -> None:
         """So many were accepted, just now."""
-        self._add("accepted", f"{time.monotonic()} {updates}")
+        self._counted = time.monotonic()
+        self._add("accepted", f"{self._counted} {updates}")
 
     def take(self, seconds: float, hands: int, processes: list[Running]) -> list[Moment]:
         """Have a turn, and wait for whoever is at work when it ends: ``hands`` of them.
@@ -73,6 +76,10 @@ class Turns:
         while len(self._lines("ready")) < hands:
             check(processes, began)
             time.sleep(0.05)
+
+    def _until(self) -> float:
+        lines = self._lines("until")
+        return float(lines[0]) if lines else 0.0
 
     def _add(self, name: str, line: str) -> None:
         with (self.folder / name).open("a") as file:
@@ -150,7 +157,7 @@ def free_port() -> int:
         return port
 
 
-def wait_for(port: int, seconds: float = 15.0) -> None:
+def wait_for(port: int, seconds: float = 60.0) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         try:

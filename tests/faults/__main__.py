@@ -10,7 +10,7 @@ import argparse
 import os
 import sys
 
-from tests.faults.plan import KINDS, Plan, plan_of
+from tests.faults.plan import KINDS, STEER, Plan, plan_of
 from tests.faults.reverted import REVERTED, reverting
 from tests.faults.seeds import run_many
 from tests.faults.shrink import shrunk
@@ -38,7 +38,9 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--revert", choices=sorted(REVERTED), help="bring a mended defect back")
-    parser.add_argument("--only", nargs="+", choices=KINDS, default=(), help="faults to inject")
+    parser.add_argument(
+        "--only", nargs="+", choices=[*KINDS, STEER], default=(), help="faults to inject"
+    )
     args = parser.parse_args()
     if args.seed is not None:
         return run_one(plan_of(args.seed, args.only), args.revert, shrink=args.shrink)

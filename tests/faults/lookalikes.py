@@ -22,6 +22,7 @@ from typing import Any
 from sqlalchemy import Engine, create_engine
 
 import anarchic.server.sqlite  # noqa: F401  # it is imported late elsewhere
+from anarchic.server import pending
 from anarchic.server.clock import SYSTEM
 from tests.faults import hub as h
 
@@ -112,6 +113,7 @@ def fake_secrets(rng: Random) -> SimpleNamespace:
     )
 
 
+MOST_QUEUED = 32  # of a server, so that some updates are read back from the store
 _first: list[Engine] = []
 
 
@@ -151,7 +153,8 @@ def in_place(hub: h.Hub, connect: Callable[..., Any], seed: str) -> Iterator[Non
         id(create_engine): sharing_engine,
         id(atexit): SimpleNamespace(register=lambda function: None),
     }
-    undo: list[tuple[Any, str, Any]] = []
+    undo: list[tuple[Any, str, Any]] = [(pending, "MOST_QUEUED", pending.MOST_QUEUED)]
+    pending.MOST_QUEUED = MOST_QUEUED
     for name, module in sorted(sys.modules.items()):
         if name.startswith("anarchic.server") and module is not None:
             _replace(module, fakes, undo)

@@ -14,10 +14,12 @@ import apsw
 import numpy as np
 
 from anarchic.errors import AnarchicError
-from anarchic.server.access import add_token, new_token, revoke_token
+from anarchic.server.accounts import new_token, put_account
+from anarchic.server.operate import steer
 from anarchic.server.runs import begin
 from anarchic.server.settings import RuleSettings
 from anarchic.server.store import open_store
+from anarchic.server.tokens import add_token, revoke_token
 from tests.faults.disk import MEMORY
 from tests.faults.hub import Hub, Process
 from tests.faults.lookalikes import in_place
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from tests.faults.server import Server
     from tests.faults.world import World
 
+STEER_S = 3.0  # how long an operator waits for a command
 LIVE_S = 5.0  # how long a server runs whose store was replaced
 _made: dict[tuple[object, ...], tuple[bytes, dict[str, str]]] = {}
 
@@ -56,7 +59,7 @@ def _make_store(plan: Plan) -> tuple[bytes, dict[str, str]]:
         tokens = {}
         for name in WORKERS:
             tokens[name], account = new_token(name)
-            store.put_account(account)
+            put_account(store, account)
         store.close()
         return path.read_bytes(), tokens
 
@@ -160,6 +163,18 @@ class Operator:
     def token_revoke(self, event: Event, rng: Random) -> None:
         path, who = self._world.path, event["who"]
         self.command(lambda: revoke_token(path, who), f"token revoke {who}")
+
+    def steer(self, event: Event, rng: Random) -> None:
+        path, arguments = self._world.path, dict(event.args)
+        what, part = arguments.pop("what"), arguments.pop("part", None)
+        if part is not None:
+            arguments["to"] = int(part * self._world.invariants.newest_version)
+
+        def give() -> None:
+            found = steer(path, what, arguments, by="operator", wait_s=STEER_S)
+            self._world.note(f"{what} {found.outcome}: {found.reason}")
+
+        self.command(give, what)
 
     def restore(self, event: Event, rng: Random) -> None:
         """Copy the store while its server runs, as docs/commands.md says; go back to it later."""

@@ -6,8 +6,8 @@ failing history shorter, and the others stay what they were.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -37,6 +37,7 @@ KINDS = (
     "hostile",
     "bad_network",
 )
+STEER = "steer"  # an operator gives a command: beside the faults, in one seed out of three
 HOSTILE = ("junk", "nan", "large", "overflow", "conflict", "invented", "old_bytes")
 SECOND = ("same", "symlink", "hard_link", "no_lock_file")
 
@@ -70,6 +71,8 @@ class Plan:
     keep_payloads: bool
     switching: float
     events: tuple[Event, ...]
+    run_options: Mapping[str, Any] = field(default_factory=dict)  # of ``RunSettings``
+    limits: Mapping[str, Any] = field(default_factory=dict)
 
     def rng(self, what: object) -> Random:
         return Random(f"{self.seed} {what}")
@@ -84,8 +87,14 @@ def plan_of(seed: int, only: Sequence[str] = ()) -> Plan:
     ]
     for _ in range(FAULTS):
         kind = rng.choice(kinds)
-        drawn.append((rng.uniform(1, HORIZON_S - 4), kind, _args(kind, rng)))
+        drawn.append((rng.uniform(1, HORIZON_S - 4), kind, args_of(kind, rng)))
     drawn.sort(key=lambda event: event[0])
+    events = [
+        Event(number, round(at, 3), kind, tuple(args.items()))
+        for number, (at, kind, args) in enumerate(drawn)
+    ]
+    if not only:  # numbered after the others, which stay what they were
+        events = sorted([*events, *_commands(seed, len(events))], key=lambda event: event.at)
     return Plan(
         seed=seed,
         rule=rng.choice(["afa-cd", "afa-cs"]),
@@ -94,14 +103,34 @@ def plan_of(seed: int, only: Sequence[str] = ()) -> Plan:
         step_after_s=rng.choice([None, None, None, 4.0]),
         keep_payloads=rng.random() < 0.8,
         switching=rng.choice([0.0, 0.05, 0.3]),
-        events=tuple(
-            Event(number, round(at, 3), kind, tuple(args.items()))
-            for number, (at, kind, args) in enumerate(drawn)
-        ),
+        events=tuple(events),
     )
 
 
-def _args(kind: str, rng: Random) -> dict[str, Any]:
+def _commands(seed: int, first: int) -> list[Event]:
+    rng = Random(f"{seed} commands")
+    if rng.random() > 1 / 3:
+        return []
+    return [
+        Event(first + each, round(rng.uniform(2, HORIZON_S - 2), 3), STEER, (*_steer(rng).items(),))
+        for each in range(rng.randrange(1, 4))
+    ]
+
+
+def _steer(rng: Random) -> dict[str, Any]:
+    """A command. Versions are given as a share of the newest, which nobody knows yet."""
+    part = round(rng.random(), 2)
+    return rng.choice(
+        [
+            {"what": "set", "server_lr": rng.choice([0.5, 2.0])},
+            {"what": "rollback", "part": part, "without": None},
+            {"what": "rollback", "part": part, "without": rng.choice(WORKERS)},
+            {"what": "rollback", "part": None, "without": rng.choice(WORKERS)},
+        ]
+    )
+
+
+def args_of(kind: str, rng: Random) -> dict[str, Any]:
     span = {"for_s": round(rng.uniform(2, 12), 1)}
     back = {"back_after_s": round(rng.uniform(0, 4), 1)}
     match kind:
@@ -123,6 +152,8 @@ def _args(kind: str, rng: Random) -> dict[str, Any]:
             return {"who": rng.choice(WORKERS)}
         case "second_server":
             return {"through": rng.choice(SECOND), **span}
+        case "steer":
+            return _steer(rng)
         case "hostile":
             return {"what": rng.choice(HOSTILE), "who": rng.choice(WORKERS)}
     return {}

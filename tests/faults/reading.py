@@ -14,7 +14,9 @@ class Rows:
 
     version: int
     folded: int
+    trace_from: int
     updates: dict[tuple[str, str], tuple[bytes, int | None, int | None]]
+    rolled_back: set[int]  # versions that no update made but an operator
 
     @property
     def waiting(self) -> int:
@@ -39,9 +41,11 @@ class Reader:
             execute = self._connection.execute
             version = execute("PRAGMA data_version").get
             if self.rows is None or version != self._version:
-                run = execute("SELECT version, folded FROM run").fetchall()[0]
+                run = execute("SELECT version, folded, trace_from FROM run").fetchall()[0]
                 found = execute('SELECT worker, id, digest, "order", version FROM updates')
-                self.rows = Rows(*run, {(row[0], row[1]): row[2:] for row in found})
+                updates = {(row[0], row[1]): row[2:] for row in found}
+                query = "SELECT version + 1 FROM commands WHERE kind = 'rollback' AND version >= 0"
+                self.rows = Rows(*run, updates, {row[0] for row in execute(query)})
                 self._version = version
             return self.rows
         except apsw.BusyError:

@@ -19,7 +19,7 @@ from anarchic.server import serve
 from anarchic.server.app import make_app
 from anarchic.server.log import JsonLog, Log
 from anarchic.server.service import Service
-from anarchic.server.settings import Address, RunSettings, ServerSettings
+from anarchic.server.settings import Address, Limits, RunSettings, ServerSettings
 from anarchic.server.store import Store
 from tests.faults.hub import Hub, Process
 from tests.faults.lookalikes import Loop
@@ -95,8 +95,10 @@ class Server(Process):
         plan = self.world.plan
         try:
             serve.run(
-                RunSettings(store=self.path, keep_payloads=plan.keep_payloads),
-                settings=ServerSettings(step_after_s=plan.step_after_s),
+                RunSettings(store=self.path, keep_payloads=plan.keep_payloads, **plan.run_options),
+                settings=ServerSettings(
+                    step_after_s=plan.step_after_s, limits=Limits(**plan.limits)
+                ),
                 log=make_log(LogFile(self.world)),
             )
         except (AnarchicError, OSError) as error:

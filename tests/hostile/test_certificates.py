@@ -192,8 +192,9 @@ def test_the_commands_of_the_page_make_certificates_that_work(tmp_path):
     if shutil.which("openssl") is None or shutil.which("bash") is None:
         pytest.skip("openssl or bash is not installed")
     page = (ROOT / "docs" / "deploy.md").read_text()
-    blocks = page.split("## Client certificates")[1].split("```bash\n")[1]
-    script = blocks.split("```")[0].replace("DNS:server.example.org", "IP:127.0.0.1")
+    blocks = [part.split("```")[0] for part in page.split("```bash\n")[1:]]
+    script = next(block for block in blocks if "openssl req -x509" in block)
+    script = script.replace('cd "$ETC/tls"', "NAME=127.0.0.1").replace("=DNS:%s", "=IP:%s")
     subprocess.run(["bash", "-ec", script], cwd=tmp_path, capture_output=True, check=True)
     verify = ["openssl", "verify", "-x509_strict", "-CAfile", "ca.pem", "cert.pem", "ann.pem"]
     subprocess.run(verify, cwd=tmp_path, check=True)  # as Python does from 3.13 on

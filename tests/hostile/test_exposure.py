@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from anarchic.cli import app
-from anarchic.server.access import add_token, revoke_token
 from anarchic.server.store import open_store
+from anarchic.server.tokens import add_token, revoke_token
 from anarchic.worker.spool import OutgoingUpdate, Spool
 from tests.chaos.servers import LAYOUT, ServerProcess, write_model
 from tests.chaos.talk import Line, push_head

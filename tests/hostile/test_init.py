@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from anarchic import Layout, wire
 from anarchic.cli import app
 from anarchic.server import tables
-from anarchic.server.access import add_token
+from anarchic.server.tokens import add_token
 from tests.chaos.servers import LAYOUT, ServerProcess, free_port, write_model
 
 OPEN = "--open-enrolment"

@@ -38,10 +38,11 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="lo
 
 OPEN = """
 import sys
+from anarchic.server.accounts import put_account
 from anarchic.server.records import Account
 from anarchic.server.store import open_store
 store = open_store(sys.argv[1])
-store.put_account(Account("eve", b"hash", False))
+put_account(store, Account("eve", b"hash", False))
 print("claimed" if store.claim() else "refused")
 """
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from anarchic import Layout
-from anarchic.server.access import new_token
+from anarchic.server.accounts import new_token, put_account
 from anarchic.server.store import open_store
 from tests.chaos.servers import ServerProcess, write_model
 from tests.chaos.talk import Line, Unreachable
@@ -36,7 +36,7 @@ def register(path, names):
     made = {name: new_token(name) for name in names}
     store = open_store(path)
     for _, account in made.values():
-        store.put_account(account)
+        put_account(store, account)
     store.close()
     return {name: token for name, (token, _) in made.items()}
 

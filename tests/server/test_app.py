@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 
 import numpy as np
 import pytest
 from starlette.requests import Request
 
 from anarchic import wire
-from anarchic.server.access import new_token
+from anarchic.errors import StoreFull
+from anarchic.server.accounts import new_token, put_account
 from anarchic.server.store import Store, open_store
 from tests.server.live import newest_snapshot, serving, stored, until
 from tests.server.make import DIM, LAYOUT, begun, body, first_params, update
@@ -229,7 +231,7 @@ def test_tokens_say_who_pushes(tmp_path):
         store = open_store(tmp_path / "run.db")
         begun(store, m=4)
         token, account = new_token("ann")
-        store.put_account(account)
+        put_account(store, account)
         store.close()
         async with serving(tmp_path / "run.db", open_enrolment=False) as (_, client):
             assert (await client.get("/v1/model")).status_code == 401
@@ -276,14 +278,41 @@ def test_status_health_metrics_and_description(tmp_path):
     run(scenario())
 
 
+def test_a_server_is_ready_while_it_has_a_version_and_a_store_and_does_not_stop(tmp_path):
+    async def scenario():
+        async with serving(tmp_path / "run.db") as (service, client):
+
+            async def ready():
+                answer = await client.get("/readyz", headers={"host": "any.example"})
+                return answer.status_code, answer.json().get("message")
+
+            assert await ready() == (200, None)
+            service.collector._failure = (StoreFull("tried"), time.monotonic())
+            assert (await client.get("/healthz")).status_code == 503
+            assert await ready() == (200, None)  # others could do no better: pulls go on
+            patience_s, service._patience_s = service._patience_s, -1.0  # any wait is too long
+            status, message = await ready()
+            assert (status, message[:30]) == (503, "The store has not answered for")
+            service._patience_s = patience_s
+            newest, service.published._newest = service.published._newest, None
+            assert await ready() == (503, "The server has no version to serve yet.")
+            service.published._newest = newest
+            service.aggregator._ended = True
+            assert (await ready())[0] == 503
+            service.aggregator._ended = False
+            service.published.close()
+            assert await ready() == (503, "The server is stopping.")
+
+    run(scenario())
+
+
 def test_events_tell_of_every_version_that_is_seen(tmp_path):
     async def scenario():
         async with serving(tmp_path / "run.db", rules={"m": 1}) as (service, client):
             from anarchic.server.app import events
 
-            response = await events(
-                service, Request({"type": "http", "headers": [], "client": None})
-            )
+            asked = {"type": "http", "headers": [], "client": None, "check": lambda request: None}
+            response = await events(service, Request(asked))
             stream = response.body_iterator
             first = await anext(stream)
             assert b"id: 0\nevent: version" in first
@@ -321,3 +350,30 @@ def test_an_unknown_host_header_is_answered(tmp_path, host):
                 assert set(answer.json()) == {"error", "message", "remedy"}
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("path", ["/v1/updates", "/v1/token"])
+def test_a_method_that_a_path_has_not_is_refused_and_the_others_are_named(tmp_path, path):
+    async def scenario():
+        async with serving(tmp_path / "run.db") as (_, client):
+            answer = await client.request("PUT", path)
+            assert (answer.status_code, answer.json()["error"]) == (405, "wrong_method")
+            allowed = {name.strip() for name in answer.headers["allow"].split(",")}
+            assert allowed == ({"POST"} if path == "/v1/updates" else {"GET", "HEAD"})
+
+    run(scenario())
+
+
+def test_the_answer_to_an_update_is_json_with_its_length(tmp_path):
+    async def scenario():
+        async with serving(tmp_path / "run.db", rules={"m": 9}) as (_, client):
+            for code, status in ((202, "accepted"), (200, "duplicate")):
+                answer = await client.post("/v1/updates", content=body("ann"))
+                assert (answer.status_code, answer.headers["content-type"]) == (
+                    code,
+                    "application/json",
+                )
+                assert answer.json() == {"status": status, "version": 0, "buffered": 1}
+                assert int(answer.headers["content-length"]) == len(answer.content)
+
+    run(scenario())

@@ -203,7 +203,7 @@ def test_who_sends_junk_stands_behind_the_others(refusal, wasted):
         made, send, _ = intake(refusal=refusal)
         with pytest.raises(type(refusal)):
             await send("eve", chunks(b"x" * 10, b"x" * 10))
-        assert made._slots._is_wasteful("eve") == wasted
+        assert made._slots._is_wasteful(("", "eve")) == wasted
         assert not made._slots._held
         assert not made._pieces._held
 
@@ -221,7 +221,7 @@ def test_first_pieces_together_are_bounded():
         assert got == [b"x" * 20]
         with pytest.raises(Refusal, match="busy"):
             await stalled[0]
-        assert made._pieces._sums == {"eve": 20}
+        assert made._pieces._sums == {"": {("", "eve"): 20}}
         for task in stalled[1:]:
             task.cancel()
         await asyncio.gather(*stalled, return_exceptions=True)

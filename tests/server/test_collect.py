@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 import threading
 
+import pytest
+
 from tests.server.live import serving
 from tests.server.make import body
 
@@ -38,5 +40,19 @@ def test_unknown_base_versions_cost_the_event_loop_no_query(tmp_path):
             assert threading.current_thread() not in shared.asked_by
             assert (await client.post("/v1/updates", content=body("bob"))).status_code == 202
             assert len(shared.asked_by) == 3
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("local_lr", "told"), [(9e-31, 422), (1e-312, 422), (1e-30, 202)])
+def test_a_rate_of_next_to_nothing_is_refused(tmp_path, local_lr, told):
+    async def scenario():
+        async with serving(tmp_path / "run.db") as (_, client):
+            answer = await client.post("/v1/updates", content=body("ann", local_lr=local_lr))
+            assert answer.status_code == told
+            if told == 422:
+                assert answer.json()["error"] == "malformed"
+                assert f"local_lr={local_lr:g}" in answer.json()["message"]
+                assert "at least 1e-30" in answer.json()["message"]
 
     asyncio.run(scenario())

@@ -11,7 +11,7 @@ import pytest
 
 from anarchic import Layout, Snapshot
 from anarchic.errors import ConfigError
-from anarchic.server.access import new_token
+from anarchic.server.accounts import new_token, put_account
 from anarchic.server.evaluate import Evaluator, _judged, is_module, judging, parameters_of
 from anarchic.server.runs import first_model
 from anarchic.server.settings import RunSettings
@@ -87,7 +87,7 @@ def test_evaluations_are_kept_after_the_server_stops(tmp_path):
     assert evaluator.latest == told[2]
     evaluator.stop()
     token, account = new_token("ann")
-    store.put_account(account)
+    put_account(store, account)
     store.close()
 
     async def scenario():

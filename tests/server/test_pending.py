@@ -68,13 +68,24 @@ def test_an_update_is_given_out_once_until_the_server_leads_again(pending):
     assert given_out(pending) == [(1, "a"), (2, "b")]
 
 
-def test_more_updates_than_fit_into_memory_are_read_back(pending):
+def test_more_updates_than_fit_into_memory_are_read_back(pending, monkeypatch):
+    monkeypatch.setattr("anarchic.server.pending.MOST_QUEUED", 32)
     pending.begin(frozenset())
     pending.next(0.0)
     ids = [f"{number:03}" for number in range(100)]
     accept(pending, *ids)
     assert pending.queued == 32
     assert given_out(pending) == [(seq, id) for seq, id in enumerate(ids, start=1)]
+
+
+def test_the_vectors_beside_the_model_count_in_what_fits_into_memory(pending, monkeypatch):
+    each = wire.most_body_bytes(LAYOUT, {"control"})
+    monkeypatch.setattr("anarchic.server.pending.QUEUED_BYTES", 3 * each)
+    pending.begin(frozenset({"control"}))
+    pending.next(0.0)
+    accept(pending, "a", "b", "c", "d")
+    assert pending.queued == 3
+    assert [id for _, id in given_out(pending)] == ["a", "b", "c", "d"]
 
 
 def test_shares_are_free_once_a_version_holds_the_updates(pending):

@@ -69,7 +69,7 @@ def served(**limits):
     crowd = Connections(chosen.connections)
     http = partial(BoundedProtocol, limits=chosen, all_connections=crowd)
     config = uvicorn.Config(app, http=http, ws="none", lifespan="off", log_config=None)
-    service = SimpleNamespace(published=SimpleNamespace(close=lambda: None))
+    service = SimpleNamespace(close_streams=lambda: None)
     with _listening(serve._Server(config, service, Listener(crowd, 5.0))) as port:
         yield port
     assert crowd.open == 0

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from anarchic import Layout, Update, wire
-from anarchic.server.access import new_token
+from anarchic.server.accounts import new_token, put_account
 from anarchic.server.runs import begin
 from anarchic.server.settings import RuleSettings
 from anarchic.server.store import Store, open_store
@@ -114,7 +114,7 @@ def test_only_a_public_model_is_for_shared_caches(tmp_path, settings, kind):
     token, account = new_token("ann")
     store = open_store(tmp_path / "run.db")
     begun(store)
-    store.put_account(account)
+    put_account(store, account)
     store.close()
 
     async def scenario():

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from anarchic.server.access import new_token
+from anarchic.server.accounts import new_token
 from anarchic.server.log import Seldom
 from anarchic.server.refusals import LINES, Refusal, RefusalLog
 from tests.chaos.servers import ServerProcess, write_model

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from anarchic import AfaCd, AfaCs, Settings, Update, build, wire
+from anarchic.core.rules import Ace, AsyncSgd, Ca2fl, Fadas, FedDyn, FedNova, Mifa
 from anarchic.errors import RunError
 from anarchic.server.replay import replay, timetable_of
 from anarchic.server.runs import begin
@@ -40,6 +41,13 @@ def simulated(rule):
     [
         pytest.param("afa-cd", AfaCd(M), id="afa-cd", marks=pytest.mark.slow),
         pytest.param("afa-cs", AfaCs(M, cap=3), id="afa-cs"),
+        pytest.param("ca2fl", Ca2fl(M, cap=3), id="ca2fl"),
+        pytest.param("mifa", Mifa(M, cap=3), id="mifa", marks=pytest.mark.slow),
+        pytest.param("ace", Ace(M, cap=3), id="ace", marks=pytest.mark.slow),
+        pytest.param("fadas", Fadas(M), id="fadas"),
+        pytest.param("fednova", FedNova(M), id="fednova"),
+        pytest.param("feddyn", FedDyn(M), id="feddyn", marks=pytest.mark.slow),
+        pytest.param("async-sgd", AsyncSgd(M), id="async-sgd", marks=pytest.mark.slow),
     ],
 )
 def test_a_simulated_run_through_the_server_gives_the_same_bytes(tmp_path, name, rule):

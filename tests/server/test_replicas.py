@@ -6,15 +6,28 @@ import hashlib
 import signal
 import threading
 import time
+from contextlib import closing
 from functools import partial
 
 import pytest
 
+from anarchic.server.check import check
 from anarchic.server.records import NewUpdate
+from anarchic.server.runs import open_run
+from anarchic.server.settings import Address, RunSettings, ServerSettings
 from anarchic.server.store import open_store
+from anarchic.worker import (
+    Connection,
+    ConstantSteps,
+    Every,
+    FunctionTask,
+    Retry,
+    Worker,
+    WorkPlan,
+)
 from tests import waiting
 from tests.chaos.faults import TAKE_OVER_S, Plan, leader, run
-from tests.chaos.servers import LAYOUT, ServerProcess, write_model
+from tests.chaos.servers import LAYOUT, ServerProcess, free_port, write_model
 from tests.chaos.talk import Line, get_json
 from tests.chaos.updates import encoded
 from tests.server.postgres import postgres_server
@@ -158,3 +171,60 @@ def test_replicas_recover_from_an_outage_whoever_leads(two, database):
         with Line(server.port) as line:
             assert line.push(encoded(LAYOUT, worker, "1")).status == 202
     until(lambda: [server.status()["version"] for server in two] == [1, 1])
+
+
+def test_workers_go_on_when_one_of_two_replicas_is_killed(two, tmp_path):
+    """Whatever was accepted by the one that dies is no second update for the other."""
+    urls = [f"http://127.0.0.1:{server.port}" for server in two]
+    task = FunctionTask(LAYOUT, lambda x: (x, 0.0, 1))
+    plan = WorkPlan(updates=6, steps=ConstantSteps(1), local_lr=0.01, policy=Every(0.1 / 60))
+    summaries = {}
+
+    def work(name, servers):
+        spool, quick = tmp_path / name, Connection(retry=Retry(tries=None, max_s=0.5))
+        with Worker(servers, name=name, spool=spool, connection=quick) as worker:
+            summaries[name] = worker.run(task, plan)
+
+    threads = [
+        threading.Thread(target=work, args=("ann", urls)),
+        threading.Thread(target=work, args=("bob", ",".join(reversed(urls)))),
+    ]
+    for thread in threads:
+        thread.start()
+    until(lambda: two[1].status()["version"] >= 1)
+    two[0].kill()
+    for thread in threads:
+        thread.join(60)
+    until(lambda: two[1].status()["version"] == 6)  # by now it leads, and has folded all
+    assert {name: found.accepted + found.duplicate for name, found in summaries.items()} == {
+        "ann": 6,
+        "bob": 6,
+    }
+    store = open_store(two[1].store, keep_payloads=True)
+    ids = [row.seq for row in store.trace()]
+    store.close()
+    assert len(ids) == len(set(ids)) == 12
+
+
+def test_a_store_in_postgresql_is_looked_at_before_serving(tmp_path, database):
+    place, init = database.new_place(), write_model(tmp_path / "model.safetensors")
+
+    def found():
+        how = {
+            "settings": ServerSettings(open_enrolment=True),
+            "address": Address(port=free_port()),
+        }
+        checks = check(RunSettings(store=place, init=init), **how)
+        return {each.check: (each.status, each.message) for each in checks}
+
+    def tables():
+        schema = place.partition("%3D")[2]
+        return database.sql(f"SELECT count(*) FROM pg_tables WHERE schemaname = '{schema}'")
+
+    assert found()["store"] == ("ok", "The database answers; a run begins in it.")
+    assert tables() == "0"
+    with closing(open_store(place)) as store:
+        open_run(store, {}, init)
+    later = found()
+    assert {status for status, _ in later.values()} == {"ok"}, later
+    assert "at version 0, undamaged" in later["store"][1]

@@ -42,12 +42,37 @@ def served(tmp_path, monkeypatch):
     return call
 
 
+@pytest.mark.slow
+def test_a_run_is_not_begun_for_a_metric_that_its_judge_does_not_return(tmp_path, monkeypatch):
+    wire.save_model(tmp_path / "model.safetensors", LAYOUT, first_params())
+    listened = []
+    monkeypatch.setattr("anarchic.server.serve.listen", lambda *given: listened.append(given))
+
+    def begin(name, **goal):
+        run = RunSettings(
+            store=tmp_path / "run.db",
+            init=tmp_path / "model.safetensors",
+            evaluate=f"tests.server.evaluations:{name}",
+            **goal,
+        )
+        server.run(
+            run, settings=OPEN, address=Address(port=free_port()), log=lambda event, **facts: None
+        )
+
+    for goal in ({"keep_best": "accuracy"}, {"target": "accuracy=1"}):
+        with pytest.raises(ConfigError, match=r"accuracy has no effect: the evaluation has "):
+            begin("named", **goal)
+    assert not (tmp_path / "run.db").exists()
+    begin("failing", keep_best="accuracy")  # it cannot say what it will return
+    assert len(listened) == 1
+
+
 def test_a_run_is_begun_and_gone_on_with(served):
     first = served(rules=RuleSettings(m=3))
     assert (first.rules, first.settings) == (RuleSettings(m=3, guard=FACTOR), OPEN)
     assert served(init=None).run == first.run  # what is not given need not agree
     assert served(rules={"m": 3}).run == first.run
-    for rules in ({"m": 4}, RuleSettings()):
+    for rules in ({"m": 4}, RuleSettings(m=5)):
         with pytest.raises(ConfigError, match=r"m is 3 there and [45] here"):
             served(rules=rules)
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -9,11 +11,13 @@ import pytest
 from anarchic import wire
 from anarchic.errors import ConfigError
 from anarchic.server import access
-from anarchic.server.access import new_token
+from anarchic.server.accounts import new_token, put_account
+from anarchic.server.commands import issue
+from anarchic.server.operate import apply_waiting
 from anarchic.server.runs import check_alone, open_run, stored_layout, stored_rules
 from anarchic.server.service import Service
 from anarchic.server.settings import ServerSettings
-from anarchic.server.store import Store, open_store
+from anarchic.server.store import open_store
 from tests.server.live import newest_snapshot, serving, until
 from tests.server.make import DIM, LAYOUT, begun, body, first_params
 
@@ -82,21 +86,49 @@ def test_a_second_server_on_one_file_is_refused(tmp_path):
     second.close()
 
 
+def test_a_server_waits_for_a_command_line_that_applies_a_command(tmp_path):
+    """On a store that no server runs on. It used to end after 3 seconds."""
+    first, second = open_store(tmp_path / "run.db"), open_store(tmp_path / "run.db")
+    begun(first)
+    number = issue(first, "set", {"m": 2}, by="op", now_s=1.0).number
+    epoch, told = first.lead(), []  # as a command line has it
+    assert epoch is not None
+
+    def applied():
+        time.sleep(0.6)
+        apply_waiting(first, epoch)
+        first.resign()
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(applied)
+        check_alone(second, wait_s=0.3, log=lambda event, **facts: told.append((event, facts)))
+        done.result()
+    assert told == [("waits_for_command", {"number": number, "kind": "set", "issued_by": "op"})]
+    second.close()
+    assert first.lead() is not None
+    issue(first, "rollback", {"to": 0}, by="op", now_s=1.0)
+    third = open_store(tmp_path / "run.db")
+    with pytest.raises(ConfigError, match=r"command 2 \(rollback, by op\) is not applied yet"):
+        check_alone(third, wait_s=0.1, apply_s=0.3)
+    first.close()
+    third.close()
+
+
 def test_accounts_are_read_when_one_has_changed_whatever_went_wrong_before(tmp_path, monkeypatch):
     monkeypatch.setattr(access, "ACCOUNTS_S", 0.02)
     store = open_store(tmp_path / "run.db")
     begun(store)
     token, account = new_token("ann")
-    store.put_account(account)
+    put_account(store, account)
     reads, surprises = [], [RuntimeError("none of the store's own errors"), KeyError()]
 
-    def accounts(self, read=Store.accounts):
-        reads.append(self)
+    def accounts(store, read=access.accounts):
+        reads.append(store)
         if len(reads) > 1 and surprises:
             raise surprises.pop()
-        return read(self)
+        return read(store)
 
-    monkeypatch.setattr(Store, "accounts", accounts)
+    monkeypatch.setattr(access, "accounts", accounts)
 
     async def scenario():
         async with serving(tmp_path / "run.db", open_enrolment=False) as (_, client):
@@ -104,7 +136,7 @@ def test_accounts_are_read_when_one_has_changed_whatever_went_wrong_before(tmp_p
             assert len(reads) == 1  # ten looks, and nothing had changed
             good = {"authorization": f"Bearer {token}"}
             assert (await client.get("/v1/model", headers=good)).status_code == 200
-            store.put_account(replace(account, revoked=True))
+            put_account(store, replace(account, revoked=True))
             async with asyncio.timeout(5):
                 while (await client.get("/v1/model", headers=good)).status_code != 403:
                     await asyncio.sleep(0.02)

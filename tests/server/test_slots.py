@@ -55,7 +55,7 @@ def test_one_key_may_take_all_until_another_comes():
     assert holders.gone == ["eve3", "eve2"]
     with pytest.raises(Refusal, match="busy"):  # eve has most, as many as anybody
         holders.take("eve", "one more")
-    assert holders.pool._sums == {"eve": 2, "ann": 1, "bob": 1}
+    assert holders.pool._sums[""] == {("", "eve"): 2, ("", "ann"): 1, ("", "bob"): 1}
 
 
 def test_what_waits_for_its_sender_gives_way_first_and_also_to_its_own_key():
@@ -280,3 +280,63 @@ def test_what_is_quick_depends_on_what_the_server_can_do():
         assert race.gone == ["bob0"]
 
     raced(run, 1)
+
+
+def test_a_run_keeps_its_share_of_a_pool_however_many_workers_another_has():
+    pool, gone = Pool(8), []
+    for number in range(8):
+        pool.take(f"w{number}", 1, lambda n=number: gone.append(n), run="flooded").ready = True
+    for _ in range(4):
+        pool.take("ann", 1, lambda: gone.append("ann"), run="other").ready = True
+    assert len(gone) == 4
+    assert "ann" not in gone
+    with pytest.raises(Refusal, match="busy"):  # half each: neither takes more from the other
+        pool.take("ann", 1, lambda: None, run="other")
+    left = next(n for n in range(8) if n not in gone)
+    with pytest.raises(Refusal, match="busy"):
+        pool.take(f"w{left}", 1, lambda: None, run="flooded")
+
+
+def test_the_next_slot_goes_to_the_run_that_has_the_fewest():
+    async def scenario():
+        slots, granted = Slots(Limits(bodies=4)), []
+
+        async def send(run, who):
+            slot = await slots.take(who, 100, rate=1e9, give_way=lambda: None, run=run)
+            granted.append(run)
+            return slot
+
+        flood = [asyncio.create_task(send("flooded", f"w{n}")) for n in range(12)]
+        await asyncio.sleep(0)
+        held = [await task for task in flood[:4]]
+        other = [asyncio.create_task(send("other", "ann")) for _ in range(6)]
+        await asyncio.sleep(0)
+        for slot in held:
+            slots.end(slot)
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert granted[4:] == ["other", "other", "flooded", "flooded"]
+        for task in (*flood, *other):
+            task.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_slow_bodies_of_a_run_give_way_to_another_run():
+    async def scenario():
+        lost, slots = [], Slots(Limits(bodies=4))
+        for number in range(4):
+            await slots.take(
+                f"w{number}", 10**9, rate=1.0, give_way=lambda: lost.append(1), run="slow"
+            )
+        for expected in (1, 2):
+            await slots.take("ann", 100, rate=1.0, give_way=lambda: None, run="other")
+            assert len(lost) == expected
+        waiting = asyncio.create_task(
+            slots.take("ann", 100, rate=1.0, give_way=lambda: None, run="other")
+        )
+        await asyncio.sleep(0.01)
+        assert not waiting.done()  # each has its half
+        waiting.cancel()
+
+    asyncio.run(scenario())

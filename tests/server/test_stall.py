@@ -13,7 +13,7 @@ from itertools import count
 import pytest
 
 from anarchic import Layout
-from anarchic.server.access import new_token
+from anarchic.server.accounts import new_token, put_account
 from anarchic.server.store import open_store
 from tests.chaos.servers import LAYOUT, ServerProcess, write_model
 from tests.chaos.talk import Line, Unreachable, push_head
@@ -32,7 +32,7 @@ def register(path, names):
     store = open_store(path)
     try:
         for _, account in made.values():
-            store.put_account(account)
+            put_account(store, account)
     finally:
         store.close()
     return {name: token for name, (token, _) in made.items()}

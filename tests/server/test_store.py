@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from anarchic.errors import ConfigError, Deposed, StoreCorrupt, StoreError, StoreUnavailable
+from anarchic.server.accounts import accounts
 from anarchic.server.records import StoredRun, epoch_of
 from anarchic.server.store import Store, open_store
 from tests.server.conftest import Opener
@@ -19,7 +20,7 @@ def test_a_fresh_store_holds_nothing(opened: Opener) -> None:
     store = opened()
     assert store.run() is None
     assert (queued(store, 9), store.waiting(), list(store.trace())) == ([], [], [])
-    assert (store.accounts(), store.evaluations(9), store.model(0)) == ({}, [], None)
+    assert (accounts(store), store.evaluations(9), store.model(0)) == ({}, [], None)
     for ask in (store.standing, store.lead):
         with pytest.raises(StoreError, match="create one first"):
             ask()
@@ -131,7 +132,7 @@ def test_pending_gives_the_oldest_and_never_skips_an_earlier_one(store: Store) -
 
 
 def test_publishing_drops_bodies_and_old_models(opened: Opener) -> None:
-    store = opened(history=2)
+    store = opened(history=2, history_bytes=0)
     store.create({}, b"model 0", b"state 0")
     outcomes(store, *(new("a", str(i)) for i in range(3)))
     epoch = led(store)
@@ -172,29 +173,6 @@ def test_a_run_records_whether_it_keeps_payloads(opened: Opener, keep: bool) -> 
     assert published("a") == (keep, keep)
     assert published("b", keep_payloads=not keep) == (not keep, not keep)
     assert published("c") == (not keep, not keep)
-
-
-@pytest.mark.parametrize("keep", [True, False])
-def test_a_store_of_schema_2_is_brought_up_to_date(opened: Opener, place: str, keep: bool) -> None:
-    """It did not record whether payloads are kept: that is found out once, and recorded."""
-    store = opened(keep_payloads=keep)
-    store.create({}, b"model 0", b"state 0")
-    outcomes(store, new("a", "1"), new("a", "2"))
-    store.publish(next_version(store, led(store), [1]))
-    with store._database.writing() as connection:
-        connection.execute(text("DROP TABLE epochs"))
-        connection.execute(text("ALTER TABLE run DROP COLUMN keep_payloads"))
-        connection.execute(text("UPDATE store_schema SET number = 2"))
-    store.close()
-    for _ in range(2):
-        later = opened()
-        run = later.run()
-        assert run is not None
-        assert (run.version, run.folded, run.keep_payloads) == (1, 1, keep)
-    assert later.epochs() == []
-    later.publish(next_version(later, led(later), [2]))
-    assert (later.body(2) is not None) is keep
-    assert [version for version, _ in later.epochs()] == [1]
 
 
 def test_epochs_have_names_and_those_that_published_nothing_are_forgotten(
@@ -334,18 +312,6 @@ def test_damage_is_noticed_and_nothing_is_served_from_it(store: Store, damage: s
         connection.execute(text(damage))
     with pytest.raises(StoreCorrupt):
         _ = [*store.trace(), state_of(store), store.model(1), store.model(8)]
-
-
-@pytest.mark.parametrize(
-    ("number", "remedy"), [(99, "Upgrade anarchic"), (1, "the version that began it")]
-)
-def test_another_schema_is_refused(opened: Opener, place: str, number: int, remedy: str) -> None:
-    store = opened()
-    with store._database.writing() as connection:
-        connection.execute(text(f"UPDATE store_schema SET number = {number}"))
-    store.close()
-    with pytest.raises(StoreError, match=remedy):
-        open_store(place)
 
 
 def test_look_ups_use_indices_however_long_the_trace(store: Store) -> None:

@@ -19,6 +19,7 @@ import psycopg
 import pytest
 
 from anarchic.errors import StoreUnavailable
+from anarchic.server.accounts import accounts
 from anarchic.server.store import Store, open_store
 from tests.server.postgres import PostgresServer
 from tests.server.pusher import EMPTY, check
@@ -128,12 +129,13 @@ def test_a_token_is_added_by_another_process_while_the_server_writes(
     try:
         run_python(
             "import sys; from anarchic.server.store import open_store\n"
+            "from anarchic.server.accounts import put_account\n"
             "from anarchic.server.records import Account\n"
             "store = open_store(sys.argv[1])\n"
-            "for number in range(5): store.put_account(Account(f'w{number}', b'hash', False))",
+            "for number in range(5): put_account(store, Account(f'w{number}', b'hash', False))",
             place,
         )
-        assert len(store.accounts()) == 5
+        assert len(accounts(store)) == 5
     finally:
         stop.set()
         writer.join()

@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from anarchic.server.store import open_store
+from anarchic.server.thinning import Stored, superfluous
 from tests.server.stored import new, next_version, queued, state_of
 
 Pushes = list[tuple[str, str, bytes]]
@@ -19,6 +20,8 @@ pushes = st.lists(
     st.tuples(st.sampled_from("ab"), st.sampled_from("123456"), st.sampled_from([b"x", b"y"])),
     max_size=5,
 )
+
+MOST_BYTES = 5 * len(b"model 0")
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -30,13 +33,16 @@ class StoreMachine(RuleBasedStateMachine):
         self.waiting: list[int] = []
         self.folded: list[int] = []
         self.version = self.epoch = 0
+        self.stored = [] if keep else [Stored(0, len(b"model 0"))]  # a replay begins with it
         self.open()
         self.store.create({"keep": keep}, b"model 0", b"state 0")
         self.take_lead()
 
     def open(self) -> None:
         path = self.folder / "run.db"
-        self.store = open_store(path, keep_payloads=self.keep, history=self.history)
+        self.store = open_store(
+            path, keep_payloads=self.keep, history=self.history, history_bytes=MOST_BYTES
+        )
 
     @rule()
     def reopen(self) -> None:
@@ -70,6 +76,9 @@ class StoreMachine(RuleBasedStateMachine):
         chosen = chosen[: data.draw(st.integers(0, len(chosen)))]
         self.store.publish(next_version(self.store, self.epoch, chosen))
         self.version += 1
+        self.stored.append(Stored(self.version, len(f"model {self.version}")))
+        gone = superfluous(self.stored, history=self.history, most_bytes=MOST_BYTES)
+        self.stored = [each for each in self.stored if each.version not in gone]
         self.folded += chosen
         self.waiting = [seq for seq in self.waiting if seq not in chosen]
 
@@ -89,7 +98,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert self.store.body(seq) == (bodies[seq] if self.keep else None)
         for version in range(self.version + 1):
             first = self.keep and version == 0  # a replay begins with it
-            kept = first or version > self.version - self.history
+            kept = first or version in {each.version for each in self.stored}
             expected = f"model {version}".encode() if kept else None
             assert self.store.model(version) == expected
         assert state_of(self.store) == (f"state {self.version}".encode(), {})

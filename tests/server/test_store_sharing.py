@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from anarchic.errors import Deposed
+from anarchic.server.accounts import accounts, accounts_mark, put_account
 from anarchic.server.records import Account
 from anarchic.server.store import Store
 from tests.server.conftest import Opener
@@ -65,11 +66,11 @@ def test_stores_that_append_the_same_ids_at_once_accept_each_once(opened: Opener
 
 def test_accounts_are_added_changed_and_seen_by_others(opened: Opener, store: Store) -> None:
     other = opened()
-    assert store.accounts() == {}
-    other.put_account(Account("ann", b"\1" * 32, revoked=False))
-    other.put_account(Account("bob", b"\2" * 32, revoked=False))
-    other.put_account(Account("ann", b"\3" * 32, revoked=True))
-    assert store.accounts() == {
+    assert accounts(store) == {}
+    put_account(other, Account("ann", b"\1" * 32, revoked=False))
+    put_account(other, Account("bob", b"\2" * 32, revoked=False))
+    put_account(other, Account("ann", b"\3" * 32, revoked=True))
+    assert accounts(store) == {
         "ann": Account("ann", b"\3" * 32, revoked=True),
         "bob": Account("bob", b"\2" * 32, revoked=False),
     }
@@ -77,18 +78,18 @@ def test_accounts_are_added_changed_and_seen_by_others(opened: Opener, store: St
 
 def test_every_change_of_an_account_leaves_another_mark(opened: Opener, store: Store) -> None:
     other = opened()
-    marks = [store.accounts_mark()]
+    marks = [accounts_mark(store)]
     for account in (
         Account("ann", b"\1" * 32, revoked=False),
         Account("bob", b"\2" * 32, revoked=False),
         Account("ann", b"\3" * 32, revoked=False),
         Account("ann", b"\3" * 32, revoked=True),
     ):
-        other.put_account(account)
-        marks.append(store.accounts_mark())
-        assert store.accounts_mark() == marks[-1] == other.accounts_mark()
+        put_account(other, account)
+        marks.append(accounts_mark(store))
+        assert accounts_mark(store) == marks[-1] == accounts_mark(other)
     assert len(set(marks)) == 5
-    assert set(store.accounts()) == {"ann", "bob"}
+    assert set(accounts(store)) == {"ann", "bob"}
 
 
 def test_evaluations_come_by_version(store: Store) -> None:
@@ -148,7 +149,7 @@ def test_readers_take_turns_with_a_busy_writer(store: Store) -> None:
         for _ in range(20):
             started = time.monotonic()
             assert store.model(0) == b"model 0"
-            store.accounts()
+            accounts(store)
             slowest = max(slowest, time.monotonic() - started)
     finally:
         stop.set()

@@ -10,6 +10,7 @@ from contextlib import closing
 import pytest
 
 from anarchic.errors import StoreCorrupt, StoreFull, StoreUnavailable
+from anarchic.server.accounts import accounts
 from anarchic.server.aggregate import FOLLOW_S, RETRY_S
 from anarchic.server.collect import UNKNOWN_S
 from anarchic.server.fold import Folding
@@ -133,7 +134,7 @@ def test_a_refused_write_is_told_until_one_succeeds_or_nobody_can_know(still, mo
     assert service.problem() is None
     service.collector.write_next(0.0)
     assert isinstance(receipt.exception(), StoreFull)
-    store.accounts()  # that the store can be read changes nothing
+    accounts(store)  # that the store can be read changes nothing
     assert "takes no updates" in service.problem()
     monkeypatch.setattr(Store, "append", lambda self, updates: [Receipt("duplicate", 1)])
     pushed(service, "ann")

@@ -16,6 +16,8 @@ pytest.importorskip("sqlalchemy")
 from anarchic import Scaffold
 from anarchic.errors import WorkerError
 from anarchic.server.app import make_app
+from anarchic.server.commands import commands
+from anarchic.server.operate import steer
 from anarchic.server.replay import replay
 from anarchic.server.store import open_store
 from anarchic.worker import Connection, ConstantSteps, FunctionTask, Retry, Worker, WorkPlan
@@ -135,6 +137,67 @@ def test_a_worker_with_another_local_rule_may_take_part(tmp_path):
         assert not newest_snapshot(service).extras["control"].any()
 
 
+def test_workers_of_a_run_that_ended_stop_and_keep_nothing(tmp_path):
+    with served(tmp_path / "run.db", rules={"m": 1}) as (service, transport):
+        with worker(transport, spool=tmp_path / "spool") as one:
+            one.pull()
+            steer(tmp_path / "run.db", "end")
+            summary = one.run(HALFWAY, WorkPlan(steps=ConstantSteps(1), local_lr=0.5))
+            assert (summary.run_ended, summary.accepted, summary.refused) == (True, 0, 0)
+            assert summary.spooled == 0
+            with pytest.raises(WorkerError, match="ended the run") as told:
+                one.push(np.ones(DIM, np.float32), local_lr=0.1)
+            assert told.value.code == "run_ended"
+            assert one.pull().version == 0
+        assert service.status()["state"] == "ended"
+
+
+def test_a_run_that_ends_during_a_visit_ends_the_worker_too(tmp_path):
+    def gradient(x):
+        steer(tmp_path / "run.db", "end", {"reason": "It is good enough."})
+        return x - 1, 0.5, 3
+
+    plan = WorkPlan(steps=ConstantSteps(1), local_lr=0.5)
+    with served(tmp_path / "run.db", rules={"m": 1}) as (_, transport):
+        with worker(transport, spool=tmp_path / "spool") as one:
+            summary = one.run(FunctionTask(LAYOUT, gradient), plan)
+        assert (summary.run_ended, summary.local_steps, summary.refused) == (True, 1, 0)
+        assert summary.spooled == 0
+    with stored(tmp_path / "run.db") as store:
+        assert commands(store)[0].reason.endswith("Reason: It is good enough.")
+
+
+def test_workers_of_a_paused_run_keep_their_update_until_it_goes_on(tmp_path):
+    plan = WorkPlan(steps=ConstantSteps(1), local_lr=0.5, updates=1)
+    with served(tmp_path / "run.db", rules={"m": 1}) as (service, transport):
+        steer(tmp_path / "run.db", "pause")
+        with worker(transport, spool=tmp_path / "spool") as one:
+            found = []
+            thread = threading.Thread(target=lambda: found.append(one.run(HALFWAY, plan)))
+            thread.start()
+            until(lambda: service.metrics.counts["refused"] > 2)
+            assert len(one.spool.waiting()) == 1
+            steer(tmp_path / "run.db", "resume")
+            thread.join(30)
+        assert found[0].accepted == 1
+        until(lambda: service.published.newest.version == 1)
+
+
+def test_workers_drop_what_builds_on_a_withdrawn_version(tmp_path):
+    plan = WorkPlan(steps=ConstantSteps(1), local_lr=0.5, updates=1)
+    with served(tmp_path / "run.db", rules={"m": 1}) as (service, transport):
+        with worker(transport, "ann", spool=tmp_path / "ann") as one:
+            one.run(HALFWAY, plan)
+            until(lambda: service.published.newest.version == 1)
+            one.pull()
+            steer(tmp_path / "run.db", "rollback", {"to": 0})
+            with pytest.raises(WorkerError) as told:
+                one.push(np.ones(DIM, np.float32), local_lr=0.1)
+            assert (told.value.code, one.spool.waiting()) == ("withdrawn", [])
+            assert one.run(HALFWAY, plan).accepted == 1
+        until(lambda: service.published.newest.version == 3)
+
+
 def test_a_control_of_too_large_norm_is_refused(tmp_path):
     rules = {"m": 1, "local_rule": "scaffold", "workers": 2}
     limits = {"max_norm": 10.0}
@@ -172,5 +235,5 @@ def test_a_refusal_carries_the_code_of_the_server(tmp_path):
 
 def test_the_worker_knows_all_final_refusals_of_the_server():
     """Of one that it did not know, it would take the update for unjudged and keep it for ever."""
-    about_updates = {found for found in refused_with() if found[0] in (409, 413, 422)}
+    about_updates = {found for found in refused_with() if found[0] in (409, 410, 413, 422)}
     assert about_updates == FINAL_REFUSALS

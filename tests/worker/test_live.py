@@ -128,6 +128,30 @@ def test_workers_outlive_a_killed_server_and_lose_nothing(real):
 
 
 @pytest.mark.slow
+def test_a_worker_waits_while_the_run_is_paused_and_stops_with_0_when_it_ends(real):
+    """Commands come from other processes; what they did survives a kill of the server."""
+    store = real.folder / "run.db"
+    place = ["--task", "digits:1/3", "--name", "ann", "--spool", real.folder / "spool"]
+    pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    worker = start("work", "--server", real.url, *place, "--policy", "random:0.05", **pipes)
+    until(lambda: (real.answers() or {}).get("version", 0) >= 2, 60)
+    assert start("pause", store).wait(60) == 0
+    assert real.answers()["state"] == "paused"
+    version = real.answers()["version"]
+    real.kill()
+    real.start()
+    status = real.answers()
+    assert (status["state"], status["version"]) == ("paused", version)
+    assert worker.poll() is None
+    assert start("end", store).wait(60) == 0
+    out, err = worker.communicate(timeout=60)
+    assert worker.returncode == 0, err
+    assert out.startswith("The operator has ended the run.\n")
+    assert '"code": "paused"' in err
+    until(lambda: real.answers()["buffered"] == 0)
+
+
+@pytest.mark.slow
 def test_a_worker_needs_no_torch(real):
     code = (
         "import sys; sys.modules['torch'] = None\n"

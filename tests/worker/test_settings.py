@@ -19,7 +19,7 @@ from anarchic.worker import (
     WorkSettings,
     run,
 )
-from anarchic.worker.settings import default_spool, parse_policy, parse_steps
+from anarchic.worker.settings import address_of, default_spool, parse_policy, parse_steps
 from anarchic.worker.spool import OutgoingUpdate
 
 task = FunctionTask(Layout.of({"x": ((2,), "F32")}), lambda x: (x - 1, 0.5, 1))
@@ -98,3 +98,12 @@ def test_each_worker_at_each_server_has_a_spool(monkeypatch, tmp_path):
     assert len(places) == 4
     assert all(tmp_path in place.resolve().parents for place in places)
     assert len({place.resolve() for place in places}) == 4
+
+
+def test_each_run_of_a_server_has_a_spool(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    places = set()
+    for name in (None, "one", "two"):
+        given = WorkSettings(server="http://a/", run=name, task="t", name="ann")
+        places.add(default_spool(address_of(given), "ann"))
+    assert len(places) == 3

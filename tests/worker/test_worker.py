@@ -32,6 +32,24 @@ def test_pull_gives_the_model_and_its_version(server):
         snapshot.params[0] = 1
 
 
+def test_a_worker_of_one_of_several_runs_names_it_in_every_path(server):
+    asked = []
+
+    def answer(request):
+        asked.append((request.method, request.url.path))
+        own = request.url.path.replace("/runs/mnist", "")
+        return server(httpx.Request(request.method, f"http://server{own}",
+                      headers=request.headers, content=request.content))  # fmt: skip
+
+    connection = Connection(transport=httpx.MockTransport(answer))
+    with Worker("http://server", run="mnist", name="ann", connection=connection) as worker:
+        worker.pull()
+        push(worker)
+    assert asked == [("GET", "/v1/runs/mnist/model"), ("POST", "/v1/runs/mnist/updates")]
+    with pytest.raises(ConfigError, match="A run's name"):
+        Worker("http://server", run="../other", name="ann")
+
+
 def test_an_unchanged_model_is_not_sent_again(server):
     worker = server.worker()
     first = worker.pull()
@@ -379,7 +397,8 @@ def test_a_silent_server_is_given_up_after_the_timeout(listening):
     listening.scripted.faults = ["hang"]
     impatient = Connection(retry=Retry(tries=1), timeout_s=0.3)
     with Worker(listening.url, name="ann", clock=TestClock(), connection=impatient) as worker:
-        with pytest.raises(WorkerError, match="ReadTimeout") as caught:
+        # The connection's own clock and that of the whole answer run out together.
+        with pytest.raises(WorkerError, match=r"ReadTimeout|no whole answer after 0\.") as caught:
             push(worker)
         assert caught.value.code == "unreachable"
 

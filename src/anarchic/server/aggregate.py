@@ -9,25 +9,32 @@ from __future__ import annotations
 
 import threading
 import traceback
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import inf
 
 from anarchic.errors import Deposed, Diverged, StoreCorrupt, StoreError
 from anarchic.server.clock import SYSTEM, Clock
+from anarchic.server.commands import Command, is_withdrawn
 from anarchic.server.fold import Folding
 from anarchic.server.log import Log
 from anarchic.server.monitoring import ServerMetrics
+from anarchic.server.operate import apply_waiting
 from anarchic.server.pending import Pending
 from anarchic.server.published import PublishedModel, PublishedModels
-from anarchic.server.records import Publication
+from anarchic.server.records import SET_ASIDE, FoldedUpdate, Publication
+from anarchic.server.steering import Steering
 from anarchic.server.store import Store
 from anarchic.wire import Decoded
 
 MOST_UNPUBLISHED_S = 0.25  # steps may pass unpublished for this long while updates are waiting
+STEER_S = 0.5  # how often it looks for commands of operators
 FOLLOW_S = 0.5  # how long a follower waits before it asks again whether it may lead
 RETRY_S = 0.5
 DIVERGED_S = 30.0  # how long a step that was undone is told, if no version is published before
 LONGEST_PAUSE_S = 30.0  # after errors that nobody expected, each pause is twice the one before
+
+Told = Callable[[Publication, Sequence[FoldedUpdate]], object]  # hears what is durable
 
 
 class Aggregator:
@@ -39,18 +46,24 @@ class Aggregator:
         pending: Pending,
         folding: Folding,
         published: PublishedModels,
+        steering: Steering,
         *,
         metrics: ServerMetrics,
         log: Log,
         step_after_s: float | None = None,
         clock: Clock = SYSTEM,
+        noted: Callable[[Sequence[FoldedUpdate]], object] = lambda folded: None,
+        told: Told = lambda publication, folded: None,
     ) -> None:
+        self._noted, self._told = noted, told  # before it is durable, and after
         self._store, self._pending, self._folding = store, pending, folding
-        self._published, self._metrics, self._log = published, metrics, log
+        self._published, self._steering = published, steering
+        self._metrics, self._log = metrics, log
         self._step_after_s, self._clock = step_after_s, clock
         self._published_s = -inf
         self._diverged_s = -inf  # when a step was undone, and no version has been published since
         self._asked_s = -inf  # when it last asked whether it may lead
+        self._looked_s = -inf  # when it last looked for commands
         self._epoch: int | None = None
         self._unpublished: tuple[Publication, PublishedModel] | None = None  # not durable yet
         self._stopping = threading.Event()
@@ -67,6 +80,11 @@ class Aggregator:
         self._stopping.set()
         self._pending.stop()
         self._thread.join(timeout_s)
+
+    @property
+    def epoch(self) -> int | None:
+        """In which it leads."""
+        return self._epoch
 
     @property
     def leads(self) -> bool:
@@ -151,6 +169,7 @@ class Aggregator:
     def catch_up(self) -> None:
         """Show the newest version of the store, whoever published it."""
         run = self._store.run()
+        self._read_commands()
         self._pending.recount()  # first: whoever sees the version may push again
         if run is not None:
             self._published.follow(run.version, again=isinstance(self.failure, StoreError))
@@ -159,6 +178,8 @@ class Aggregator:
         """Go back to the newest published version; what was folded since then is folded again."""
         found = self._store.standing()
         epoch, first = found.epochs[-1][1], found.run.folded
+        self._steering.read()
+        self._folding.follow(self._steering.rule, self._steering.terms)
         self._folding.load(found.model, found.state, found.rows, epoch=epoch, first=first)
         self._pending.begin(self._folding.extras)
         self._published.epochs = found.epochs
@@ -168,27 +189,77 @@ class Aggregator:
         if self._unpublished is not None:
             self._publish(*self._unpublished)
             return
-        queued = self._pending.next(min(self._wait_s(), wait_s))
-        if queued is not None:
-            self._fold(epoch, *queued)
+        if self._read_commands():
+            self._steer(epoch)
             return
+        if self._steering.paused:
+            self._stopping.wait(min(STEER_S, wait_s))
+        else:
+            queued = self._pending.next(min(self._wait_s(), wait_s))
+            if queued is not None:
+                self._fold(epoch, *queued)
+                return
         self._succeeded()  # everything that waited is folded
         if self._store.shared:
             if not self._store.still_leads():
                 raise Deposed("The connection that held the lead is gone.")
             self._pending.search()  # other servers accept updates too
-        if self._step_after_s is not None and self._folding.waited_s() >= self._step_after_s:
+        if self._steering.paused:
+            return
+        if aside := self._folding.passed_over:
+            self._go_back(aside)
+            self._step(epoch)
+        elif self._is_due():
             self._folding.flush()
             self._step(epoch)
 
+    def _read_commands(self) -> bool:
+        """Whether commands wait; looked at now and then, for it takes a query."""
+        now = self._clock.monotonic()
+        if now - self._looked_s < STEER_S:
+            return False
+        self._looked_s = now
+        settled = self._steering.settled
+        waits = self._steering.read()
+        if self._steering.settled != settled:
+            self._published.touch()
+        return waits
+
+    def _steer(self, epoch: int) -> None:
+        """Apply what operators asked for. Updates that no version holds are folded again."""
+
+        told: list[Command] = []
+        self._looked_s = -inf
+        try:
+            self._epoch = apply_waiting(
+                self._store, epoch, now_s=self._clock.time, tell=told.append
+            )
+        finally:
+            for command in told:
+                self._log("command", **command.told())
+        if any(command.kind in ("set", "rollback") for command in told):
+            self._pending.pause()  # until what waits is read again, from the oldest on
+            self._recover()
+
     def _fold(self, epoch: int, seq: int, decoded: Decoded) -> None:
-        if self._folding.fold(seq, decoded) and not self._may_publish_later():
+        self._metrics.folds(self._folding.version - decoded.update.base_version)
+        if is_withdrawn(self._steering.withdrawn, decoded.update.base_version):
+            # It was on its way while the run was rolled back, perhaps through another server.
+            self._folding.pass_over(seq, decoded.update.worker)
+        elif self._folding.fold(seq, decoded) and not self._may_publish_later():
             self._step(epoch)
 
     def _wait_s(self) -> float:
         if self._store.shared:
             return 0.05
-        return 1.0 if self._step_after_s is None else min(0.05, self._step_after_s)
+        return STEER_S if self._step_after_s is None else min(0.05, self._step_after_s)
+
+    def _is_due(self) -> bool:
+        """Whether to step with fewer updates than m. After the end nobody else will come."""
+        if self._steering.ended:
+            return self._folding.remaining < self._steering.rule.m
+        after_s = self._step_after_s
+        return after_s is not None and self._folding.waited_s() >= after_s
 
     def _may_publish_later(self) -> bool:
         """Whether the next step is waiting already, and the last publication was just now."""
@@ -217,26 +288,37 @@ class Aggregator:
             found.append((self._folding.length(update), key, update.id))
         longest = max(length for length, _, _ in found)
         aside = [each for each in found if each[0] >= longest / 2]
-        self._pending.pause()  # until what waits is read again, from the oldest on
-        self._recover()
-        self._folding.set_aside([key for _, key, _ in aside])
+        self._go_back([*self._folding.passed_over, *(key for _, key, _ in aside)])
         named = [{"worker": key[1], "id": id, "length": length} for length, key, id in aside]
         count, version = len(named), self._folding.version
         self._log("set_aside", reason=reason, version=version, count=count, updates=named[:100])
 
+    def _go_back(self, aside: list[tuple[int, str]]) -> None:
+        """To the last version; the next publication says that no version holds these updates."""
+        self._pending.pause()  # until what waits is read again, from the oldest on
+        self._recover()
+        self._folding.set_aside(aside)
+
     def _publish(self, publication: Publication, model: PublishedModel) -> None:
         """Durable first, visible then. While the store fails, every turn tries it again."""
+        self._noted(self._folding.told)
+        begun_s = self._clock.monotonic()
         self._store.publish(publication)
+        self._metrics.published(self._clock.monotonic() - begun_s)
         self._unpublished = None
         self._succeeded()
-        clipped, folded = self._folding.clipped, self._folding.published()
+        clipped, told = self._folding.clipped, self._folding.told
+        folded = self._folding.published()
         self._pending.published(folded)  # first: whoever sees the version may push again
+        aside = sum(version == SET_ASIDE for _, version in publication.folded)
+        self._metrics.set_aside(aside)
         if publication.version == publication.previous:
-            self._metrics.set_aside(len(folded))
+            self._told(publication, told)
             return
         self._published_s, self._diverged_s = self._clock.monotonic(), -inf
-        self._metrics.folded(len(folded), clipped)
+        self._metrics.folded(len(folded) - aside, clipped)
         self._published.post(model)
+        self._told(publication, told)
 
     def _succeeded(self) -> None:
         self.failure, self._pause_s = None, RETRY_S
@@ -256,7 +338,7 @@ class Aggregator:
         try:
             if self._unpublished is not None:
                 self._publish(*self._unpublished)
-            while (queued := self._pending.next(0.0)) is not None:
+            while not self._steering.paused and (queued := self._pending.next(0.0)) is not None:
                 self._fold(epoch, *queued)
         except Exception as error:  # of any kind: it is folded after the next start
             self._log(

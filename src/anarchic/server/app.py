@@ -4,32 +4,50 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from anarchic.errors import AnarchicError
-from anarchic.server.bodies import Disconnected
+from anarchic.server.answering import (
+    Answering,
+    address_of,
+    certificate_names,
+    hang_up_of,
+    headers_of,
+    log_refusal,
+)
+from anarchic.server.event_stream import EventStream
+from anarchic.server.joining import join_routes
+from anarchic.server.listing import workers
+from anarchic.server.live_page import live, page
 from anarchic.server.openapi import MOST_EVALUATIONS, OPENAPI
 from anarchic.server.origin import Origins, check_type
+from anarchic.server.paths import split, within_run
 from anarchic.server.published import PublishedModel
-from anarchic.server.refusals import Refusal, length_required, refusal_of
+from anarchic.server.refusals import Refusal, busy, length_required
 from anarchic.server.sending import PIECE
 from anarchic.server.service import Service
 from anarchic.server.slots import key_of
+from anarchic.server.steering_routes import STEERING, revoking, steering
 
 HEARTBEAT_S = 15.0
 EVALUATIONS = 100  # shown by default
+PUBLIC_STATUS = ("run", "version", "rule", "state", "m", "parameters")  # for workers
 
 
-def make_app(service: Service, origins: Origins | None = None) -> Starlette:
-    """The ASGI application of one server process, which goes by the names in ``origins``."""
+def make_app(service: Service, origins: Origins | None = None, *, brief: bool = False) -> Starlette:
+    """The ASGI application of one server process, which goes by the names in ``origins``.
+
+    If it is ``brief``, only operators see metrics and the whole status here.
+    """
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -44,19 +62,61 @@ def make_app(service: Service, origins: Origins | None = None) -> Starlette:
             await service.stop()
 
     routes = [
-        Route("/v1/model", _Answering(service, newest_model), methods=["GET"]),
-        Route("/v1/runs/{run}/models/{version}", _Answering(service, model), methods=["GET"]),
-        Route("/v1/updates", _Answering(service, push), methods=["POST"]),
-        Route("/v1/status", _Answering(service, status), methods=["GET"]),
-        Route("/v1/evaluations", _Answering(service, evaluations), methods=["GET"]),
-        Route("/v1/events", _Answering(service, events), methods=["GET"]),
-        Route("/v1/openapi.json", _Answering(service, openapi), methods=["GET"]),
-        Route("/metrics", _Answering(service, metrics), methods=["GET"]),
-        Route("/healthz", _Answering(service, health), methods=["GET"]),
+        Route("/v1/model", Answering(service, newest_model), methods=["GET"]),
+        Route("/v1/runs/{run}/models/{version}", Answering(service, model), methods=["GET"]),
+        Route("/v1/updates", Answering(service, push), methods=["POST"]),
+        Route("/v1/status", Answering(service, partial(status, brief=brief)), methods=["GET"]),
+        Route("/v1/token", Answering(service, token), methods=["GET"]),
+        Route("/v1/workers", Answering(service, workers, operators=True), methods=["GET"]),
+        Route("/v1/evaluations", Answering(service, evaluations), methods=["GET"]),
+        Route("/v1/commands", Answering(service, steering, operators=True), methods=STEERING),
+        Route("/v1/revocations", Answering(service, revoking, operators=True), methods=["POST"]),
+        Route("/v1/events", Answering(service, partial(events, brief=brief)), methods=["GET"]),
+        *_page(service, operators=True),
+        Route("/v1/openapi.json", Answering(service, openapi), methods=["GET"]),
+        Route("/metrics", Answering(service, metrics, operators=brief), methods=["GET"]),
+        Route("/healthz", Answering(service, health, probe=True), methods=["GET"]),
+        Route("/readyz", Answering(service, ready, probe=True), methods=["GET"]),
     ]
     next(r for r in routes if r.path == "/v1/events").methods = {"GET"}  # HEAD would never end
-    app = _App(routes=routes, lifespan=lifespan)
-    app.state.origins = origins or Origins(any_host=not service.settings.open_pull)
+    routes += join_routes(service) if service.settings.join else []
+    origins = origins or Origins(any_host=not service.settings.open_pull)
+    return _finished(_App(routes=routes, lifespan=lifespan), service, origins)
+
+
+def make_admin_app(service: Service, origins: Origins, *, tokens: bool) -> Starlette:
+    """What operators see, with ``tokens`` only by theirs. Probes need none."""
+    seen = {"/metrics": metrics, "/v1/status": status, "/v1/workers": workers}
+    routes = [
+        Route(path, Answering(service, answer, operators=tokens), methods=["GET"])
+        for path, answer in seen.items()
+    ]
+    routes += [
+        Route(path, Answering(service, answer, probe=True), methods=["GET"])
+        for path, answer in {"/healthz": health, "/readyz": ready}.items()
+    ]
+    # Whoever changes the run needs a token even where others have an account on the machine.
+    answer = Answering(service, steering, operators=True)
+    routes.append(Route("/v1/commands", answer, methods=STEERING))
+    answer = Answering(service, revoking, operators=True)
+    routes.append(Route("/v1/revocations", answer, methods=["POST"]))
+    routes += _page(service, operators=tokens)
+    return _finished(_App(routes=routes), service, origins)
+
+
+def _page(service: Service, *, operators: bool) -> list[Route]:
+    """The live page; what it shows is for operators alone, if they need tokens here."""
+    shown = Answering(service, page)
+    told = Answering(service, live, operators=operators)
+    routes = [Route(path, shown, methods=["GET"]) for path in ("/", "/page/{name}")]
+    stream = Route("/v1/live", told)
+    stream.methods = {"GET"}  # HEAD would never end
+    return [*routes, stream]
+
+
+def _finished(app: Starlette, service: Service, origins: Origins) -> Starlette:
+    app.state.origins = origins
+    app.state.run = service.run
     app.router.redirect_slashes = False  # they would go to the request's own Host header
     app.add_exception_handler(404, partial(_no_such_page, service))
     app.add_exception_handler(405, partial(_no_such_method, service))
@@ -64,53 +124,34 @@ def make_app(service: Service, origins: Origins | None = None) -> Starlette:
 
 
 class _App(Starlette):
-    """Tells why it did not start in a sentence, where Starlette would send a trace."""
+    """Tells why it did not start in a sentence, where Starlette would send a trace.
+
+    A path without variables is looked up: Starlette would try the routes one after another, and
+    wrap the request and its answer twice: 3 % of the instructions that a small update takes.
+    """
+
+    def __init__(self, routes: Sequence[Route], **named: Any) -> None:
+        super().__init__(routes=routes, **named)
+        plain = [route for route in routes if "{" not in route.path]
+        self._answers = {(m, route.path): route.app for route in plain for m in route.methods or ()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            send = partial(self._told, send)
-        await super().__call__(scope, receive, send)
+            await super().__call__(scope, receive, partial(self._told, send))
+            return
+        if split(scope["path"])[0] == self.state.run:  # its id, by which paths may name it
+            scope = within_run(scope, self.state.run)
+        answer = self._answers.get((scope["method"], scope["path"]))
+        if answer is None:
+            await super().__call__(scope, receive, send)
+            return
+        scope["app"] = self
+        await answer(scope, receive, send)  # of an error that nobody expected uvicorn tells
 
     async def _told(self, send: Send, message: Message) -> None:
         if "message" in message and hasattr(self.state, "not_started"):
             message = {**message, "message": self.state.not_started}
         await send(message)
-
-
-class _Answering:
-    """An endpoint whose refusals become JSON; the endpoint itself reads the request's body."""
-
-    def __init__(
-        self, service: Service, answer: Callable[[Service, Request], Awaitable[Response]]
-    ) -> None:
-        self._service, self._answer = service, answer
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        try:
-            if self._answer is not health:  # which a probe may ask by any name
-                request.app.state.origins.check(_headers(request))
-            response = await self._answer(self._service, request)
-        except Disconnected:
-            return
-        except Refusal as refusal:
-            response = self._refused(refusal, request)
-        except AnarchicError as error:
-            translated = refusal_of(error)
-            if translated.status >= 500:  # the worker is told less than the operator
-                self._service.log("error", path=scope["path"], reason=str(error))
-            response = self._refused(translated, request)
-        await response(scope, receive, send)
-
-    def _refused(self, refusal: Refusal, request: Request) -> Response:
-        self._service.metrics.refused(refusal.code)
-        _log_refusal(self._service, refusal, request)
-        headers = {"content-type": "application/json"}
-        if refusal.retry_after_s is not None:
-            headers["retry-after"] = str(max(1, round(refusal.retry_after_s)))
-        if refusal.status == 401:
-            headers["www-authenticate"] = "Bearer"
-        return Response(refusal.body(), refusal.status, headers)
 
 
 class _ModelResponse(Response):
@@ -137,27 +178,12 @@ class _ModelResponse(Response):
             self._end()
 
 
-def _headers(request: Request) -> Mapping[str, str]:
-    """All headers, decoded once: Starlette goes through the whole list for every name."""
-    headers: dict[str, str] | None = request.scope.get("headers_by_name")
-    if headers is None:
-        pairs = reversed(request.scope["headers"])  # of several with one name the first counts
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in pairs}
-        request.scope["headers_by_name"] = headers
-    return headers
-
-
-def _hang_up(request: Request) -> Callable[[], None]:
-    """Closes the connection; ``BoundedProtocol`` says how."""
-    hang_up: Callable[[], None] = request.scope.get("hang_up", lambda: None)
-    return hang_up
-
-
 async def newest_model(service: Service, request: Request) -> Response:
     puller = _puller(service, request)
     newest = service.published.newest
     if not _is_known(request, newest):
         newest = service.sending.newest(puller, newest)
+    service.pulled(puller, request.headers.get("authorization"), newest.version)
     return _pulled(service, request, puller, newest, "no-cache")
 
 
@@ -169,23 +195,14 @@ async def model(service: Service, request: Request) -> Response:
         raise Refusal(404, "not_found", told, "See /v1/status.")
     found, epoch = await service.published.version(int(version)), request.query_params.get("epoch")
     if found is None or epoch not in (None, found.epoch):
-        told = f"Version {version} does not exist or is no longer kept."
-        raise Refusal(404, "not_found", told, "Pull /v1/model instead.")
+        raise await service.not_kept(int(version))
     # Without its epoch a version can change: a run that is restored makes its later ones anew.
     cache = "no-cache" if epoch is None else "max-age=31536000, immutable"
     return _pulled(service, request, puller, found, cache)
 
 
 def _puller(service: Service, request: Request) -> str:
-    return service.access.may_pull(request.headers.get("authorization"), _address(request))
-
-
-def _address(request: Request) -> str:
-    return request.client.host if request.client is not None else ""
-
-
-def _log_refusal(service: Service, refusal: Refusal, request: Request) -> None:
-    service.refusals.add(refusal, _address(request), _headers(request).get("authorization"))
+    return service.access.may_pull(request.headers.get("authorization"), address_of(request))
 
 
 def _pulled(
@@ -196,10 +213,11 @@ def _pulled(
         "etag": model.etag,
         "cache-control": f"{who}, {cache}",
         "x-anarchic-version": str(model.version),
+        "x-anarchic-state": service.steering.condition,
     }
     if _is_known(request, model):
         return Response(status_code=304, headers=headers)
-    end = service.sending.begin(puller, model, _hang_up(request))
+    end = service.sending.begin(puller, model, hang_up_of(request))
     return _ModelResponse(model, headers, end)
 
 
@@ -209,9 +227,12 @@ def _is_known(request: Request, model: PublishedModel) -> bool:
 
 
 async def push(service: Service, request: Request) -> Response:
-    headers = _headers(request)
+    headers = headers_of(request)
     check_type(headers)
-    pusher = service.access.may_push(headers.get("authorization"), _address(request))
+    pusher = service.access.may_push(
+        headers.get("authorization"), address_of(request), certificate_names(request)
+    )
+    service.steering.check_open()
     length = _length(headers, service.most_body_bytes)
     receipt = await service.bodies.read(
         request.receive,
@@ -220,14 +241,16 @@ async def push(service: Service, request: Request) -> Response:
         check=partial(service.collector.check_beginning, length=length, worker=pusher.worker),
         submit=partial(service.collector.submit, pusher=pusher),
         came=request.scope.get("came", False),
+        allowed=partial(service.access.still_may, pusher),
+        run=service.name,
     )
     service.metrics.received(receipt.outcome, length)
-    answer = {
-        "status": receipt.outcome,
-        "version": service.published.newest.version,
-        "buffered": service.pending.count,
-    }
-    return JSONResponse(answer, 202 if receipt.outcome == "accepted" else 200)
+    service.activity.received(receipt.outcome)
+    version, buffered = service.published.newest.version, service.pending.count
+    # Written by hand: the encoder that JSONResponse makes for each answer costs more.
+    told = f'{{"status":"{receipt.outcome}","version":{version},"buffered":{buffered}}}'
+    code = 202 if receipt.outcome == "accepted" else 200
+    return Response(told, code, media_type="application/json")
 
 
 def _length(headers: Mapping[str, str], most: int) -> int:
@@ -241,8 +264,28 @@ def _length(headers: Mapping[str, str], most: int) -> int:
     return int(given)
 
 
-async def status(service: Service, request: Request) -> Response:
-    return JSONResponse(service.status())
+async def status(service: Service, request: Request, *, brief: bool = False) -> Response:
+    if not service.published.has_one:  # operators are answered before workers are
+        raise busy(1.0, "The server is starting.")
+    return JSONResponse(_status(service, request, brief=brief))
+
+
+def _status(service: Service, request: Request, *, brief: bool) -> dict[str, Any]:
+    """All of the status, or what workers need of it where the rest is for operators."""
+    told = service.status()
+    if not brief:
+        return told
+    try:
+        service.access.may_operate(headers_of(request).get("authorization"))
+    except Refusal:
+        return {name: told[name] for name in PUBLIC_STATUS}
+    return told
+
+
+async def token(service: Service, request: Request) -> Response:
+    """What the token that comes with the request may do, for whoever wants to try it."""
+    about = service.access.about(request.headers.get("authorization"))
+    return JSONResponse(about, headers={"cache-control": "no-store"})
 
 
 async def evaluations(service: Service, request: Request) -> Response:
@@ -270,46 +313,36 @@ async def health(service: Service, request: Request) -> Response:
     return JSONResponse({"status": "unwell", "message": problem}, 503)
 
 
-class _EventStream(StreamingResponse):
-    """A stream of events, counted until it ends, however it ends."""
-
-    def __init__(self, service: Service, request: Request) -> None:
-        headers = {"cache-control": "no-store"}
-        super().__init__(_events(service), media_type="text/event-stream", headers=headers)
-        worker = service.access.shown(request.headers.get("authorization"))
-        key = key_of(worker, _address(request))
-        self._streams = service.streams
-        self._place = service.streams.take(key, 1, _hang_up(request))
-        self._place.ready = True
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._streams.end(self._place)
+async def ready(service: Service, request: Request) -> Response:
+    problem = service.unready()
+    if problem is None:
+        return JSONResponse({"status": "ready"})
+    return JSONResponse({"status": "not ready", "message": problem}, 503)
 
 
-async def _events(service: Service) -> AsyncIterator[bytes]:
-    seen = -1
+async def _events(service: Service, status: Callable[[], Any]) -> AsyncGenerator[bytes, None]:
+    seen, touched = -1, service.published.touched
     while not service.published.closed:
-        version = service.published.newest.version
-        if version != seen:
-            seen = version
-            data = json.dumps(service.status())
-            yield f"id: {version}\nevent: version\ndata: {data}\n\n".encode()
-        elif not await service.published.changed(seen, HEARTBEAT_S):
+        version, now = service.published.newest.version, service.published.touched
+        if version != seen or now != touched:
+            event = "version" if version != seen else "command"
+            seen, touched = version, now
+            data = json.dumps(status())
+            yield f"id: {version}\nevent: {event}\ndata: {data}\n\n".encode()
+        elif not await service.published.changed(seen, HEARTBEAT_S, touched):
             yield b": still here\n\n"
 
 
-async def events(service: Service, request: Request) -> Response:
+async def events(service: Service, request: Request, *, brief: bool = False) -> Response:
     """Server-sent events: the status whenever a version is published."""
-    return _EventStream(service, request)
+    told = _events(service, partial(_status, service, request, brief=brief))
+    return EventStream(service, request, told)
 
 
 async def _no_such_page(service: Service, request: Request, error: Exception) -> Response:
     told = f"There is no {request.scope['path']} here."
     refusal = Refusal(404, "not_found", told, "See docs/protocol.md.")
-    _log_refusal(service, refusal, request)
+    log_refusal(service, refusal, request)
     return Response(refusal.body(), 404, media_type="application/json")
 
 
@@ -317,5 +350,5 @@ async def _no_such_method(service: Service, request: Request, error: Exception) 
     allow = (getattr(error, "headers", None) or {}).get("Allow", "")
     message = f"{request.method} is not for {request.scope['path']}."
     refusal = Refusal(405, "wrong_method", message, f"Use {allow}.")
-    _log_refusal(service, refusal, request)
+    log_refusal(service, refusal, request)
     return Response(refusal.body(), 405, {"allow": allow}, "application/json")

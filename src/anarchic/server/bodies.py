@@ -40,14 +40,16 @@ class Bodies:
 
     async def read(
         self, receive: Receive, length: int, key: str, *, check: Callable[[bytearray], None],
-        submit: Submit, came: bool = False,
+        submit: Submit, came: bool = False, allowed: Callable[[], None] = lambda: None,
+        run: str = "",
     ) -> Receipt:  # fmt: skip
         """Read a body and submit it. ``check`` looks at the first piece of a large one.
 
         If all of it ``came`` with the head, as small ones do, nothing needs to be awaited.
         """
         body = Body(receive, length, self._limits)
-        piece = self._pieces.take(key, min(length, self._limits.first_piece), body.give_way)
+        size = min(length, self._limits.first_piece)
+        piece = self._pieces.take(key, size, body.give_way, run=run)
         slot: Slot | None = None
         wasted = True
         try:
@@ -60,10 +62,10 @@ class Bodies:
                     if not body.complete:
                         check(body.held)
                         slot = await self._slots.take(
-                            key, length, rate=body.rate, give_way=body.give_way
+                            key, length, rate=body.rate, give_way=body.give_way, run=run
                         )
                         self._pieces.end(piece)  # a slot has room for the whole body
-                        await body.rest()
+                        await body.rest(allowed)
                         self._slots.keep(slot)
             piece.kept = True
             receipt = await submit(body.held)
@@ -133,8 +135,9 @@ class Body:
     def complete(self) -> bool:
         return self._got == self._length
 
-    async def rest(self) -> None:
+    async def rest(self, allowed: Callable[[], None] = lambda: None) -> None:
         """Read all of it; refused after two seconds below the least rate, and if it is late.
+        ``allowed`` is asked again and again, and refuses whoever may no longer push.
 
         Whether it must give way to others is not decided here: an honest worker may have a slow
         line, and ``Slots`` knows what its share is.
@@ -142,6 +145,7 @@ class Body:
         self._make_room(self._length)
         began, slow = time.monotonic(), 0
         while not self.complete:
+            allowed()
             before, until = self._got, time.monotonic() + LOOK_S
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):

@@ -10,10 +10,9 @@ import asyncio
 import hashlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,21 +23,25 @@ from anarchic.core.checking import CheckedUpdate, check
 from anarchic.core.inspection import negative_variance
 from anarchic.core.rule import Rule
 from anarchic.core.types import Layout, Vector
-from anarchic.errors import MalformedUpdate, NotFinite, StaleUpdate, StoreError
+from anarchic.errors import MalformedUpdate, NotFinite, StaleUpdate, StoreError, UpdateRefused
 from anarchic.server.access import Access, Pusher
 from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.pending import Pending
 from anarchic.server.published import PublishedModels
 from anarchic.server.records import NewUpdate, Receipt, epoch_of
 from anarchic.server.refusals import Refusal
+from anarchic.server.run_turns import WriteTurns
 from anarchic.server.settings import Limits
+from anarchic.server.steering import Steering
 from anarchic.server.store import Store
 from anarchic.wire import Decoded
+from anarchic.wire.messages import claimed_worker
 
 GROUP_UPDATES, GROUP_BYTES = 64, 64 << 20
 PULL_AGAIN = "Pull the model and train from what you get."
 UNKNOWN_S = 60.0  # after a failed write; workers are told to come again after 30 s at most
 FAILED_S = 0.1  # pause after an error that nobody expected
+LEAST_RATE = 1e-30  # of a worker; below about 1e-308 norms and what they are divided by overflow
 INLINE_BYTES = 1 << 18  # larger bodies are checked outside the event loop
 
 Waiting = Future[Receipt] | asyncio.Future[Receipt]  # for a thread, or for the event loop
@@ -63,7 +66,7 @@ class UpdateCheck:
         limits: Limits,
         clock: Clock = SYSTEM,
     ) -> None:
-        self._layout, self._rule = layout, rule
+        self._layout, self.rule = layout, rule
         self._published, self._limits, self._clock = published, limits, clock
         zero = np.float64(0) if "F64" in layout.dtypes else np.float32(0)
         self._like: Vector = np.broadcast_to(zero, (layout.dim,))  # takes no memory
@@ -89,6 +92,7 @@ class UpdateCheck:
             extras=newest.extras,
             measured=True,
         )
+        _check_rate(seen)
         self._check_variances(seen)
         self._check_length(seen)
         new = NewUpdate(
@@ -103,12 +107,16 @@ class UpdateCheck:
             received_s=self._clock.time(),
             body=body,
         )
-        return new, replace(decoded, update=seen)
+        return new, Decoded(seen, decoded.loss, decoded.run, decoded.epoch)
 
     def check_beginning(self, body: bytearray, length: int, worker: str | None) -> None:
         """Refuse a body of this length whose header, if it is here, is not that of an update."""
         extras = self._published.newest.extras
         wire.check_beginning(body, length, self._layout, extras=extras, worker=worker)
+
+    def claimed_worker(self, body: bytearray) -> str | None:
+        """Who sent an update that is refused, as the update says."""
+        return claimed_worker(body, self._layout, self._published.newest.extras)
 
     def _check_variances(self, seen: CheckedUpdate) -> None:
         """Each update counts in a mean, which is none of a variance if one of them is none."""
@@ -127,7 +135,7 @@ class UpdateCheck:
         longest = trained_norm(self._layout, seen)
         if seen.extras:  # what a local rule shares is as long as a direction, and stays
             longest = max(longest, seen.longest)
-        length = self._rule.scale(seen.local_lr, seen.local_steps) * longest
+        length = self.rule.scale(seen.local_lr, seen.local_steps) * longest
         if length > most:
             raise NotFinite(
                 f"The update of worker {seen.worker!r} has norm {length:g}; this server takes "
@@ -141,6 +149,15 @@ class UpdateCheck:
         return update.worker, update.id, hashlib.sha256(body).digest()
 
 
+def _check_rate(seen: CheckedUpdate) -> None:
+    """Here and not in ``check``: a rule may multiply a rate by a factor as small as it likes."""
+    if not seen.local_lr >= LEAST_RATE:
+        raise MalformedUpdate(
+            f"The update of worker {seen.worker!r} has local_lr={seen.local_lr:g}; send a rate of "
+            f"at least {LEAST_RATE:g}."
+        )
+
+
 class Collector:
     """Takes the bodies of updates and gives receipts once the updates are durable."""
 
@@ -151,11 +168,20 @@ class Collector:
         access: Access,
         pending: Pending,
         published: PublishedModels,
+        steering: Steering,
         clock: Clock = SYSTEM,
+        turns: WriteTurns | None = None,
+        run: str = "",
     ) -> None:
+        self._run_name = run
+        self._took_s = 0.0  # the last write
+        self._turns = turns  # of several runs that share a server
         self._store, self._check, self._access = store, check, access
+        self._steering = steering
         self._pending, self._published, self._clock = pending, published, clock
         self._failure: tuple[StoreError, float] | None = None  # of the last write, and when
+        # Called with the updates that a write has accepted, and the seconds that it took.
+        self.told: Callable[[list[NewUpdate], float], object] = lambda accepted, seconds: None
         self._queue: list[_Writing] = []
         self._wake = threading.Condition()
         self._stopping = False
@@ -182,11 +208,19 @@ class Collector:
         are checked here; of a token it is checked again whether it is still valid.
         """
         try:
+            return await self._submit(body, pusher)
+        except (Refusal, UpdateRefused) as refusal:
+            if pusher.worker is None:
+                refusal.worker = self._check.claimed_worker(body)
+            raise
+
+    async def _submit(self, body: bytearray, pusher: Pusher) -> Receipt:
+        try:
             return await self._accept(body, pusher)
         except StaleUpdate as refusal:  # raised before the sender is admitted
             return await self._known(body, pusher, refusal, admit=True)
         except Refusal as refusal:
-            if refusal.code != "too_many_updates":
+            if refusal.code not in ("too_many_updates", "withdrawn"):
                 raise
             return await self._known(body, pusher, refusal, admit=False)
 
@@ -196,6 +230,8 @@ class Collector:
         else:
             new, decoded = await asyncio.to_thread(self._check.check, body, pusher.worker)
         self._access.admit(pusher, new.worker)
+        self._steering.check_open()  # it may have changed while the body came
+        self._steering.check_base(new.base_version)
         await self._check_base(new.base_version, decoded.epoch)
         waiting = asyncio.get_running_loop().create_future()
         self.queue(new, decoded, waiting)
@@ -203,6 +239,12 @@ class Collector:
         if receipt.outcome == "conflict":
             told = f"Worker {new.worker!r} has sent another update with the id {new.id!r}."
             raise Refusal(409, "conflict", told, "Give every update an id of its own.")
+        if receipt.outcome == "too_old":
+            told = (
+                f"The update builds on version {new.base_version}: the trace no longer says which "
+                "updates of that time were accepted."
+            )
+            raise Refusal(409, "too_old", told, PULL_AGAIN)
         return receipt
 
     async def _known(
@@ -242,15 +284,24 @@ class Collector:
                 raise Refusal(503, "busy", "The server is stopping.", "Send it again later.", 5.0)
             self._pending.reserve(new.worker)
             self._queue.append(_Writing(new, decoded, receipt))
-            self._wake.notify()
+            if len(self._queue) == 1:  # otherwise it is awake
+                self._wake.notify()
 
     def _run(self) -> None:
         while not (self._stopping and not self._queue):
             try:
                 # Kept until the next one is there: giving bodies of megabytes back at once, the
                 # system maps new pages for the next ones, which costs a tenth of its time.
-                group = self._next_group(None)
-                self._write(group)
+                if self._turns is None:
+                    group = self._next_group(None)
+                    self._write(group)
+                    continue
+                self._wait()
+                with self._turns.turn(self._run_name, self._took_s):
+                    began = time.monotonic()
+                    group = self._next_group(0.0)
+                    self._write(group)
+                    self._took_s = time.monotonic() - began
             except BaseException:  # those who sent it were told; the next may succeed
                 time.sleep(FAILED_S)
 
@@ -266,6 +317,7 @@ class Collector:
     def _write(self, group: list[_Writing]) -> None:
         if not group:
             return
+        begun_s = self._clock.monotonic()
         try:
             receipts = self._pending.accept([(w.new, w.decoded) for w in group])
         except BaseException as error:
@@ -275,9 +327,17 @@ class Collector:
             if not isinstance(error, Exception):
                 raise
             return
-        if any(receipt.outcome == "accepted" for receipt in receipts):
+        took_s, each = self._clock.monotonic() - begun_s, zip(group, receipts, strict=True)
+        accepted = [w.new for w, receipt in each if receipt.outcome == "accepted"]
+        if accepted:
             self._failure = None  # others, such as duplicates, write nothing
-        _tell(group, receipts)
+        _tell(group, receipts)  # first: what follows costs those who wait no time
+        self.told(accepted, took_s)
+
+    def _wait(self) -> None:
+        """Until there is something to write, or it is told to stop."""
+        with self._wake:
+            self._wake.wait_for(lambda: self._queue or self._stopping)
 
     def _next_group(self, wait_s: float | None) -> list[_Writing]:
         with self._wake:

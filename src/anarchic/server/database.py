@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol, final
@@ -14,6 +14,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from anarchic.errors import ConfigError
+from anarchic.wire.strict import Buffer
 
 
 class Database(Protocol):
@@ -33,8 +34,28 @@ class Database(Protocol):
     def announce(self, connection: Connection) -> None:
         """Wake all who wait, once this transaction is committed."""
 
+    def mark(self) -> Hashable:
+        """Something that stays the same while nobody writes; None where that is not known."""
+
     def next_seqs(self, connection: Connection, count: int) -> Sequence[int]: ...
+
+    def base_from(self, connection: Connection) -> int:
+        """``base_from`` of the run, asked after ``next_seqs`` and after the updates are inserted:
+        whoever compacts the trace raises it in the transaction that deletes ids."""
+
+    def insert_updates(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> set[int]:
+        """Insert the rows of updates whose worker and id are not there yet; the ``seq`` of those.
+
+        This and the next are done for every group of updates, so a database may do it its own way.
+        """
+
+    def insert_bodies(self, connection: Connection, bodies: Sequence[tuple[int, Buffer]]) -> None:
+        """Insert the bodies of updates, by ``seq``."""
+
     def wait(self, timeout_s: float) -> None: ...
+
+    def vacuum(self) -> None:
+        """Give unused room in a file back; where the database does so itself, nothing."""
 
     def claim(self) -> bool:
         """Keep other servers out until ``close``, unless they may share it; False if one is in."""
@@ -76,18 +97,29 @@ class ChangeSignal:
                 self._written.wait(min(left, self._look_every_s))
 
 
-def exists(where: str | Path) -> bool:
-    """Whether there is a file for this store; one at an address counts as there."""
+def path_of(where: str | Path) -> Path | None:
+    """The file of a store in SQLite; None for one at another address."""
     text = str(where)
     if "://" not in text:
-        return Path(where).exists()
-    return not text.startswith("sqlite:///") or Path(text.removeprefix("sqlite:///")).exists()
+        return Path(where)
+    prefix = "sqlite:///"
+    return Path(text.removeprefix(prefix)) if text.startswith(prefix) else None
 
 
-def database_at(where: str | Path, *, create: bool) -> Database:
-    """The database that a path or an address means."""
+def exists(where: str | Path) -> bool:
+    """Whether there is a file for this store; one at an address counts as there."""
+    path = path_of(where)
+    return path is None or path.exists()
+
+
+def database_at(where: str | Path, *, create: bool, outdated: bool = False) -> Database:
+    """The database that a path or an address means.
+
+    One with the tables of an earlier version is refused, unless ``outdated``: to bring it up to
+    date. Then nothing is created either.
+    """
     if isinstance(where, Path) or "://" not in where:
-        return _file(Path(where), create=create)
+        return _file(Path(where), create=create, outdated=outdated)
     scheme, _, rest = where.partition("://")
     if scheme == "postgres":  # as libpq and many hosts spell it
         where = f"postgresql://{rest}"
@@ -103,19 +135,21 @@ def database_at(where: str | Path, *, create: bool) -> Database:
     if kind == "sqlite":
         if url.database in (None, "", ":memory:"):
             raise ConfigError("A store must outlive its server: give sqlite:/// a file.")
-        return _file(Path(str(url.database)), create=create)
+        return _file(Path(str(url.database)), create=create, outdated=outdated)
     try:
         from anarchic.server.postgres import Postgres
     except ImportError as error:
         raise ConfigError(
             "A store in PostgreSQL needs psycopg: pip install 'anarchic[postgres]'."
         ) from error
-    return Postgres(url)
+    from anarchic.server.places import in_schema
+
+    return Postgres(in_schema(url), outdated=outdated)
 
 
-def _file(path: Path, *, create: bool) -> Database:
+def _file(path: Path, *, create: bool, outdated: bool) -> Database:
     from anarchic.server.sqlite import Sqlite
 
     if not (create or path.exists()):
         raise ConfigError(f"There is no store {path}: give the path that the server was given.")
-    return Sqlite(path)
+    return Sqlite(path, outdated=outdated)

@@ -110,6 +110,7 @@ class Evaluator:
         self._wake = threading.Condition()
         self._stopping = False
         self.told: Callable[[int, Mapping[str, float]], object] = lambda version, found: None
+        self.judged: Callable[[PublishedModel, Mapping[str, float]], object] = lambda m, found: None
         before = [shown(*evaluation) for evaluation in store.evaluations(limit=1)]
         self.latest: dict[str, Any] | None = before[0] if before else None
         self._thread = threading.Thread(target=self._run, name="evaluate", daemon=True)
@@ -166,12 +167,47 @@ class Evaluator:
                 self._store.add_evaluation(model.version, found)
             except StoreError as error:
                 self._log("store_error", reason=str(error))
+            self.judged(model, found)  # last: whoever ends the run finds the evaluation stored
 
     def _take(self) -> PublishedModel | None:
         with self._wake:
             self._wake.wait_for(lambda: self._stopping or self._next is not None)
             model, self._next = self._next, None
             return None if self._stopping else model
+
+
+def judge_apart(judging: Judging, body: bytes, *, within_s: float) -> dict[str, float] | None:
+    """What the judge says of a version, in a process of its own; None if it fails or is slow."""
+    spawn = multiprocessing.get_context("spawn")
+    ours, theirs = spawn.Pipe()
+    process = spawn.Process(target=_serve, args=(judging, theirs), daemon=True)
+    try:
+        with theirs:
+            process.start()
+        ours.send_bytes(body)
+        found = json.loads(ours.recv_bytes()).get("found") if ours.poll(within_s) else None
+        return None if found is None else dict(found)
+    except (EOFError, OSError):
+        return None
+    finally:
+        ours.close()
+        if process.pid is not None:
+            process.terminate()
+            process.join(5)
+
+
+def judge_once(judging: Judging, snapshot: Snapshot) -> dict[str, float]:
+    """What the judge says of a version, here and now."""
+    return _asked(judging, load(judging.judge), judging.make(), snapshot)
+
+
+def _asked(
+    judging: Judging, judge: Callable[..., Any], module: Any, snapshot: Snapshot
+) -> dict[str, float]:
+    if module is not None:
+        set_tensors(module, snapshot.tensors, str(judging.module))
+        module.eval()
+    return _numbers(_judged(judge, snapshot, module))
 
 
 def _serve(judging: Judging, pipe: Connection) -> None:
@@ -182,10 +218,7 @@ def _serve(judging: Judging, pipe: Connection) -> None:
         except EOFError:
             return
         try:
-            if module is not None:
-                set_tensors(module, snapshot.tensors, str(judging.module))
-                module.eval()
-            answer: dict[str, Any] = {"found": _numbers(_judged(judge, snapshot, module))}
+            answer: dict[str, Any] = {"found": _asked(judging, judge, module, snapshot)}
         except Exception as error:  # the user's function may do anything
             answer = {"failed": repr(error)}
         pipe.send_bytes(json.dumps(answer).encode())

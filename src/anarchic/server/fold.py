@@ -25,7 +25,7 @@ from anarchic.server.access import Access
 from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.log import Log
 from anarchic.server.published import PublishedModel
-from anarchic.server.records import SET_ASIDE, Publication
+from anarchic.server.records import SET_ASIDE, FoldedUpdate, Publication
 from anarchic.wire import Decoded
 
 PIECE = 1 << 16  # numbers that are looked at together
@@ -58,6 +58,7 @@ class Folding:
         self._folded: list[tuple[int, int, str]] = []  # (seq, version, worker) since publishing
         self._losses: list[float] = []  # reported with them
         self.clipped = 0  # of them, by the guard
+        self.told: list[FoldedUpdate] = []  # the same updates, for the log and what is counted
         self._dropped: list[tuple[int, str]] = []  # (version, worker) since publishing
         self._epoch: str | None = None  # in which versions are published
         self._known_revoked: frozenset[str] | None = None
@@ -79,6 +80,10 @@ class Folding:
     def remaining(self) -> int:
         """Updates until the next step."""
         return self._rule.remaining(self._state)
+
+    def follow(self, rule: Rule[Any], terms: Terms) -> None:
+        """Fold with these settings from the next ``load`` on, which must come first."""
+        self._rule, self._terms = rule, terms
 
     def load(
         self,
@@ -113,8 +118,11 @@ class Folding:
         else:
             if decoded.loss is not None:
                 self._losses.append(decoded.loss)
+            weight = 1.0
             if self._clipped_so_far() > clipped:
-                self._tell_clipped(update)
+                weight = self._tell_clipped(update)
+            late = before - update.base_version
+            self.told.append(FoldedUpdate(seq, update.worker, late, decoded.loss, weight))
         if update.worker in self._access.revoked:  # what it sent before counts in one step only
             self._suspects.add(update.worker)
         self._folded.append((seq, before + 1, update.worker))
@@ -126,12 +134,14 @@ class Folding:
         guard = guard_of(self._state)
         return 0 if guard is None else guard.clipped
 
-    def _tell_clipped(self, update: Update) -> None:
+    def _tell_clipped(self, update: Update) -> float:
+        """Log it; the weight that the guard gave it."""
         self.clipped += 1
         guard = guard_of(self._state)
         assert guard is not None
         facts = {"worker": update.worker, "id": update.id}
         self._log("clipped", **facts, length=guard.length, bound=guard.bound)
+        return guard.last_weight
 
     def _drop_revoked(self) -> None:
         """Only where a round begins, which is a place that a replay finds again."""
@@ -183,14 +193,24 @@ class Folding:
             forgotten=removed,
             revoked=[*self._dropped],
             first=self._first,
+            clipped=[(u.seq, u.weight) for u in self.told if u.weight < 1],
         )
         model = PublishedModel(self._run, self.version, body, loss, self.extras, self._epoch)
         return publication, model
 
+    def pass_over(self, seq: int, worker: str) -> None:
+        """Do not fold an update; the next publication says that no version holds it."""
+        self._folded.append((seq, SET_ASIDE, worker))
+
+    @property
+    def passed_over(self) -> list[tuple[int, str]]:
+        """(seq, worker) of those updates that no publication has named yet."""
+        return [(seq, worker) for seq, version, worker in self._folded if version == SET_ASIDE]
+
     @property
     def unpublished(self) -> list[tuple[int, str]]:
         """(seq, worker) of the updates that were folded and are in no published version."""
-        return [(seq, worker) for seq, _, worker in self._folded]
+        return [(seq, worker) for seq, version, worker in self._folded if version != SET_ASIDE]
 
     def set_aside(self, updates: Sequence[tuple[int, str]]) -> None:
         """Right after ``load``: let the next publication say that no version holds these."""
@@ -205,7 +225,7 @@ class Folding:
     def published(self) -> list[tuple[int, str]]:
         """The publication is durable; (seq, worker) of the updates in it."""
         mark_stored(self._rule, self._state)
-        folded = self.unpublished
+        folded = [(seq, worker) for seq, _, worker in self._folded]
         if self._first is not None:
             self._first += len(folded)
         self._clear()
@@ -214,7 +234,7 @@ class Folding:
     def _clear(self) -> None:
         self._folded.clear()
         self._losses.clear()
-        self.clipped = 0
+        self.clipped, self.told = 0, []
         self._dropped.clear()
         self._oldest_s = None
 

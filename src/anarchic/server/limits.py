@@ -56,6 +56,11 @@ class Shares:
         self.total = 0  # of those that wait
         self._lock = threading.Lock()  # collecting and aggregating both write
 
+    def limit(self, most: int, alone: int) -> None:
+        """Other limits, as of a run whose m was changed."""
+        with self._lock:
+            self._most, self._alone = most, alone
+
     def take(self, worker: str) -> None:
         with self._lock:
             held = self._sending[worker] + self._waiting[worker]

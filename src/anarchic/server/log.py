@@ -1,4 +1,4 @@
-"""Log lines, one JSON object each, which never stop the server.
+"""Log lines, one per event, which never stop the server.
 
 Whoever logs puts a line into a queue; a thread writes it. A full disk, a pipe that nobody reads
 and a flood of events cost lines, never time. Lines that were not written are counted, and the log
@@ -8,7 +8,6 @@ tells the count as soon as it can.
 from __future__ import annotations
 
 import atexit
-import json
 import logging
 import os
 import select
@@ -17,29 +16,34 @@ import threading
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
-from math import isfinite
 from typing import Any, TextIO, final
 
 from anarchic.server.clock import SYSTEM, Clock
+from anarchic.server.loglines import LEVELS, json_line, level_of, text_line
 
 Log = Callable[..., None]  # writes one event: its name, and facts by their names
-# Facts with one of these words in their name may be secrets: their values are not written.
-_SECRET = ("token", "authorization", "secret", "password", "cookie")
 PER_SECOND = 20  # lines of one kind; more events of it are counted
 MOST_LINES = 1000  # that wait to be written
-LONGEST = 8000  # characters of a text in a line
 FLUSH_S = 1.0  # how long the end of the process waits for lines to be written
 IDLE_S = 5.0  # without lines for this long the thread ends; the next line starts another
 
 
 @final
 class JsonLog:
-    """Writes one line per event to a stream (stderr), from any thread. Never raises or blocks."""
+    """Writes one line per event to a stream (stderr), from any thread. Never raises or blocks.
 
-    def __init__(self, stream: TextIO | None = None, clock: Clock = SYSTEM) -> None:
+    Events below ``level`` are not written. Lines are JSON objects, or with ``form="text"`` words.
+    """
+
+    def __init__(
+        self, stream: TextIO | None = None, clock: Clock = SYSTEM, *,
+        level: str = "info", form: str = "json",
+    ) -> None:  # fmt: skip
         self._stream, self._clock = stream, clock
+        self._least = LEVELS.index(level)
+        self._line = text_line if form == "text" else json_line
         self._wake = threading.Condition()
         self._queue: deque[str] = deque()
         self._writing = False
@@ -52,14 +56,18 @@ class JsonLog:
         self._at_exit = False
 
     def __call__(self, event: str, **facts: Any) -> None:
+        with suppress(Exception):
+            if LEVELS.index(level_of(event, facts)) < self._least:
+                return
         with suppress(Exception), self._wake:  # there may be no thread or memory to be had
-            kind = f"{event} {facts['level']}" if "level" in facts else event
+            # Of each run of a server its own: one that floods the log hides no other's lines.
+            kind = " ".join([event, *(str(facts[n]) for n in ("level", "run") if n in facts)])
             if self._is_one_too_many(kind):
                 self._limited[kind] += 1
             elif len(self._queue) >= MOST_LINES:
                 self._dropped += 1
             else:
-                self._queue.append(_line(event, facts))
+                self._queue.append(self._line(event, facts))
             self._start()
             self._wake.notify_all()
 
@@ -118,13 +126,14 @@ class JsonLog:
             self._writing = True
             if self._limited and self._second_is_over():
                 each = self._limited.items()
-                text = "".join(_line("log_limited", {"kind": k, "events": n}) for k, n in each)
+                facts = ({"kind": kind, "events": count} for kind, count in each)
+                text = "".join(self._line("log_limited", known) for known in facts)
                 count = self._limited.total()
                 self._limited.clear()
             else:
                 text, count = self._queue.popleft(), 1
             if self._dropped:
-                text = _line("log_dropped", {"lines": self._dropped}) + text
+                text = self._line("log_dropped", {"lines": self._dropped}) + text
                 count += self._dropped
                 self._dropped = 0
             return text, count
@@ -145,34 +154,6 @@ class JsonLog:
             except BlockingIOError:  # somebody else made the pipe so
                 select.select([], [where], [], 1.0)
             self._torn = bool(data)
-
-
-def _line(event: str, facts: Mapping[str, Any]) -> str:
-    now = round(time.time(), 3)
-    try:
-        safe = {name: _safe(name, value) for name, value in facts.items()}
-        text = json.dumps({"time": now, "event": event, **safe}, default=_text, allow_nan=False)
-    except Exception as error:  # a value that cannot be shown: tell what can be
-        found = {"time": now, "event": event, "unprintable": type(error).__name__}
-        text = json.dumps(found, default=repr)
-    return text + "\n"
-
-
-def _safe(name: str, value: Any) -> Any:
-    if any(word in name.lower() for word in _SECRET):
-        return "***"
-    if isinstance(value, float) and not isfinite(value):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {str(key): _safe(str(key), inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_safe("", inner) for inner in value]
-    return _text(value) if isinstance(value, str) else value
-
-
-def _text(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({len(text)} characters)"
 
 
 @final

@@ -10,11 +10,13 @@ machine (DNS rebinding) sends that name as ``Host``.
 from __future__ import annotations
 
 import ipaddress
+import re
+import socket
 from collections.abc import Iterable, Mapping
 from typing import final
 
 from anarchic.server.refusals import Refusal
-from anarchic.server.settings import Address, ServerSettings
+from anarchic.server.settings import Address, ServerSettings, is_loopback
 
 BODY_TYPE = "application/octet-stream"
 
@@ -26,7 +28,11 @@ class Origins:
     With ``any_host`` every ``Host`` will do: where a token is needed, or TLS proves the name.
     """
 
-    def __init__(self, host: str = "", names: Iterable[str] = (), *, any_host: bool) -> None:
+    def __init__(
+        self, host: str = "", names: Iterable[str] = (), *, any_host: bool, https: bool = False
+    ) -> None:
+        self._scheme = "https" if https else "http"
+        self._everywhere = host in ("0.0.0.0", "::")
         self._names = frozenset(map(_name, names))
         self._hosts = self._names | {_name(host)}
         self._any_host = any_host
@@ -49,6 +55,20 @@ class Origins:
                 "Use a program, or have the operator add the page's name with --host-name.",
             )
 
+    def url(self, host: str) -> str:
+        """The address of this server, for others than the browser that has asked it as ``host``.
+
+        Where that is this machine's own name for itself, it is the machine's address in its
+        network, if the server listens there.
+        """
+        if not re.fullmatch(r"[\w.:\[\]-]{1,255}", host, re.ASCII):
+            told = f"The Host header {host[:100]!r} is no address."
+            raise Refusal(421, "wrong_host", told, "Send the address of this server.")
+        if self._everywhere and is_loopback(_name(host)):
+            port = host.rpartition(":")[2]
+            host = _outward() + (f":{port}" if port.isdecimal() else "")
+        return f"{self._scheme}://{host}"
+
     def _is_own(self, origin: str, host: str) -> bool:
         scheme, _, place = origin.lower().partition("://")
         default = {"http": ":80", "https": ":443"}.get(scheme, "")
@@ -59,6 +79,13 @@ class Origins:
 def origins_of(address: Address, settings: ServerSettings) -> Origins:
     """The names of a server that listens at an address."""
     any_host = address.tls_cert is not None or not settings.open_pull
+    https = address.tls_cert is not None or address.trusted_proxy is not None
+    return Origins(address.host, address.host_names, any_host=any_host, https=https)
+
+
+def admin_origins_of(address: Address, *, tokens: bool) -> Origins:
+    """The names of the listener for operators at an address."""
+    any_host = address.tls_cert is not None or tokens
     return Origins(address.host, address.host_names, any_host=any_host)
 
 
@@ -76,6 +103,16 @@ def is_local(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _outward() -> str:
+    """This machine's address in the network that leads outward; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # an address for documentation, RFC 5737
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
 
 
 def _name(host: str) -> str:

@@ -14,8 +14,10 @@ from anarchic.server.records import NewUpdate, Receipt
 from anarchic.server.store import Store
 from anarchic.wire import Decoded
 
-MOST_QUEUED = 32  # updates held in memory; more are read back from the store when their turn comes
-QUEUED_BYTES = 1 << 27  # at most this many bytes of a large model, but always two updates
+# Updates held in memory; more are read back from the store when their turn comes. That costs as
+# much as accepting them: a server that falls behind by more than this stays behind.
+MOST_QUEUED = 512
+QUEUED_BYTES = 1 << 27  # at most this many bytes of them, but always two updates
 READ_AT_ONCE = 64  # rows of waiting updates read at once, from a store that is not shared
 
 
@@ -24,7 +26,7 @@ class Pending:
 
     def __init__(self, store: Store, layout: Layout, shares: Shares) -> None:
         self._store, self._layout, self._shares = store, layout, shares
-        self._most_queued = max(2, min(MOST_QUEUED, QUEUED_BYTES // (4 * layout.dim)))
+        self._most_queued = 2  # until ``begin`` knows how large they are
         self._queue: deque[tuple[int, Decoded]] = deque()
         self._taken: set[int] = set()  # seqs given out or queued, and in no version yet
         self._unread: int | None = 0  # the store may hold updates from this seq on, not queued
@@ -86,8 +88,9 @@ class Pending:
 
     def begin(self, extras: frozenset[str]) -> None:
         """Give out everything that waits, from the oldest on; updates may carry ``extras``."""
+        fit = QUEUED_BYTES // wire.most_body_bytes(self._layout, extras)
         with self._wake:
-            self._extras = extras
+            self._extras, self._most_queued = extras, max(2, min(MOST_QUEUED, fit))
             self._queue.clear()
             self._taken.clear()
             self._read_later(0)

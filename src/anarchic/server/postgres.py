@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import product
 from typing import Any, final
@@ -21,10 +21,11 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from anarchic.errors import StoreCorrupt, StoreError, StoreFull, StoreUnavailable
+from anarchic.errors import ConfigError, StoreCorrupt, StoreError, StoreFull, StoreUnavailable
 from anarchic.server import tables as t
 from anarchic.server.database import ChangeSignal
-from anarchic.server.tables import migrate
+from anarchic.server.migrations import check_schema
+from anarchic.wire.strict import Buffer
 
 BUSY_S = 30  # how long to wait for a connection from the pool, or for a lock
 LEASE_S = 10  # after which the database ends the session of a leader that hangs
@@ -48,6 +49,9 @@ SESSION = (
     "SET tcp_keepalives_interval = 2",
     "SET tcp_keepalives_count = 3",
 )
+# Made once: building a statement costs more than executing it.
+_INSERT_UPDATES = insert(t.updates).on_conflict_do_nothing().returning(t.updates.c.seq)
+_INSERT_BODY = insert(t.payloads)
 # Bodies hardly shrink: do not try. And reuse the room of dropped bodies soon, not when a fifth
 # of the table is dead.
 STORAGE = (
@@ -66,7 +70,7 @@ class Postgres:
     links = 1
     insert = staticmethod(insert)
 
-    def __init__(self, url: URL) -> None:
+    def __init__(self, url: URL, *, outdated: bool = False) -> None:
         self._name = url.set(drivername="postgresql").render_as_string(hide_password=True)
         self._engine = create_engine(
             url.set(drivername="postgresql+psycopg"),
@@ -90,7 +94,9 @@ class Postgres:
         try:
             with self.writing() as connection:
                 self._channel, self._key = _identity(connection)
-                _make(connection, self._key)
+                _make(connection, self._key, create=not outdated)
+                if not outdated:
+                    check_schema(connection, self._name)
         except BaseException:
             self._engine.dispose()
             raise
@@ -109,6 +115,19 @@ class Postgres:
         """Numbers of our own; replicas may commit them in another order than they drew them."""
         each = func.generate_series(1, count).table_valued()
         return list(connection.execute(select(t.seqs.next_value()).select_from(each)).scalars())
+
+    def base_from(self, connection: Connection) -> int:
+        return connection.exec_driver_sql("SELECT base_from FROM run").scalar() or 0
+
+    def insert_updates(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> set[int]:
+        return set(connection.execute(_INSERT_UPDATES, [*rows]).scalars())
+
+    def insert_bodies(self, connection: Connection, bodies: Sequence[tuple[int, Buffer]]) -> None:
+        rows = [{"seq": seq, "body": body} for seq, body in bodies]
+        connection.execute(_INSERT_BODY, rows)
+
+    def mark(self) -> None:
+        """It cannot be told without asking the database."""
 
     def announce(self, connection: Connection) -> None:
         connection.execute(select(func.pg_notify(self._channel, "")))
@@ -144,6 +163,9 @@ class Postgres:
                 connection.close()
                 raise
             return connection
+
+    def vacuum(self) -> None:
+        """Nothing: autovacuum does it, or an operator with VACUUM FULL."""
 
     def claim(self) -> bool:
         return True
@@ -255,13 +277,14 @@ def _identity(connection: Connection) -> tuple[str, int]:
     return f"anarchic_{digest.hex()[:16]}", int.from_bytes(digest[:8], "big", signed=True)
 
 
-def _make(connection: Connection, key: int) -> None:
-    """Create the tables, or bring them up to date, one replica at a time."""
+def _make(connection: Connection, key: int, *, create: bool) -> None:
+    """Create the tables where there are none, one replica at a time."""
     connection.execute(select(func.pg_advisory_xact_lock(key ^ 1)))
     there = connection.execute(select(func.to_regclass("store_schema"))).scalar()
+    if there is None and not create:
+        raise ConfigError("There is no store at this address: give that of the server.")
     if there is None:
         t.tables.create_all(connection)
         for table, statement in product(("payloads", "models", "state", "rows"), STORAGE):
             connection.execute(text(statement.format(table)))
         connection.execute(insert(t.schema), {"number": t.SCHEMA})
-    migrate(connection)

@@ -16,13 +16,16 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from anarchic.server.connections import Connection, Connections
+from anarchic.server.proxies import Proxies
 from anarchic.server.refusals import Refusal, RefusalLog, length_required
 from anarchic.server.settings import Limits
 from anarchic.server.slots import network
+from anarchic.server.tls import names_in
 
 REFUSED_BODY_S = 5.0  # how long the rest of a body is read and dropped after an early answer
 READER_S = 20.0  # how far a reader may be behind the least rate
 END_OF_HEAD = b"\r\n\r\n"  # the parser takes no other
+NO_PROXIES = Proxies()
 
 HEAD_TOO_LARGE = Refusal(
     431, "head_too_large", "The head of the request is too large.", "Send fewer headers."
@@ -41,10 +44,14 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def __init__(
         self, *given: Any, limits: Limits, all_connections: Connections,
-        refusals: RefusalLog | None = None, **named: Any,
+        refusals: RefusalLog | None = None, proxies: Proxies = NO_PROXIES,
+        bind_names: bool = False, **named: Any,
     ) -> None:  # fmt: skip
         super().__init__(*given, **named)
+        self._proxies, self._is_proxy = proxies, False  # whether the other side is one
         self._limits, self._all, self._refusals = limits, all_connections, refusals
+        self._bind_names = bind_names
+        self._names: frozenset[str] | None = None  # in the client's certificate, if they bind
         self.network = ""  # where it comes from
         self.arriving: Connection | None = None  # what stands for it until it is made
         self._head_timer = _Timer(self.loop)  # runs while a head is awaited
@@ -65,6 +72,9 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.flow: _Flow = _Flow(transport)
         self.network = network(self.client[0]) if self.client else ""
+        self._is_proxy = self.client is not None and self.client[0] in self._proxies
+        if self._bind_names:
+            self._names = names_in(transport.get_extra_info("ssl_object"))
         self._all.enter(self, self.arriving)
         self.arriving = None
         self._await_head()
@@ -155,11 +165,26 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse_chunks()
         self._body_left = int(known.get(b"content-length", 0))
         self.scope["hang_up"] = self.transport.abort  # type: ignore[typeddict-unknown-key]
+        if self._names is not None:
+            self.scope["certificate_names"] = self._names  # type: ignore[typeddict-unknown-key]
+        self._take_proxys_word()
         super().on_headers_complete()
         self._all.waited_for(self)
         # A wish for another protocol (``Upgrade: h2c``) is ignored, as HTTP allows. The parser
         # takes the message to end with such a head.
         self._past_parser = self._body_left > 0 and self.parser.should_upgrade()
+
+    def _take_proxys_word(self) -> None:
+        """The request is that of the proxy's client, and counts as its own."""
+        if not self._is_proxy or self.client is None:
+            return
+        address = self._proxies.client(self.client[0], self.headers)
+        self.scope["client"] = (address, 0)
+        if self._bind_names:
+            names = self._proxies.certificate_names(self.client[0], self.headers)
+            self.scope["certificate_names"] = names  # type: ignore[typeddict-unknown-key]
+        self._all.at_work(self)  # out of where it was counted
+        self.network = network(address)
 
     def _refuse_chunks(self) -> None:
         """A chunked body may be followed by any number of headers, and no route needs one.

@@ -47,6 +47,8 @@ class PublishedModels:
         self._newest: PublishedModel | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed = asyncio.Event()
+        self.touched = 0  # commands of operators that took effect
+        self.told: Callable[[], object] = lambda: None  # hears of each of those, in any thread
         # An old version is in memory once, however many pull it. The one read last stays.
         self._older: WeakValueDictionary[object, PublishedModel] = WeakValueDictionary()
         self._last_read: PublishedModel | None = None
@@ -91,6 +93,13 @@ class PublishedModels:
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._wake)
 
+    def touch(self) -> None:
+        """Something else than the version has changed."""
+        self.touched += 1
+        self.told()
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._wake)
+
     def close(self) -> None:
         """End all waiting."""
         self.closed = True
@@ -112,12 +121,17 @@ class PublishedModels:
             self._last_read = model
             return model
 
-    async def changed(self, seen: int, timeout_s: float) -> bool:
-        """Wait until the newest version is not ``seen``; False after the timeout."""
+    async def changed(self, seen: int, timeout_s: float, touched: int | None = None) -> bool:
+        """Wait until the newest version is not ``seen``; False after the timeout.
+
+        Also until anything else has changed, where ``touched`` says what is known of that.
+        """
         self._loop = asyncio.get_running_loop()  # before looking: ``post`` does it the other way
         try:
             async with asyncio.timeout(timeout_s):
                 while self.newest.version == seen and not self.closed:
+                    if touched not in (None, self.touched):
+                        break
                     await self._changed.wait()
         except TimeoutError:
             return False

@@ -10,18 +10,20 @@ from dataclasses import dataclass, field
 from math import isfinite
 from operator import attrgetter, itemgetter
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, Select, bindparam, delete, func, select
+from sqlalchemy import Connection, Select, bindparam, delete, func, select, tuple_, update
 
 from anarchic.errors import StoreCorrupt, StoreError
 from anarchic.server import tables as t
 from anarchic.wire.strict import Buffer
 
 SET_ASIDE = 0  # the version of updates that no version holds: no update made the first model
+CLIPPED = "clip "  # before a seq: a row of ``activity`` with the weight that the guard gave it
 LONGEST_NAME = 1000  # bytes; PostgreSQL's index holds two of them
 # What never changes after an update was accepted.
 FIXED = [column for column in t.updates.c if column.name not in ("order", "version")]
+_TOLD = [column.name for column in FIXED if column.name not in ("seq", "seal")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +42,15 @@ class NewUpdate:
     body: Buffer  # as it was received
 
 
+Outcome = Literal["accepted", "duplicate", "conflict", "too_old"]
+
+
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """What became of a new update. ``seq`` is that of the update which counts."""
 
-    outcome: Literal["accepted", "duplicate", "conflict"]
-    seq: int
+    outcome: Outcome
+    seq: int  # of no meaning if the update is too old: it was not stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,18 @@ class Publication:
     # Updates folded before these. A publication that only sets updates aside keeps the version: by
     # this number its second attempt is told from its first.
     first: int | None = None
+    clipped: Sequence[tuple[int, float]] = ()  # (seq, weight) that the guard gave, below 1
+    also: Callable[[Connection], None] | None = None  # what else becomes true with it
+
+
+class FoldedUpdate(NamedTuple):
+    """An update that was folded, as the server tells it: to its log, and to what is counted."""
+
+    seq: int
+    worker: str
+    staleness: int
+    loss: float | None
+    weight: float = 1.0  # what the guard multiplied it by
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +113,8 @@ class StoredRun:
     epoch: int  # of the last leader
     folded: int  # updates folded so far, that is the next order
     keep_payloads: bool  # bodies of updates and the first model are kept, for a replay
+    trace_from: int = 0  # the first update, by order, that a compacted trace still holds
+    base_from: int = 0  # the oldest version that an update may build on
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +146,11 @@ class Account:
     worker: str
     token_hash: bytes
     revoked: bool
+    rights: str = "pull,push"  # separated by commas; "operate" lets it steer and see everything
+    expires_s: float | None = None  # wall clock; None: never
+    used_s: float | None = None  # when the token was last used, about
+    old_hash: bytes | None = None  # the token before the last rotation,
+    old_until_s: float | None = None  # and until when it is still taken
 
 
 def rows_of(connection: Connection, query: Select[Any]) -> Sequence[Any]:
@@ -160,11 +184,14 @@ def find_run(connection: Connection) -> StoredRun | None:
     return read_run(row)
 
 
+_facts_of_run = attrgetter("version", "epoch", "folded", "keep_payloads", "trace_from", "base_from")
+
+
 def read_run(row: Any) -> StoredRun:  # a database row
     """The run, if its settings are those that were sealed."""
     t.unseal(f"run {row.id}", row.settings.encode(), row.seal)
     settings = read_json(row.settings, "settings of the run")
-    return StoredRun(row.id, settings, row.version, row.epoch, row.folded, row.keep_payloads)
+    return StoredRun(row.id, settings, *_facts_of_run(row))
 
 
 def read_epochs(connection: Connection) -> Epochs:
@@ -233,8 +260,7 @@ def check_storable(new: NewUpdate, largest: int) -> None:
 
 def update_row(new: NewUpdate, seq: int) -> dict[str, Any]:
     """The row of an accepted update, sealed."""
-    names = (column.name for column in FIXED if column.name not in ("seq", "seal"))
-    facts = {"seq": seq, **{name: getattr(new, name) for name in names}}
+    facts = {"seq": seq, **{name: getattr(new, name) for name in _TOLD}}
     return {**facts, "seal": t.seal_update(SimpleNamespace(**facts))}
 
 
@@ -258,3 +284,43 @@ def delete_each(connection: Connection, column: Any, keys: Sequence[Any]) -> Non
     if keys:
         query = delete(column.table).where(column == bindparam("which"))
         connection.execute(query, [{"which": key} for key in keys])
+
+
+def mark_folded(connection: Connection, folded: Sequence[tuple[int, int]], *, first: int) -> None:
+    """Give updates their places in the order of folding, from ``first`` on."""
+    if not folded:
+        return
+    mark = (
+        update(t.updates)
+        .where(t.updates.c.seq == bindparam("which"), t.updates.c.order.is_(None))
+        .values(order=bindparam("place"), version=bindparam("made"))
+    )
+    places = [
+        {"which": seq, "place": place, "made": version}
+        for place, (seq, version) in enumerate(folded, first)
+    ]
+    marked = connection.execute(mark, places).rowcount
+    if marked != len(folded):
+        raise StoreCorrupt(
+            f"Of {len(folded)} updates to fold, {len(folded) - marked} are unknown "
+            "or were folded before. Nothing was written; start again from the stored state."
+        )
+
+
+def find_updates(
+    connection: Connection, keys: Sequence[tuple[str, str]]
+) -> dict[tuple[str, str], tuple[int, bytes]]:
+    """Seq and digest of those updates that are there, by worker and id."""
+    if not keys:
+        return {}
+    u = t.updates.c
+    query = select(u.seq, u.worker, u.id, u.digest).where(tuple_(u.worker, u.id).in_(keys))
+    return {(row.worker, row.id): (row.seq, row.digest) for row in rows_of(connection, query)}
+
+
+def put_clipped(
+    connection: Connection, insert: Callable[..., Any], clipped: Sequence[tuple[int, float]]
+) -> None:
+    """Keep the weights of clipped updates until the updates are counted in ``activity``."""
+    rows = [{"worker": f"{CLIPPED}{seq}", "body": repr(weight)} for seq, weight in clipped]
+    upsert(connection, insert, t.activity, rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from anarchic.errors import (
     AnarchicError,
@@ -31,6 +31,8 @@ class Refusal(Exception):
     message: str
     remedy: str
     retry_after_s: float | None = None
+    worker: str | None = None  # who sent it, as the update says, where no token does
+    facts: Mapping[str, str] = field(default_factory=dict)  # for the log
 
     def body(self) -> bytes:
         told = {"error": self.code, "message": self.message, "remedy": self.remedy}
@@ -55,7 +57,8 @@ def refusal_of(error: AnarchicError) -> Refusal:
             message = "The server cannot store updates now."
             if status < 500:  # the remedy follows, once
                 message = error.told if isinstance(error, UpdateRefused) else str(error)
-            return Refusal(status, code, message, remedy, retry)
+            worker = getattr(error, "worker", None)
+            return Refusal(status, code, message, remedy, retry, worker)
     return Refusal(422, "malformed", str(error), "Send what docs/protocol.md describes.")
 
 
@@ -86,5 +89,5 @@ class RefusalLog:
         left_out = self._seldom.take((refusal.status, refusal.code))
         if left_out is not None:
             facts = {"status": refusal.status, "code": refusal.code, "address": address}
-            named = self._named(authorization)
+            named = {**self._named(authorization), **refusal.facts}
             self._log("refused", **facts, **named, **({"left_out": left_out} if left_out else {}))

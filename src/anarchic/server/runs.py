@@ -15,6 +15,8 @@ from typing import Any, final
 import numpy as np
 
 from anarchic import wire
+from anarchic.core import registry
+from anarchic.core.factory import setting_names
 from anarchic.core.guard import FACTOR
 from anarchic.core.inspection import negative_variance
 from anarchic.core.reading import parse_json, reason
@@ -22,16 +24,23 @@ from anarchic.core.rule import Rule
 from anarchic.core.steps import SgdStep
 from anarchic.core.types import Layout, Snapshot, Terms, Vector
 from anarchic.errors import AnarchicError, ConfigError
+from anarchic.server.commands import Command, commands, rules_after, waiting
 from anarchic.server.fold import encode_state
+from anarchic.server.log import Log
 from anarchic.server.records import StoredRun
 from anarchic.server.settings import RuleSettings, ServerSettings, check_memory, served_rule
 from anarchic.server.store import Store
 
+APPLY_S = 60.0  # how long a server that starts waits for a command line that applies a command
 FIRST_MODEL = "first_model"  # among a run's settings: the digest of the model that it began with
 # Also among them, where the file of the first model says so: the policy for buffers, the names of
 # those that stay with the workers, and the module that the model was made from, with its seed and
 # options.
 ABOUT = ("buffer_policy", "local_buffers", "module", "module_seed", "module_options")
+
+
+def silent(event: str, **facts: object) -> None:
+    """A log of nothing."""
 
 
 @final
@@ -107,13 +116,15 @@ def check_same(
 ) -> None:
     """Refuse to go on with a run that was begun with other settings or another model.
 
-    A supervisor starts a server again with the same command, so the same model is no error.
+    A supervisor starts a server again with the same command, so the same model is no error, nor
+    are settings that an operator has changed since; nor those that hold instead.
     """
-    there = _as_begun(run)
+    there, now = _as_begun(run), asdict(rules_after(stored_rules(run), commands(store)))
+    unsaid = (("guard", None), ("m", None))
     differing = [
-        f"{name} is {there.get(name)!r} there and {value!r} here"
+        f"{name} is {now.get(name)!r} there and {value!r} here"
         for name, value in rules.items()
-        if there.get(name) != value and (name, value) != ("guard", None)
+        if value not in (there.get(name), now.get(name)) and (name, value) not in unsaid
     ]
     if differing:
         raise ConfigError(
@@ -148,16 +159,43 @@ def _why_other(store: Store, run: StoredRun, init: str | Path) -> str | None:
     return None
 
 
-def check_alone(store: Store, wait_s: float = 3.0) -> None:
-    """Refuse to be the second server of a store that cannot be shared."""
-    until = time.monotonic() + wait_s
+def check_alone(
+    store: Store, wait_s: float = 3.0, *, apply_s: float = APPLY_S, log: Log = silent
+) -> None:
+    """Refuse to be the second server of a store that cannot be shared.
+
+    A command line that applies a command has the store too, for as long as that takes: it is
+    waited for, ``apply_s`` at most.
+    """
+    begun = time.monotonic()
+    until, told = begun + wait_s, False
     while not store.claim():
-        if time.monotonic() > until:
-            raise ConfigError(
-                "Another server has this store open: stop it first, or share the run between "
-                "servers with PostgreSQL."
+        now, commanded = time.monotonic(), waiting(store)
+        if commanded and not told:
+            told, first = True, commanded[0]
+            log(
+                "waits_for_command", number=first.number, kind=first.kind, issued_by=first.issued_by
             )
+        if commanded:
+            until = max(until, min(now + wait_s, begun + apply_s))
+        if now > until:
+            raise ConfigError(_taken(commanded[0] if commanded else None, now - begun))
         time.sleep(0.1)
+
+
+def _taken(command: Command | None, waited_s: float) -> str:
+    """Why a server cannot have the store."""
+    if command is None:
+        return (
+            "Another server has this store open: stop it first, or share the run between servers "
+            "with PostgreSQL."
+        )
+    return (
+        f"Another process has had this store open for {waited_s:.0f} s, and command "
+        f"{command.number} ({command.kind}, by {command.issued_by}) is not applied yet. If a "
+        "command line applies it, wait until 'anarchic log' says what became of it and start "
+        "again; if a server does, this one is not needed."
+    )
 
 
 def check_enrolment(settings: ServerSettings, *, tokens: bool) -> None:
@@ -188,6 +226,8 @@ def begin(
     """Start a run in an empty store; unless the settings say otherwise, with a guard."""
     rules = replace(rules, guard=FACTOR if rules.guard is None else rules.guard)
     rule = served_rule(rules, layout)
+    if "m" in setting_names(registry.find("rules", rules.rule)):
+        rules = replace(rules, m=rule.m)  # as it holds, whatever becomes of the default
     state = rule.init(params)
     own = {"run": secrets.token_hex(8), FIRST_MODEL: FirstModel(layout, params).digest}
     settings = {**asdict(rules), **own, **layout_settings(layout), **(about or {})}

@@ -28,6 +28,11 @@ class Reader:
     stop: Callable[[], None]  # hangs up
 
 
+def readers() -> Pool:
+    """The memory for what all readers are being sent."""
+    return Pool(READERS_BYTES, "Too many models are being sent.")
+
+
 class Sending:
     """Limits what is sent, fairly by key: a worker, where a token proves it, or an address.
 
@@ -35,10 +40,13 @@ class Sending:
     somebody who reads fewer. Among equals a new reader gets a version that is being sent already.
     """
 
-    def __init__(self, per_key: int, versions: int, model_bytes: int) -> None:
-        self._per_key = per_key
+    def __init__(
+        self, per_key: int, versions: int, model_bytes: int, *, pieces: Pool | None = None,
+        run: str = "",
+    ) -> None:  # fmt: skip
+        self._per_key, self._run = per_key, run
         self._versions = max(versions, VERSIONS_BYTES // model_bytes)
-        self._pieces = Pool(READERS_BYTES, "Too many models are being sent.")
+        self._pieces = pieces or readers()
         self._now: Counter[str] = Counter()
         self._readers: dict[str, list[Reader]] = {}  # by ETag, the oldest version first
 
@@ -57,7 +65,7 @@ class Sending:
         if not self._has_room(key, model):
             raise busy(1.0, "Too many versions are being sent.")
         reader = Reader(key, model, stop)
-        piece = self._pieces.take(key, min(len(model.body), PIECE + BUFFER), stop)
+        piece = self._pieces.take(key, min(len(model.body), PIECE + BUFFER), stop, run=self._run)
         self._now[key] += 1
         self._readers.setdefault(model.etag, []).append(reader)
 

@@ -4,35 +4,67 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from anarchic.callbacks.callback import RunInfo
+from anarchic.core.rule import Rule
 from anarchic.errors import ConfigError, StoreError
+from anarchic.page.stream import Stream
 from anarchic.server.access import Access
+from anarchic.server.activity import Activity
 from anarchic.server.aggregate import Aggregator
 from anarchic.server.bodies import Bodies
 from anarchic.server.callbacks import Callbacks
 from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.collect import Collector, UpdateCheck
+from anarchic.server.commands import commands, is_withdrawn
+from anarchic.server.compact import Compactor
 from anarchic.server.evaluate import Evaluator, shown
 from anarchic.server.fold import Folding
+from anarchic.server.keeping import Keeper, near
 from anarchic.server.limits import Shares
 from anarchic.server.log import JsonLog, Log, never_raising
 from anarchic.server.monitoring import ServerMetrics
+from anarchic.server.operate import give
+from anarchic.server.overview import listed
+from anarchic.server.paths import join_path
 from anarchic.server.pending import Pending
+from anarchic.server.picture import StorePictures, Theory
 from anarchic.server.published import PublishedModel, PublishedModels
-from anarchic.server.refusals import RefusalLog
-from anarchic.server.runs import stored_layout, stored_rules, stored_terms
-from anarchic.server.sending import Sending
-from anarchic.server.settings import ServerSettings, check_memory, served_rule
+from anarchic.server.records import SET_ASIDE, FoldedUpdate, Publication
+from anarchic.server.refusals import Refusal, RefusalLog
+from anarchic.server.run_turns import WriteTurns
+from anarchic.server.runs import stored_layout
+from anarchic.server.sending import Sending, readers
+from anarchic.server.settings import Limits, RuleSettings, ServerSettings, check_memory
 from anarchic.server.slots import Pool
+from anarchic.server.steering import Steering
 from anarchic.server.store import Store
+from anarchic.server.tokens import revoke
+from anarchic.server.version_log import VersionLog
+from anarchic.server.visits import Seen, Visits
+from anarchic.server.watch import Disk
 
 START_S = 30.0  # how long the first version may take to be served
 HANG_S = 5.0  # a transaction that takes longer hangs, beyond the time to write a few models
 SLOW_DISK = 20e6  # bytes per second
 EVALUATIONS = 1_000  # of which callbacks hear when the server starts again
+TICK_S = 2.0  # how often what workers did is written to the store
+MORE_S = 0.05  # if there is more to count
+
+
+class Shared:
+    """What the runs of one server share, fairly: memory for bodies and readers, streams, the disk.
+
+    ``writing`` is None in a server of one run, which writes when it likes.
+    """
+
+    def __init__(self, limits: Limits, writing: WriteTurns | None = None) -> None:
+        self.writing = writing
+        self.bodies, self.readers = Bodies(limits), readers()
+        self.streams = Pool(limits.streams, "Too many are listening to events.")
 
 
 class Service:
@@ -41,7 +73,8 @@ class Service:
     def __init__(
         self, store: Store, settings: ServerSettings | None = None, log: Log | None = None,
         evaluator: Evaluator | None = None, callbacks: Callbacks | None = None, *,
-        clock: Clock = SYSTEM,
+        keeper: Keeper | None = None, compactor: Compactor | None = None, clock: Clock = SYSTEM,
+        name: str = "", shared: Shared | None = None, theory: Theory | None = None,
     ) -> None:  # fmt: skip
         run = store.run()
         if run is None:
@@ -50,48 +83,116 @@ class Service:
         self.log: Log = never_raising(log or JsonLog())
         self.run: str = run.settings["run"]
         self._store, self._evaluator, self._callbacks = store, evaluator, callbacks
-        self.rules, self.layout = stored_rules(run), stored_layout(run)
-        check_memory(self.rules, self.settings)
-        limits, rule = self.settings.limits, served_rule(self.rules, self.layout)
-        self._m = rule.m
+        self._keeper, self._compactor = keeper, compactor
+        self._clock = clock
+        self.layout, self.steering = stored_layout(run), Steering(store, run, self._follow_rule)
+        check_memory(self.steering.rules, self.settings)
+        limits, rule = self.settings.limits, self.steering.rule
         self._patience_s = HANG_S + 4 * 4 * self.layout.dim / SLOW_DISK
-        self.bodies = Bodies(limits)
+        self.name = name  # of one run of several; "" in a server of one
+        shared = shared or Shared(limits)
+        self.bodies, self.streams = shared.bodies, shared.streams
         pulls = limits.open_pulls if self.settings.open_pull else limits.pulls
-        self.sending = Sending(pulls, limits.versions, 4 * self.layout.dim)
-        self.streams = Pool(limits.streams, "Too many are listening to events.")
+        self.sending = Sending(
+            pulls, limits.versions, 4 * self.layout.dim, pieces=shared.readers, run=name
+        )
         self.most_body_bytes = 0
         self.access = Access(store, self.settings, self.log, clock)
         self.refusals = RefusalLog(self.log, self.access.named, clock.monotonic)
         if evaluator is not None and callbacks is not None:
             evaluator.told = callbacks.evaluated
+        if evaluator is not None and keeper is not None:
+            evaluator.judged = keeper.evaluated
         self.published = PublishedModels(self.run, store, self._offer)
-        self.metrics = ServerMetrics(self.published)
-        share = limits.share(rule.m)
-        shares = Shares(share, share if limits.per_worker else rule.m, clock.monotonic)
-        self.pending = Pending(store, self.layout, shares)
+        self.metrics = ServerMetrics(self.published, clock)
+        self._shares = Shares(*limits.shares(rule.m), clock.monotonic)
+        self.pending = Pending(store, self.layout, self._shares)
         self.check = UpdateCheck(self.layout, rule, self.published, limits, clock)
         self.collector = Collector(
-            store, self.check, self.access, self.pending, self.published, clock
-        )
-        self.terms = stored_terms(run, rule)
+            store,
+            self.check,
+            self.access,
+            self.pending,
+            self.published,
+            self.steering,
+            clock,
+            shared.writing, name,
+        )  # fmt: skip
+        self.collector.told = self.metrics.stored
         folding = Folding(
-            rule, self.layout, self.run, self.access, self.log, clock, terms=self.terms
+            rule, self.layout, self.run, self.access, self.log, clock, terms=self.steering.terms
         )
+        self.activity = Activity(store, clock)
+        if keeper is not None:
+            self.activity.notes = keeper.notes
+        each = self.settings.log_level == "debug"
+        self.versions = VersionLog(self.log, rule.m, clock, each=each)
+        self.metrics.show(self.activity)
         self.aggregator = Aggregator(
-            store, self.pending, folding, self.published,
+            store, self.pending, folding, self.published, self.steering,
             metrics=self.metrics, log=self.log, step_after_s=self.settings.step_after_s,
-            clock=clock,
+            clock=clock, noted=self.activity.note, told=self._published,
         )  # fmt: skip
         self._tasks: list[asyncio.Task[None]] = []
+        self._disk = Disk(store.path)
+        self.visits = Visits()
+        self.pictures = self._pictures(theory)
+        self._show()
+
+    def _pictures(self, theory: Theory | None) -> Stream:
+        """What the live page shows; it costs nothing while nobody looks."""
+        newest = self.published
+        join = join_path(self.name) if self.settings.join else None
+        pictures = StorePictures(
+            self._store, theory=theory, visits=self.visits, name=self.name,
+            told=lambda: (newest.newest.version, newest.newest.loss),
+            here=lambda: {"kind": "server", "leads": self.aggregator.leads, "join": join},
+        )  # fmt: skip
+        stream = Stream(pictures.make)
+        newest.told = stream.soon
+        stream.failed = lambda error: self.log("picture_failed", reason=str(error) or repr(error))
+        return stream
+
+    def _show(self) -> None:
+        """Let Prometheus ask the parts for what they know."""
+        gauge = self.metrics.gauge
+        m = "Updates per server step (m)"
+        gauge("anarchic_updates_per_step", m, lambda: self.steering.rule.m)
+        paused, ended = "1 while operators have paused the run", "1 once they have ended it"
+        gauge("anarchic_paused", paused, lambda: self.steering.paused)
+        gauge("anarchic_ended", ended, lambda: self.steering.ended)
+        gauge("anarchic_buffered", "Accepted updates in no version yet", lambda: self.pending.count)
+        gauge("anarchic_leads", "1 if this server leads the run", lambda: self.aggregator.leads)
+        well = "1 if /healthz says ok"
+        gauge("anarchic_healthy", well, lambda: self.problem() is None)
+        answers = "1 if the store answers without errors"
+        gauge("anarchic_store_answers", answers, lambda: self._store_problem() is None)
+        free, size = "Bytes free on the disk of the store", "Bytes of the store's file"
+        gauge("anarchic_store_free_bytes", free, lambda: self._disk.free)
+        gauge("anarchic_store_bytes", size, lambda: self._disk.used)
+        if (evaluator := self._evaluator) is not None:
+            self.metrics.evaluations(lambda: evaluator.latest)
 
     def _offer(self, model: PublishedModel) -> None:
-        for part in (self._evaluator, self._callbacks):
+        for part in (self._evaluator, self._callbacks, self._keeper):
             if part is not None:
                 part.offer(model)
+
+    @property
+    def rules(self) -> RuleSettings:
+        """The settings that hold now."""
+        return self.steering.rules
+
+    def _follow_rule(self, rule: Rule[Any]) -> None:
+        """An operator has changed the rule's settings."""
+        self._shares.limit(*self.settings.limits.shares(rule.m))
+        self.check.rule = rule
+        self.versions.m = rule.m
 
     async def start(self) -> None:
         """Return when the newest version can be served."""
         await asyncio.to_thread(self.access.read)
+        await asyncio.to_thread(self._begin_activity)
         self.aggregator.start()
         until = time.monotonic() + START_S
         while not self.published.has_one:
@@ -102,23 +203,69 @@ class Service:
             await asyncio.sleep(0.01)
         self.collector.start()
         self.most_body_bytes = self.check.most_bytes
-        self._tasks += map(asyncio.create_task, (self.access.watch(), self._watch_names()))
+        own = (self._watch_names(), self._watch_activity())
+        watching = (self.access.watch(), self._disk.watch(), *own)
+        self._tasks += map(asyncio.create_task, watching)
+        if self._compactor is not None:
+            compacting = self._compactor.watch(lambda: self.aggregator.leads)
+            self._tasks.append(asyncio.create_task(compacting))
         if self._callbacks is not None:
             self._callbacks.start(await asyncio.to_thread(self._about), self._store.model)
-        self.log("serving", run=self.run, version=self.published.newest.version)
+        facts = {"version": self.published.newest.version, "state": self.steering.condition}
+        self.log("serving", run=self.run, **facts)
 
     async def stop(self) -> None:
         """Finish what was accepted."""
-        self.published.close()
+        self.close_streams()
         for task in self._tasks:
             task.cancel()
         await asyncio.to_thread(self.collector.stop)
+        led = self.aggregator.leads
         await asyncio.to_thread(self.aggregator.stop)
+        await asyncio.to_thread(self._end_activity, led)
+        await self.access.store_used()
         if self._evaluator is not None:
             await asyncio.to_thread(self._evaluator.stop)
         if self._callbacks is not None:
             await asyncio.to_thread(self._callbacks.stop)
         self.log("stopped", version=self.published.newest.version)
+
+    def _published(self, publication: Publication, folded: Sequence[FoldedUpdate]) -> None:
+        """A publication is durable: the log and what is counted hear it."""
+        aside = sum(version == SET_ASIDE for _, version in publication.folded)
+        self.activity.published(folded, len(publication.folded) - aside, aside)
+        if publication.version > publication.previous:
+            self.versions.published(publication.previous, publication.version, folded)
+
+    def _begin_activity(self) -> None:
+        try:
+            self.activity.start()
+        except StoreError as error:  # what was counted is damaged: that is no reason not to train
+            self.log("store_error", reason=str(error))
+
+    async def _watch_activity(self) -> None:
+        more = False
+        while True:
+            await asyncio.sleep(MORE_S if more else TICK_S)
+            self.versions.flush()
+            more = await asyncio.to_thread(self._count, self.aggregator.epoch)
+
+    def _count(self, epoch: int | None) -> bool:
+        try:
+            return self.activity.tick(leads=epoch is not None, epoch=epoch)
+        except Exception as error:  # of any kind: counting must go on, and training in any case
+            self.log("store_error", reason=str(error) or repr(error))
+            return False
+
+    def _end_activity(self, led: bool) -> None:
+        self.versions.flush()
+        try:
+            while self.activity.tick(leads=led):
+                pass
+            if led:
+                self.activity.leave()
+        except Exception as error:  # what is missing is counted when the next server starts
+            self.log("store_error", reason=str(error) or repr(error))
 
     async def _watch_names(self) -> None:
         """Warn, once, when the store's file gets a second name."""
@@ -132,6 +279,31 @@ class Service:
         )
         self.log("store_has_other_names", links=links, reason=told)
 
+    def pulled(self, puller: str, authorization: str | None, version: int) -> None:
+        """Note who pulled, if a token says it; otherwise only an address is known."""
+        worker = self.access.shown(authorization) if self.settings.open_pull else puller
+        if worker is not None:
+            self.visits.note(worker, Seen("pulled", self._clock.time(), version))
+
+    def refused(self, code: str, worker: str | None) -> None:
+        """A request was refused; ``worker`` is who sent it, if that is known."""
+        self.metrics.refused(code)
+        self.activity.refused(code, worker)
+        if worker is not None:
+            self.visits.note(worker, Seen("refused", self._clock.time(), code))
+
+    async def revoke(self, worker: str) -> None:
+        """Let a worker push no more."""
+        await asyncio.to_thread(revoke, self._store, worker)
+
+    def certificate_expires(self, seconds: float) -> None:
+        self.metrics.certificate_expires(seconds)
+
+    def close_streams(self) -> None:
+        """End the streams of events, which would never end by themselves."""
+        self.published.close()
+        self.pictures.close()
+
     def _about(self) -> RunInfo:
         """The run, as callbacks hear of it."""
         found = self._store.evaluations(EVALUATIONS)
@@ -141,31 +313,59 @@ class Service:
     def status(self) -> dict[str, Any]:
         """What anybody may know."""
         newest = self.published.newest
+        found = self._evaluator.latest if self._evaluator is not None else None
+        if found is not None and is_withdrawn(self.steering.withdrawn, found["version"]):
+            found = None
         return {
             "run": self.run,
             "version": newest.version,
             "loss": newest.loss,
             "rule": self.rules.rule,
-            "m": self._m,
+            "state": self.steering.condition,
+            "m": self.steering.rule.m,
             "parameters": self.layout.dim,
             "buffered": self.pending.count,
             "leads": self.aggregator.leads,
-            "updates": dict(self.metrics.counts),
-            "evaluation": self._evaluator.latest if self._evaluator is not None else None,
+            "updates": self.activity.totals(),
+            "evaluation": found,
         }
+
+    async def not_kept(self, version: int) -> Refusal:
+        """The refusal of a version that does not exist, or was thinned out."""
+        told = f"Version {version} does not exist or is no longer kept."
+        kept = []
+        if version < self.published.newest.version:
+            kept = await asyncio.to_thread(near, self._store, version)
+        if not kept:
+            return Refusal(404, "not_found", told, "Pull /v1/model instead.")
+        told = f"{told} Kept next to it: {' and '.join(map(str, kept))}."
+        return Refusal(404, "not_found", told, "Pull one of these, or /v1/model.")
+
+    async def workers(self, sort: str, first: int, limit: int) -> dict[str, Any]:
+        """What each worker did, by the store, which all servers of the run write."""
+        return await asyncio.to_thread(listed, self._store, sort=sort, first=first, limit=limit)
 
     async def evaluations(self, limit: int) -> list[dict[str, Any]]:
         """Of the newest versions that were evaluated, by any server of the run; oldest first."""
         found = await asyncio.to_thread(self._store.evaluations, limit)
         return [shown(*evaluation) for evaluation in found]
 
+    async def commands(self, most: int) -> list[dict[str, Any]]:
+        """The newest commands of operators, the oldest first, and what became of each."""
+        found = await asyncio.to_thread(commands, self._store)
+        return [command.told() for command in found[-most:]]
+
+    async def command(self, kind: str, arguments: Mapping[str, Any], *, by: str) -> dict[str, Any]:
+        """Write a command for whoever leads; refused if it could not be applied now."""
+        given = await asyncio.to_thread(
+            give, self._store, kind, arguments, by=by, now_s=self._clock.time()
+        )
+        return given.told()
+
     def problem(self) -> str | None:
         """Why the server is unwell, if it is. Asks nobody who might not answer."""
-        waited_s = self._store.watch.waited_s()
-        if waited_s > self._patience_s:
-            return f"The store has not answered for {waited_s:.0f} s; see the log."
-        if self._store.watch.failure is not None:
-            return "The store cannot be read or written now; see the log."
+        if (problem := self._store_problem()) is not None:
+            return problem
         if self.collector.failure is not None:
             return "The store takes no updates now; see the log."
         if not self.aggregator.alive:
@@ -177,3 +377,24 @@ class Service:
         if self.aggregator.diverged:
             return "The last step was not finite: updates were set aside, as the log says."
         return None
+
+    def _store_problem(self) -> str | None:
+        waited_s = self._store.watch.waited_s()
+        if waited_s > self._patience_s:
+            return f"The store has not answered for {waited_s:.0f} s; see the log."
+        if self._store.watch.failure is not None:
+            return "The store cannot be read or written now; see the log."
+        return None
+
+    def unready(self) -> str | None:
+        """Why requests should go to another server, if they should. Asks nobody either.
+
+        One that takes no updates now still serves the model, as the others can do no better.
+        """
+        if self.published.closed:
+            return "The server is stopping."
+        if not self.published.has_one:
+            return "The server has no version to serve yet."
+        if not self.aggregator.alive:
+            return "The server neither leads nor follows the run any longer; see the log."
+        return self._store_problem()

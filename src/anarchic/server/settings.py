@@ -13,14 +13,24 @@ from typing import Any
 
 from anarchic.core import registry
 from anarchic.core.buffers import average_buffers
+from anarchic.core.factory import (
+    UPDATES_PER_STEP,
+    make_rule,
+    setting_names,
+    shared_names,
+    shared_over,
+)
 from anarchic.core.factory import RuleSettings as RuleSettings
-from anarchic.core.factory import make_rule, setting_names, shared_names
 from anarchic.core.rule import Rule
 from anarchic.core.types import Layout
-from anarchic.core.validation import check_kind, check_kinds
+from anarchic.core.validation import check_choice, check_kind, check_kinds
 from anarchic.errors import ConfigError
+from anarchic.server.goals import Metric, Target, metric, span_s, target
+from anarchic.server.loglines import FORMATS, LEVELS
+from anarchic.server.proxies import Proxies
 
-HISTORY = 16  # versions that can be pulled, by default
+HISTORY = 16  # of the newest versions, all are kept, by default
+HISTORY_BYTES = 1 << 30  # of these and of older ones that are thinned
 
 
 def given_rules(rules: RuleSettings | Mapping[str, Any] | None) -> dict[str, Any]:
@@ -41,11 +51,13 @@ def served_rule(settings: RuleSettings, layout: Layout | None = None) -> Rule[An
     Buffers that the ``layout`` names are averaged beside it.
     """
     has = setting_names(registry.find("rules", settings.rule))
-    defaults = {"m": "m", "server_lr": "server_lr", "server_opt": "step"}
+    needs = {"m": "m", "server_lr": "server_lr", "server_opt": "step"}
+    # A run was begun with 5 for m, which counted for nothing, where a rule has no m.
+    usual = {name: getattr(RuleSettings, name) for name in needs} | {"m": UPDATES_PER_STEP}
     unused = {
         name: None
-        for name, needs in defaults.items()
-        if needs not in has and getattr(settings, name) == getattr(RuleSettings, name)
+        for name, what in needs.items()
+        if what not in has and getattr(settings, name) == usual[name]
     }
     rule = make_rule(replace(settings, **unused))  # type: ignore[arg-type]  # each may be None
     if not rule.takes_late:
@@ -78,6 +90,8 @@ def _check_options(settings: RuleSettings) -> None:
 
 def _check_shared(settings: RuleSettings) -> None:
     shared = shared_names(settings.local_rule)
+    if shared and shared_over(settings, 1) is not None:
+        return
     if bool(shared) != (settings.workers is not None):
         what = f"their {', '.join(shared)}" if shared else "nothing"
         remedy = "give" if shared else "leave out"
@@ -121,6 +135,10 @@ class Limits:
         """How many updates of one worker may wait for a step of ``m``."""
         return (m + 1) // 2 if self.per_worker is None else self.per_worker
 
+    def shares(self, m: int) -> tuple[int, int]:
+        """The same beside others, and for a worker that is alone."""
+        return self.share(m), self.per_worker or m
+
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
@@ -129,10 +147,15 @@ class ServerSettings:
     limits: Limits = field(default_factory=Limits)
     open_enrolment: bool = False  # workers without tokens may push, under names of their own
     public_model: bool = False  # anybody may pull
+    join: bool = False  # a page by which anybody with a browser takes part
     step_after_s: float | None = None  # step with what is there if the oldest waited this long
+    log_level: str = "info"  # the least important events that are logged: see ``loglines``
+    log_format: str = "json"  # or text
 
     def __post_init__(self) -> None:
         check_kinds(self)
+        check_choice("log_level", self.log_level, LEVELS)
+        check_choice("log_format", self.log_format, FORMATS)
         if self.step_after_s is not None and not self.step_after_s > 0:
             raise ConfigError(f"step_after_s must be positive, got {self.step_after_s}.")
 
@@ -146,9 +169,16 @@ class ServerSettings:
 class RunSettings:
     """Where a run is kept, how it begins, and what is kept of it."""
 
-    store: str | Path  # a file, or postgresql://...
+    store: str | Path  # a file, or postgresql://...; of several runs a directory
+    runs: bool = False  # serve every run in the database; a directory always has several
     init: str | Path | None = None  # the first model; None: go on with the run that is there
-    history: int = HISTORY  # versions that can be pulled
+    history: int = HISTORY  # of the newest versions, all are kept; older ones are thinned
+    history_bytes: int = HISTORY_BYTES  # of all of them; the newest are kept whatever they take
+    keep_every: int | None = None  # keep every Nth version for ever
+    keep_best: str | None = None  # METRIC, METRIC:max or METRIC:min; keep its best version for ever
+    target: str | None = None  # METRIC=VALUE; end the run once an evaluation has reached it
+    max_versions: int | None = None  # end the run at this version
+    compact_after: str | None = None  # such as 90d; delete older rows of the trace, see compact
     keep_payloads: bool | None = None  # for a replay; None: as the run has done, a new one not
     evaluate: str | None = None  # MODULE:NAME of a function that evaluates new versions
     model: str | None = None  # MODULE:NAME of the torch module that it is given if it asks for one
@@ -156,6 +186,43 @@ class RunSettings:
 
     def __post_init__(self) -> None:
         check_kinds(self)
+        for name in ("history", "keep_every", "max_versions"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
+        if self.history_bytes < 0:
+            raise ConfigError(f"--history-bytes must not be negative, got {self.history_bytes}.")
+        for option, given in {"--keep-best": self.best, "--target": self.goal}.items():
+            if given is not None and self.evaluate is None:
+                raise ConfigError(
+                    f"{option} needs evaluations: give --evaluate MODULE:NAME too, or leave it out."
+                )
+
+        if self.compact_after_s is not None and self.keep_payloads:
+            raise ConfigError(
+                "--compact-after deletes what --keep-payloads keeps for a replay: leave one out."
+            )
+
+    @property
+    def keeping(self) -> dict[str, Any]:
+        """What is kept of a run, as ``open_store`` takes it."""
+        names = ("keep_payloads", "history", "history_bytes", "keep_every")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def compact_after_s(self) -> float | None:
+        """The age in seconds at which rows of the trace are deleted."""
+        return None if self.compact_after is None else span_s(self.compact_after, "--compact-after")
+
+    @property
+    def best(self) -> Metric | None:
+        """The metric whose best version is kept for ever."""
+        return None if self.keep_best is None else metric(self.keep_best, "--keep-best")
+
+    @property
+    def goal(self) -> Target | None:
+        """What an evaluation must reach to end the run."""
+        return None if self.target is None else target(self.target)
 
 
 def check_memory(rules: RuleSettings, settings: ServerSettings) -> None:
@@ -179,7 +246,14 @@ class Address:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     client_ca: Path | None = None  # workers must show a certificate that it signed
+    bind_names: bool = False  # which must be for the worker whose token they use
     insecure: bool = False  # listen on a public address without TLS all the same
+    trusted_proxy: str | None = None  # addresses of proxies, separated by commas
+    admin_port: int | None = None  # on which operators are answered, apart from workers
+    admin_host: str = "127.0.0.1"
+    admin_tls: bool | None = None  # with the same certificate; None: if others can reach the host
+    admin_tokens: bool = False  # operators need tokens there even if others cannot reach it
+    public_metrics: bool | None = None  # on ``port`` too; None: if there is no ``admin_port``
 
     def __post_init__(self) -> None:
         check_kinds(self)
@@ -191,19 +265,67 @@ class Address:
                     f"--host-name takes names such as fl.example.org, separated by commas, without "
                     f"scheme and port; got {name!r}."
                 )
+        Proxies(self.trusted_proxy)  # refuses what is no address
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ConfigError("TLS needs both a certificate and its key.")
         if self.client_ca is not None and self.tls_cert is None:
             raise ConfigError("Client certificates need TLS: give a certificate and its key too.")
+        if self.bind_names and self.client_ca is None and self.trusted_proxy is None:
+            raise ConfigError(
+                "--bind-names compares workers' certificates: give --client-ca too, or "
+                "--trusted-proxy if a proxy verifies them."
+            )
         for path in self.tls_files:
             if not path.is_file():
                 raise ConfigError(f"There is no file {path}.")
-        if not (self.tls_cert or self.insecure or _is_loopback(self.host)):
+        if not (self.tls_cert or self.insecure or is_loopback(self.host)):
             raise ConfigError(
                 f"{self.host} can be reached from elsewhere, and without TLS tokens and updates "
                 "travel readable: give a certificate and its key, listen on 127.0.0.1 behind a "
                 "proxy, or say --insecure."
             )
+        self._check_admin()
+
+    def _check_admin(self) -> None:
+        if self.admin_port is None:
+            asked = {"--admin-host": self.admin_host != "127.0.0.1", "--admin-tls": self.admin_tls}
+            for flag in [
+                f for f, on in (asked | {"--admin-tokens": self.admin_tokens}).items() if on
+            ]:
+                raise ConfigError(f"{flag} is for --admin-port: give that too, or leave it out.")
+            return
+        if not 1 <= self.admin_port <= 65535 or self.admin_port == self.port:
+            raise ConfigError(
+                "--admin-port takes a number from 1 to 65535 other than that of --port, got "
+                f"{self.admin_port}."
+            )
+        if self.admin_tls and self.tls_cert is None:
+            raise ConfigError("--admin-tls needs a certificate: give --tls-cert and --tls-key too.")
+        assert self.admin is not None  # made here once, so that its host is checked
+
+    @property
+    def admin(self) -> Address | None:
+        """Where operators are answered, if that is apart. They need no client certificate."""
+        if self.admin_port is None:
+            return None
+        tls = not is_loopback(self.admin_host) if self.admin_tls is None else self.admin_tls
+        files = (self.tls_cert, self.tls_key) if tls else (None, None)
+        return Address(
+            host=self.admin_host, port=self.admin_port, host_name=self.host_name,
+            tls_cert=files[0], tls_key=files[1], insecure=self.insecure,
+        )  # fmt: skip
+
+    @property
+    def admin_needs_tokens(self) -> bool:
+        """Whether operators need tokens where they are answered apart."""
+        return self.admin_tokens or not is_loopback(self.admin_host)
+
+    @property
+    def brief(self) -> bool:
+        """Whether only operators see metrics and the whole status where workers are answered."""
+        return (
+            self.admin_port is not None if self.public_metrics is None else not self.public_metrics
+        )
 
     @property
     def host_names(self) -> list[str]:
@@ -217,6 +339,11 @@ class Address:
 
     def check_free(self) -> None:
         """Refuse an address that is taken, or that is not this machine's."""
+        self._check_free("--port or --host")
+        if self.admin is not None:
+            self.admin._check_free("--admin-port or --admin-host")
+
+    def _check_free(self, flags: str) -> None:
         with socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET) as probe:
             if os.name == "posix":  # elsewhere it would take the port from whoever has it
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -225,11 +352,12 @@ class Address:
             except OSError as error:
                 raise ConfigError(
                     f"Cannot listen on {self.host}, port {self.port}: {error.strerror}. Choose "
-                    "another --port or --host, or stop the program that listens there."
+                    f"another {flags}, or stop the program that listens there."
                 ) from error
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether an address can be reached from this machine alone."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -13,19 +13,20 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import final
 from urllib.parse import quote
 
-from sqlalchemy import Connection, create_engine, func, select
+from sqlalchemy import Connection, create_engine
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from anarchic.core.files import close_to_others, make_private, sync
 from anarchic.errors import StoreCorrupt, StoreError, StoreFull, StoreUnavailable
+from anarchic.server import groups
 from anarchic.server import tables as t
 from anarchic.server.database import ChangeSignal
 from anarchic.server.filelock import (
@@ -36,9 +37,10 @@ from anarchic.server.filelock import (
     check_names,
     replaced,
 )
-from anarchic.server.tables import migrate
+from anarchic.server.migrations import check_schema
 
 BUSY_S = 30.0  # how long to wait for another process that writes to the file
+QUIET_S = 2.0  # after a write, during which another may leave the file's time as it is
 POLL_S = 0.1  # how often a waiting server looks whether another process wrote
 APPLICATION = 0x616E6172  # "anar", in the header of every file of ours
 _UNEXPECTED = (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH)
@@ -58,6 +60,7 @@ _UNEXPECTED = (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_M
 # a journal that stays, and whose header is overwritten and synced, costs the file system least.
 # DELETE would need EXTRA, or a power cut could bring the journal back and undo the commit.
 PAGE_SIZE = 32768
+SHARED_CACHE = 1 << 27  # bytes, of all runs of a server of several
 PRAGMAS = (
     "journal_mode = PERSIST",
     "synchronous = FULL",
@@ -74,14 +77,17 @@ class Sqlite:
     shared = False
     largest = 999_000_000  # SQLITE_MAX_LENGTH is 10**9 for a whole row
     insert = staticmethod(insert)
+    insert_updates = staticmethod(groups.insert_updates)
+    insert_bodies = staticmethod(groups.insert_bodies)
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, outdated: bool = False) -> None:
         self.path = path = Path(os.path.realpath(path))  # a symbolic link is no second name
         self._turn = _Turn()
         self._changes = ChangeSignal(self._stamp, POLL_S)
         self._connection: Connection | None = None
         self._claimed = self._leads = self._closed = False
         self.links = 1
+        self._base_from = 0
         self._engine = create_engine(
             "sqlite://",
             creator=self._connect,
@@ -89,7 +95,7 @@ class Sqlite:
             isolation_level="AUTOCOMMIT",  # transactions are begun and ended below, by hand
             hide_parameters=True,  # an error must not print four megabytes, or a token's hash
         )
-        with _faults(self.path):
+        with faults(self.path):
             if not path.exists():
                 check_gone(path)
                 _make(path)
@@ -109,11 +115,9 @@ class Sqlite:
             self._lock = FileLock(path)
         try:
             with self.reading() as connection:
-                _check_identity(connection, path)
-                number = connection.execute(select(t.schema.c.number)).scalar()
-            if number != t.SCHEMA:
-                with self.writing() as connection:
-                    migrate(connection)
+                check_identity(connection, path)
+                if not outdated:
+                    check_schema(connection, str(path))
         except BaseException:
             self.close()
             raise
@@ -136,7 +140,7 @@ class Sqlite:
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[Connection]:
-        with self._turn, _faults(self.path):
+        with self._turn, faults(self.path):
             if self._closed:
                 raise StoreUnavailable(f"The store {self.path} was closed.")
             try:
@@ -144,7 +148,8 @@ class Sqlite:
                     self._connection = self._engine.connect()
                 run = self._connection.exec_driver_sql
                 _when_free(run, begin)
-                _when_free(run, "PRAGMA schema_version")  # a plain BEGIN does not lock yet
+                if begin == "BEGIN":  # which does not lock yet
+                    _when_free(run, "PRAGMA schema_version")
                 self._check_file()  # before anything is written to a copy that took its place
                 yield self._connection
                 _when_free(run, "COMMIT")
@@ -173,8 +178,12 @@ class Sqlite:
         return connection
 
     def next_seqs(self, connection: Connection, count: int) -> Sequence[int]:
-        last = connection.execute(select(func.max(t.updates.c.seq))).scalar() or 0
+        last, self._base_from = groups.standing(connection)
         return range(last + 1, last + 1 + count)
+
+    def base_from(self, connection: Connection) -> int:
+        """As ``next_seqs`` read it: while this transaction writes, nobody else does."""
+        return self._base_from
 
     def announce(self, connection: Connection) -> None:
         """Nothing: ``writing`` notifies, and other processes see that the file has changed."""
@@ -182,12 +191,32 @@ class Sqlite:
     def wait(self, timeout_s: float) -> None:
         self._changes.wait(timeout_s)
 
+    def mark(self) -> Hashable:
+        """The file as it looks, once that is old enough to have been changed by every write."""
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return None
+        is_old = time.time() - found.st_mtime > QUIET_S
+        return (found.st_ino, found.st_mtime_ns, found.st_size) if is_old else None
+
     def _stamp(self) -> tuple[int, int]:
         try:
             stat = os.stat(self.path)
         except OSError:
             return (0, 0)
         return (stat.st_mtime_ns, stat.st_size)
+
+    def vacuum(self) -> None:
+        with self._turn, faults(self.path):
+            if self._connection is None:
+                self._connection = self._engine.connect()
+            self._check_file()
+            try:
+                _when_free(self._connection.exec_driver_sql, "VACUUM")
+            except BaseException:
+                self._roll_back()
+                raise
 
     def claim(self) -> bool:
         self._claimed = self._take_lock()
@@ -198,7 +227,7 @@ class Sqlite:
         return self._leads
 
     def _take_lock(self) -> bool:
-        with _faults(self.path):
+        with faults(self.path):
             return self._lock.take()
 
     def holds_lead(self) -> bool:
@@ -219,6 +248,15 @@ class Sqlite:
                 self._connection = None
             self._lock.close()
         self._engine.dispose()
+
+
+def share_cache() -> None:
+    """Bound the page caches of all files of this process together, where it serves several runs.
+
+    A cache that would exceed it uses its own pages again, and writes some of a transaction early.
+    """
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute(f"PRAGMA soft_heap_limit = {SHARED_CACHE}")
 
 
 class _Turn:
@@ -289,7 +327,7 @@ def _make(path: Path) -> None:
             fresh.with_name(fresh.name + suffix).unlink(missing_ok=True)
 
 
-def _check_identity(connection: Connection, path: Path) -> None:
+def check_identity(connection: Connection, path: Path) -> None:
     if connection.exec_driver_sql("PRAGMA application_id").scalar() != APPLICATION:
         raise StoreCorrupt(
             f"{path} is a database, but not a store of anarchic. Choose another path."
@@ -310,7 +348,7 @@ def _code(error: BaseException | None) -> int:
 
 
 @contextmanager
-def _faults(path: Path) -> Iterator[None]:
+def faults(path: Path) -> Iterator[None]:
     """Translate errors of SQLite and of the system into ours."""
     try:
         yield

@@ -12,25 +12,26 @@ from __future__ import annotations
 import json
 import secrets
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, cast, final
 
-from sqlalchemy import Connection, Select, bindparam, delete, select, tuple_, update
+from sqlalchemy import Connection, Select, delete, select, update
 
 from anarchic.errors import ConfigError, Deposed, StoreCorrupt, StoreError
 from anarchic.server import records
 from anarchic.server import tables as t
 from anarchic.server.database import Database, database_at
 from anarchic.server.records import NewUpdate, Publication, Receipt, StoredRun, rows_of
-from anarchic.server.settings import HISTORY
+from anarchic.server.settings import HISTORY, HISTORY_BYTES
+from anarchic.server.thinning import Stored, Versions
 from anarchic.server.watch import Watch, Watched
 from anarchic.wire.strict import Buffer
 
-MARK = ""  # no worker's name: this row of workers holds another number after every change
 _U, _R = t.updates.c, t.run.c
 _Key = tuple[str, str]  # of an update: worker and id
 TRACE_CHUNK = 2000  # rows read at a time, so that a long trace never holds up the writer
@@ -41,19 +42,23 @@ def open_store(
     *,
     keep_payloads: bool | None = None,
     history: int = HISTORY,
+    history_bytes: int = HISTORY_BYTES,
+    keep_every: int | None = None,
     create: bool = True,
 ) -> Store:
     """The store at a path (or ``sqlite:///path``) or at a ``postgresql://`` address.
 
     It is created where there is none, unless a file must be there (``create=False``, for those who
-    only read: a mistyped path creates nothing). ``history`` is how many versions of the model
-    are kept. With ``keep_payloads`` the bodies of updates stay after they were folded, and the
-    first model stays too, for a replay; by default a run goes on as it has done, and a new one
-    does not keep them. The run records what it does.
+    only read: a mistyped path creates nothing). The newest ``history`` versions are kept; older
+    ones are thinned (see ``thinning``) and stay within ``history_bytes`` together with the newest,
+    but for every ``keep_every``th, which stays for ever. With ``keep_payloads`` the bodies of
+    updates stay after they were folded, and the first model stays too, for a replay; by default a
+    run goes on as it has done, and a new one does not keep them. The run records what it does.
     """
     if history < 1:
         raise ConfigError(f"A store keeps at least the newest model, got history={history}.")
-    return Store(database_at(where, create=create), keep_payloads=keep_payloads, history=history)
+    versions = Versions(history=history, most_bytes=history_bytes, every=keep_every)
+    return Store(database_at(where, create=create), keep_payloads=keep_payloads, versions=versions)
 
 
 @final
@@ -67,11 +72,15 @@ class Store:
     ``run``, settles it.
     """
 
-    def __init__(self, database: Database, *, keep_payloads: bool | None, history: int) -> None:
+    def __init__(
+        self, database: Database, *, keep_payloads: bool | None, versions: Versions
+    ) -> None:
         self.watch = Watch()  # whether it answers
         self._database: Database = cast(Database, Watched(database, self.watch))  # delegates
-        self._keep_payloads, self._history = keep_payloads, history
-        self._insert = database.insert
+        self._keep_payloads, self.versions = keep_payloads, versions
+        self.insert = self._insert = database.insert
+        self.path: Path | None = getattr(database, "path", None)  # of its file, where it is one
+        self.idles = False  # one of many runs: not read while nobody writes
         self.shared = database.shared  # whether other processes may append to the same run
 
     def create(self, settings: Mapping[str, Any], model: bytes, state: bytes) -> StoredRun:
@@ -98,6 +107,21 @@ class Store:
             self._database.announce(connection)
         return new
 
+    def reading(self) -> AbstractContextManager[Connection]:
+        """A moment of the store, for modules that keep tables of their own in it."""
+        return self._database.reading()
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """One transaction, of which other servers hear."""
+        with self._database.writing() as connection:
+            yield connection
+            self._database.announce(connection)
+
+    def mark(self) -> Hashable:
+        """The same while nobody writes and nothing fails; None if that is unknown."""
+        return self._database.mark() if self.idles and self.watch.failure is None else None
+
     def run(self) -> StoredRun | None:
         """Where the run stands, or None where there is none."""
         with self._database.reading() as connection:
@@ -113,35 +137,45 @@ class Store:
             first.setdefault((new.worker, new.id), new)
         with self._database.writing() as connection:
             seqs = dict(zip(first, self._database.next_seqs(connection, len(first)), strict=True))
-            accepted = self._insert_new(connection, first, seqs)
-            before = _find(connection, [key for key in first if seqs[key] not in accepted])
+            accepted, before, old = self._insert_new(connection, first, seqs)
             if accepted:
                 self._database.announce(connection)
         receipts = []
         for new in updates:
             key = (new.worker, new.id)
             seq, digest = before.get(key) or (seqs[key], bytes(first[key].digest))
+            outcome: records.Outcome = "duplicate"
             if digest != bytes(new.digest):
-                receipts.append(Receipt("conflict", seq))
-            elif key not in before and first[key] is new:
-                receipts.append(Receipt("accepted", seq))
-            else:
-                receipts.append(Receipt("duplicate", seq))
+                outcome = "conflict"
+            elif key not in before:
+                outcome = "too_old" if key in old else "accepted" if first[key] is new else outcome
+            receipts.append(Receipt(outcome, seq))
         return receipts
 
     def _insert_new(
         self, connection: Connection, first: Mapping[_Key, NewUpdate], seqs: Mapping[_Key, int]
-    ) -> set[int]:
-        """Insert what is not there yet; the ``seq`` of each that was inserted."""
-        once = self._insert(t.updates).on_conflict_do_nothing().returning(t.updates.c.seq)
+    ) -> tuple[set[int], dict[_Key, tuple[int, bytes]], set[_Key]]:
+        """Insert what is not there yet: the ``seq`` of each that was; those that were there before;
+        those that are too old for the trace to say whether they were."""
         # Sorted, so that replicas which insert the same keys wait for each other in one direction.
         facts = [records.update_row(first[key], seqs[key]) for key in sorted(first)]
-        accepted = set(connection.execute(once, facts).scalars())
+        accepted = self._database.insert_updates(connection, facts)
+        before = records.find_updates(
+            connection, [key for key in first if seqs[key] not in accepted]
+        )
+        since = self._database.base_from(connection)
+        old = {key for key, new in first.items() if new.base_version < since} - before.keys()
+        records.delete_each(connection, _U.seq, sorted(accepted & {seqs[key] for key in old}))
+        accepted -= {seqs[key] for key in old}
+        if len(accepted) + len(before) + len(old) != len(first):
+            raise StoreCorrupt(
+                "The database refuses updates as known that it cannot find: an index is damaged. "
+                "Restore the store from a backup, or rebuild its indices."
+            )
         new = [(seqs[key], new.body) for key, new in first.items() if seqs[key] in accepted]
         if new:
-            bodies = [{"seq": seq, "body": body} for seq, body in new]
-            connection.execute(self._insert(t.payloads), bodies)
-        return accepted
+            self._database.insert_bodies(connection, new)
+        return accepted, before, old
 
     def seen(self, worker: str, id: str, digest: bytes) -> int | None:
         """The seq of an update that was accepted with these bytes."""
@@ -165,15 +199,16 @@ class Store:
         p = publication
         with self._database.writing() as connection:
             run = self._step(connection, p)
-            _mark(connection, p.folded, first=run.folded - len(p.folded))
+            records.mark_folded(connection, p.folded, first=run.folded - len(p.folded))
             if not run.keep_payloads:
                 records.delete_each(connection, t.payloads.c.seq, [seq for seq, _ in p.folded])
             if p.version != p.previous:  # a published version never changes
-                self._put_model(connection, p.version, p.model)
-                old = t.models.c.version <= p.version - self._history
-                if run.keep_payloads:  # a replay begins with the first model
-                    old &= t.models.c.version > 0
-                connection.execute(delete(t.models).where(old))
+                kept = self.versions.reason(p.previous, p.version)
+                self._put_model(connection, p.version, p.model, kept)
+                self.versions.thin(
+                    connection, epoch=p.epoch, previous=p.previous,
+                    new=Stored(p.version, len(p.model)), keep_first=run.keep_payloads,
+                )  # fmt: skip
             self._put_state(connection, run, p.state)
             rows = [records.sealed(f"row of {w}", row, worker=w) for w, row in p.rows.items()]
             records.upsert(connection, self._insert, t.rows, rows)
@@ -181,6 +216,9 @@ class Store:
             if p.revoked:
                 dropped = [{"version": version, "worker": worker} for version, worker in p.revoked]
                 connection.execute(self._insert(t.revoked), dropped)
+            records.put_clipped(connection, self._insert, p.clipped)
+            if p.also is not None:
+                p.also(connection)
             self._database.announce(connection)
 
     def _step(self, connection: Connection, p: Publication) -> StoredRun:
@@ -206,12 +244,14 @@ class Store:
             )
         return records.read_run(after)
 
-    def _put_model(self, connection: Connection, version: int, model: bytes) -> None:
+    def _put_model(
+        self, connection: Connection, version: int, model: bytes, kept: str | None = None
+    ) -> None:
         row = records.sealed(f"model {version}", model, version=version)
-        connection.execute(self._insert(t.models), row)
+        connection.execute(self._insert(t.models), {**row, "kept": kept})
 
     def _put_state(self, connection: Connection, run: StoredRun, state: bytes) -> None:
-        row = records.sealed(_state_of(run), state, one=1)
+        row = records.sealed(state_of(run), state, one=1)
         records.upsert(connection, self._insert, t.state, [row])
 
     def model(self, version: int) -> bytes | None:
@@ -234,7 +274,7 @@ class Store:
         return records.Standing(
             run,
             t.unseal(f"model {run.version}", models[0].body, models[0].seal),
-            t.unseal(_state_of(run), states[0].body, states[0].seal),
+            t.unseal(state_of(run), states[0].body, states[0].seal),
             {row.worker: t.unseal(f"row of {row.worker}", row.body, row.seal) for row in rows},
             epochs,
         )
@@ -250,13 +290,14 @@ class Store:
         return {v: [w for _, w in rows] for v, rows in groupby(found, key=itemgetter(0))}
 
     def trace(self) -> Iterator[records.Folded]:
-        """Every accepted update: the folded ones in their order, then the others by ``seq``."""
+        """Every accepted update since ``run.trace_from``: the folded ones in their order, then the
+        others by ``seq``."""
         with self._database.reading() as connection:
             run = records.find_run(connection)
             query = select(t.updates).where(_U.order.is_(None)).order_by(_U.seq)
             waiting = rows_of(connection, query)
-        total = 0 if run is None else run.folded
-        for start in range(0, total, TRACE_CHUNK):
+        since, total = (0, 0) if run is None else (run.trace_from, run.folded)
+        for start in range(since, total, TRACE_CHUNK):
             end = min(start + TRACE_CHUNK, total)
             query = select(t.updates).where(_U.order >= start, _U.order < end).order_by(_U.order)
             found = self._read(query)
@@ -275,27 +316,6 @@ class Store:
         found = self._read(query.where(t.updates.c.seq == seq))
         return records.read_body(found[0]) if found else None
 
-    def accounts(self) -> dict[str, records.Account]:
-        """All workers with tokens."""
-        found = self._read(select(t.workers).where(t.workers.c.worker != MARK))
-        return {
-            row.worker: records.Account(row.worker, row.token_hash, row.revoked) for row in found
-        }
-
-    def accounts_mark(self) -> bytes:
-        """A value that changes whenever any process puts an account: cheaper than ``accounts``,
-        and never newer than they are if it is read before them."""
-        found = self._read(select(t.workers).where(t.workers.c.worker == MARK))
-        return bytes(found[0].token_hash) if found else b""
-
-    def put_account(self, account: records.Account) -> None:
-        """Add a worker, or change its token or standing."""
-        mark = records.Account(MARK, uuid.uuid4().bytes, revoked=True)
-        with self._database.writing() as connection:
-            rows = [asdict(account), asdict(mark)]
-            records.upsert(connection, self._insert, t.workers, rows)
-            self._database.announce(connection)
-
     def add_evaluation(self, version: int, metrics: Mapping[str, float]) -> None:
         row = {"version": version, "metrics": json.dumps(dict(metrics))}
         with self._database.writing() as connection:
@@ -311,6 +331,9 @@ class Store:
         """Be the only server until ``close``, where the store cannot be shared; False if another
         is. Those who only read, or add tokens, need not ask."""
         return self._database.claim()
+
+    def vacuum(self) -> None:  # after ``claim``: see ``Database``
+        self._database.vacuum()
 
     def lead(self) -> int | None:
         """Try to become the one that aggregates: a new epoch, or None while another leads.
@@ -359,39 +382,6 @@ class Store:
             return rows_of(connection, query)
 
 
-def _find(connection: Connection, keys: Sequence[_Key]) -> dict[_Key, tuple[int, bytes]]:
-    if not keys:
-        return {}
-    query = select(_U.seq, _U.worker, _U.id, _U.digest).where(tuple_(_U.worker, _U.id).in_(keys))
-    found = {(row.worker, row.id): (row.seq, row.digest) for row in rows_of(connection, query)}
-    if len(found) != len(keys):
-        raise StoreCorrupt(
-            "The database refuses updates as known that it cannot find: an index is damaged. "
-            "Restore the store from a backup, or rebuild its indices."
-        )
-    return found
-
-
-def _mark(connection: Connection, folded: Sequence[tuple[int, int]], *, first: int) -> None:
-    if not folded:
-        return
-    mark = (
-        update(t.updates)
-        .where(_U.seq == bindparam("which"), _U.order.is_(None))
-        .values(order=bindparam("place"), version=bindparam("made"))
-    )
-    places = [
-        {"which": seq, "place": place, "made": version}
-        for place, (seq, version) in enumerate(folded, first)
-    ]
-    marked = connection.execute(mark, places).rowcount
-    if marked != len(folded):
-        raise StoreCorrupt(
-            f"Of {len(folded)} updates to fold, {len(folded) - marked} are unknown "
-            "or were folded before. Nothing was written; start again from the stored state."
-        )
-
-
-def _state_of(run: StoredRun) -> str:
+def state_of(run: StoredRun) -> str:
     """The place of a state: sealed with it, so that it is never paired with another version."""
     return f"state at version {run.version} after {run.folded} updates of run {run.id}"

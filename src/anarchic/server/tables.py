@@ -1,7 +1,8 @@
 """The tables of a store, the same in every database, and the seals on what they hold.
 
-Nothing in ``updates`` is ever deleted: it is the trace of the run, and the memory of which ids were
-seen. Bodies live in their own table, so that dropping them leaves the trace compact.
+``updates`` is the trace of the run, and the memory of which ids were seen: only ``compact`` deletes
+anything in it, and says in ``run`` since when updates can be told from new ones. Bodies live in
+their own table, so that dropping them leaves the trace compact.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from anarchic.errors import StoreCorrupt, StoreUnavailable
+from anarchic.errors import StoreCorrupt
 from anarchic.wire.strict import Buffer
 
-SCHEMA = 4  # raised when tables, or the bytes in them, change; see ``migrate``
+SCHEMA = 5  # raised when tables, or the bytes in them, change; see ``migrations``
 
 _Big, _Bytes = sa.BigInteger, sa.LargeBinary
 # In SQLite only a primary key declared INTEGER is the row number, which needs no second index.
@@ -41,6 +42,9 @@ run = sa.Table(
     _key("one", sa.Integer),  # always 1: a store has one run
     *_columns(id=sa.Text, settings=sa.Text, seal=_Bytes, version=_Big, epoch=_Big, folded=_Big),
     *_columns(keep_payloads=sa.Boolean),  # by the last publication
+    # Where the trace was compacted: the first update by order that it still holds, and the oldest
+    # version that an update may build on, for the ids of older ones are gone.
+    *_columns(trace_from=_Big, base_from=_Big),
 )
 updates = sa.Table(
     "updates",
@@ -61,7 +65,13 @@ sa.Index("updates_pending", updates.c.seq, postgresql_where=updates.c.order.is_(
     dialect="postgresql"
 )
 payloads = sa.Table("payloads", tables, _key("seq"), *_columns(body=_Bytes))
-models = sa.Table("models", tables, _key("version"), *_columns(seal=_Bytes, body=_Bytes))
+models = sa.Table(
+    "models",
+    tables,
+    _key("version"),
+    *_columns(seal=_Bytes, body=_Bytes),
+    sa.Column("kept", sa.Text),  # why this version is kept for ever; null: only for a while
+)
 state = sa.Table("state", tables, _key("one", sa.Integer), *_columns(seal=_Bytes, body=_Bytes))
 rows = sa.Table("rows", tables, _key("worker", sa.Text), *_columns(seal=_Bytes, body=_Bytes))
 revoked = sa.Table("revoked", tables, _key("version"), _key("worker", sa.Text))
@@ -71,8 +81,29 @@ epochs = sa.Table(
     "epochs", tables, _key("epoch"), *_columns(version=_Big, seal=_Bytes, body=_Bytes)
 )
 workers = sa.Table(
-    "workers", tables, _key("worker", sa.Text), *_columns(token_hash=_Bytes, revoked=sa.Boolean)
+    "workers",
+    tables,
+    _key("worker", sa.Text),
+    *_columns(token_hash=_Bytes, revoked=sa.Boolean),
+    *_columns(rights=sa.Text),  # of pull, push and operate, separated by commas
+    sa.Column("expires_s", sa.Double),
+    sa.Column("used_s", sa.Double),
+    sa.Column("old_hash", _Bytes),  # the token before the last rotation
+    sa.Column("old_until_s", sa.Double),
 )
+# What operators asked for, in order. ``version`` is the one after which a command took effect, or
+# ``reason`` says why it could not; both are null while it waits for the leader.
+commands = sa.Table(
+    "commands",
+    tables,
+    _key("number"),
+    *_columns(kind=sa.Text, arguments=sa.Text, issued_by=sa.Text, issued_s=sa.Double, seal=_Bytes),
+    sa.Column("version", _Big),
+    sa.Column("applied_s", sa.Double),
+    sa.Column("reason", sa.Text),
+)
+# What each worker did, as JSON, counted so far; the row of no worker is the server's own.
+activity = sa.Table("activity", tables, _key("worker", sa.Text), *_columns(body=sa.Text))
 evaluations = sa.Table("evaluations", tables, _key("version"), *_columns(metrics=sa.Text))
 
 
@@ -110,30 +141,4 @@ def unseal_update(row: Any) -> None:
         raise StoreCorrupt(
             f"Update {row.seq} in the store is damaged: its checksum does not match. "
             "Check the disk and restore the store from a backup."
-        )
-
-
-def migrate(connection: sa.Connection) -> None:
-    """Bring older tables to the present schema, in the one transaction that writes now."""
-    number = connection.execute(sa.select(schema.c.number)).scalar()
-    if number is None:
-        raise StoreCorrupt("The store does not say which schema it has. Restore it from a backup.")
-    if number == 2:  # it did not say whether a run keeps payloads: one that does has update 0's
-        statements = (
-            "ALTER TABLE run ADD COLUMN keep_payloads BOOLEAN DEFAULT FALSE NOT NULL",
-            "UPDATE run SET keep_payloads = EXISTS (SELECT 1 FROM payloads JOIN updates"
-            ' ON payloads.seq = updates.seq WHERE updates."order" = 0)',
-            "UPDATE store_schema SET number = 3",
-        )
-        for statement in statements:
-            connection.execute(sa.text(statement))
-        number = 3
-    if number == 3:  # epochs had no names: versions until now belong to none
-        epochs.create(connection)
-        connection.execute(sa.update(schema).values(number=4))
-        number = 4
-    if number != SCHEMA:
-        remedy = "Upgrade anarchic" if number > SCHEMA else "Go on with the version that began it"
-        raise StoreUnavailable(
-            f"The store has schema {number}, this version of anarchic reads {SCHEMA}. {remedy}."
         )

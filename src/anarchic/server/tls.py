@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from anarchic.core.certificates import Validity, validities
+from anarchic.core.certificates import Validity, common_names, validities
+from anarchic.core.reading import printable
 from anarchic.errors import ConfigError
 from anarchic.server.connections import PEER
 from anarchic.server.log import Log, Seldom
@@ -31,6 +32,8 @@ _MEANINGS = {
     "ALERT_CERTIFICATE": "the worker refuses this server's certificate",
     "HTTP_REQUEST": "plain HTTP came: the worker's URL must begin with https://",
 }
+_HANDSHAKE, _CERTIFICATE = 22, 11  # numbers of TLS, for a record and a message
+_BEGINNING = 4_096  # bytes of a certificate, in which its names stand
 _TOLD = ("PEER_DID_NOT_RETURN_A_CERTIFICATE", "CERTIFICATE_VERIFY_FAILED")
 
 
@@ -109,28 +112,30 @@ class Certificate:
         """Load it again soon. A signal handler: it does no more, whatever it interrupts."""
         self._asked = True
 
-    async def watch(self, context: ssl.SSLContext | None) -> None:
+    async def watch(self, *contexts: ssl.SSLContext | None) -> None:
         while True:
             await asyncio.sleep(ASKED_S)
-            self.look(context)
+            self.look(*contexts)
 
-    def look(self, context: ssl.SSLContext | None) -> None:
+    def look(self, *listening: ssl.SSLContext | None) -> None:
         asked, self._asked = self._asked, False
-        if asked and context is None:
+        contexts = [context for context in listening if context is not None]
+        if asked and not contexts:
             told = "The server has no certificate to load again (--tls-cert); it goes on."
             self._log("hangup_ignored", reason=told)
-        elif asked and context is not None:
-            self._load(context)
+        elif asked:
+            self._load(contexts)
         now = self._now()
         if self._own is not None and now >= self._next:
             self._tell(self._own, now)
 
-    def _load(self, context: ssl.SSLContext) -> None:
+    def _load(self, contexts: Sequence[ssl.SSLContext]) -> None:
         """For connections that begin from now on. Files that cannot be used change nothing."""
         try:
             own = _check_own(self._address, self._log, self._now())
             cert, key = str(self._address.tls_cert), self._address.tls_key
-            context.load_cert_chain(cert, key, password="")
+            for context in contexts:
+                context.load_cert_chain(cert, key, password="")
         except (ConfigError, OSError, ValueError) as error:
             kept = f"{error} The certificate in use stays."
             self._log("certificate_not_loaded", reason=kept)
@@ -160,6 +165,21 @@ def _next_look(own: Validity, now: datetime) -> datetime:
     return now + DAY if own.last < now else min(now + DAY, own.last + timedelta(seconds=1))
 
 
+def names_in(connection: ssl.SSLObject | None) -> frozenset[str]:
+    """For whom the other side's certificate is: its DNS names and e-mail addresses or, where it
+    has neither, its one common name. Nobody, if there is none or it cannot be read."""
+    try:
+        found: Any = connection.getpeercert() if connection is not None else None
+    except ValueError:  # such as a name that is no text
+        return frozenset()
+    found = found or {}
+    others = [name for kind, name in found.get("subjectAltName", ()) if kind in ("DNS", "email")]
+    common = [
+        value for part in found.get("subject", ()) for kind, value in part if kind == "commonName"
+    ]
+    return frozenset(others or (common if len(common) == 1 else []))
+
+
 def log_handshakes(
     context: ssl.SSLContext, log: Log, clock: Callable[[], float] = time.monotonic
 ) -> None:
@@ -168,10 +188,13 @@ def log_handshakes(
     Workers whose certificate is the reason are told so.
     """
     failures = _Failures(log, clock)
+    later = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # once a handshake is over: not listened to
+    later.verify_mode = context.verify_mode
 
     class Watched(ssl.SSLObject):
         failed: ssl.SSLError | None = None
         address: str
+        certificate = b""  # the first that the worker showed, until the handshake is over
 
         def __new__(cls) -> Watched:
             made = super().__new__(cls)
@@ -183,10 +206,12 @@ def log_handshakes(
                 raise self.failed
             try:
                 super().do_handshake()
+                self.context, self.certificate = later, b""
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 raise
             except ssl.SSLError as error:
-                failures.add(error, self.address)
+                failures.add(error, self.address, self.certificate)
+                self.certificate = b""
                 if error.reason not in _TOLD:
                     raise
                 # The worker is to learn why: a loop that believes the handshake to go on sends
@@ -195,7 +220,17 @@ def log_handshakes(
                 self.failed = error
                 raise ssl.SSLWantReadError from error
 
+    def listen(of: Any, direction: str, version: int, content: int, kind: int, data: bytes) -> None:
+        if (direction, content, kind) == ("read", _HANDSHAKE, _CERTIFICATE):
+            # Behind the lengths of the message, of the list and of the first certificate; in
+            # TLS 1.3 also of what comes before the list, which a worker leaves empty.
+            start = 11 if version == ssl.TLSVersion.TLSv1_3 else 10
+            of.certificate = data[start : start + _BEGINNING]
+
     context.sslobject_class = Watched
+    if context.verify_mode != ssl.CERT_NONE and hasattr(context, "_msg_callback"):
+        # Not documented, and the only place where a certificate is seen that is then refused.
+        context._msg_callback = listen
 
 
 class _Failures:
@@ -204,7 +239,7 @@ class _Failures:
     def __init__(self, log: Log, clock: Callable[[], float]) -> None:
         self._log, self._seldom = log, Seldom(1, LOG_S, clock)  # OpenSSL has few kinds
 
-    def add(self, error: ssl.SSLError, address: str) -> None:
+    def add(self, error: ssl.SSLError, address: str, certificate: bytes = b"") -> None:
         kind = error.reason or type(error).__name__
         if isinstance(error, ssl.SSLCertVerificationError):
             kind = f"{kind}: {error.verify_message}"
@@ -212,5 +247,13 @@ class _Failures:
         if left_out is None:
             return
         facts: dict[str, Any] = {"kind": kind, "count": left_out + 1, "address": address}
+        if isinstance(error, ssl.SSLCertVerificationError):
+            facts |= _claimed(certificate)
         meaning = next((told for part, told in _MEANINGS.items() if part in kind), str(error))
         self._log("handshake_failed", **facts, reason=meaning)
+
+
+def _claimed(certificate: bytes) -> dict[str, str]:
+    """For whom a refused certificate says it is, and who it says has signed it."""
+    names = zip(("certificate", "issuer"), common_names(certificate), strict=True)
+    return {kind: printable(name, most=100) for kind, name in names if name}

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, final
 
 from sqlalchemy import Connection
 
 from anarchic.errors import Deposed, StoreError
 from anarchic.server.database import Database
+
+DISK_S = 10.0  # how often the disk is looked at
 
 
 @final
@@ -65,3 +70,24 @@ class Watched:
         with self._watch.transaction(), self._database.writing() as connection:
             yield connection
         self._watch.links = self._database.links
+
+
+@final
+class Disk:
+    """How full the disk of a store is, looked at in a thread: a disk may not answer."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self.free: int | None = None  # bytes; None where the store is not a file
+        self.used: int | None = None  # bytes of the file
+
+    async def watch(self) -> None:
+        while self._path is not None:
+            await asyncio.to_thread(self.look, self._path)
+            await asyncio.sleep(DISK_S)
+
+    def look(self, path: Path) -> None:
+        try:
+            self.free, self.used = shutil.disk_usage(path).free, path.stat().st_size
+        except OSError:
+            self.free = self.used = None

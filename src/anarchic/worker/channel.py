@@ -1,8 +1,9 @@
-"""Requests to one server, sent again until there is an answer that can be used."""
+"""Requests to a server, sent again until there is an answer that can be used."""
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -17,10 +18,11 @@ from anarchic.core.names import token_owner
 from anarchic.core.reading import printable, reason
 from anarchic.errors import ConfigError, WorkerError
 from anarchic.worker import tls
-from anarchic.worker.connection import Connection, Retry, RetryableError, refusal
+from anarchic.worker.connection import PAUSED, Connection, Retry, RetryableError, refusal
 from anarchic.worker.exchange import Exchange, Reply
 from anarchic.worker.log import log_event
 from anarchic.worker.policy import Clock
+from anarchic.worker.servers import Servers
 from anarchic.worker.token import read_token
 
 T = TypeVar("T")
@@ -31,6 +33,7 @@ FASTER = (
     "The line is too slow for the server: send narrower numbers (dtype F16 or BF16), or ask its "
     "operator for a lower --least-rate."
 )
+NOTICED_S = 10.0  # by then every server knows a new token
 LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -48,6 +51,13 @@ class Token(httpx.Auth):
             raise ConfigError("A token has the form NAME.SECRET, on one line; this one has not.")
         self.worker = owner
         self._header = f"Bearer {text}"
+
+    @property
+    def remedy(self) -> str | None:
+        """What to do once it has expired, while the worker waits; None where waiting is no use."""
+        if self._file is None:
+            return None
+        return f"Write the new token to {self._file}: the worker then goes on with it."
 
     def renew(self) -> bool:
         """Whether the file holds another token of the same worker by now, which is then used."""
@@ -71,25 +81,37 @@ class Token(httpx.Auth):
 
 @final
 class Channel:
-    """Sends requests to one server, and sends them again after failures that may pass."""
+    """Sends requests to one of the servers, and sends them again after failures that may pass.
+
+    ``confirm`` is called before an update goes to a server that may have another run.
+    """
 
     def __init__(
-        self, url: str, token: Token | None, connection: Connection, *, clock: Clock, rng: Random
+        self,
+        servers: Servers,
+        token: Token | None,
+        connection: Connection,
+        *,
+        clock: Clock,
+        rng: Random,
+        confirm: Callable[[], object] = lambda: None,
     ) -> None:
-        self.url = checked_url(url)
+        self.servers, self._confirm = servers, confirm
         self._connection, self._token = connection, token
         self._clock, self._rng = clock, rng
+        self._renewed_s = -math.inf  # when another token was found in its file
         self.stopping = False
         self._exchange: Exchange | None = None
         self._streams: list[Any] = []  # of httpx: what the last connection is read from
-        if token is not None and self.url.scheme == "http" and self.url.host not in LOCAL:
-            log_event("token_in_clear", logging.WARNING, server=str(self.url), remedy="Use https.")
+        for url in servers.all if token is not None else ():
+            if url.scheme == "http" and url.host not in LOCAL:
+                log_event("token_in_clear", logging.WARNING, server=str(url), remedy="Use https.")
         try:
             proxy = None if connection.proxy is None else httpx.Proxy(connection.proxy)
         except (ValueError, httpx.InvalidURL) as error:  # not shown: it may hold a password
             raise ConfigError("The proxy's URL begins with http:// or https://.") from error
         self._http = httpx.Client(
-            base_url=self.url,
+            base_url=servers.url,
             auth=token,
             verify=connection.tls() if connection.transport is None else True,
             proxy=proxy,
@@ -116,10 +138,10 @@ class Channel:
         """Send the same request until ``read`` accepts the answer, or ``retry`` allows no more."""
         method, path = request
         slow = 0  # answers in a row that the request came too slowly
-        message = self._http.build_request(method, path, headers=headers, content=content)
+        about = {"headers": headers, "content": content}
         for failures in count():
             try:
-                return self._attempt(message, read)
+                return self._round(request, read, about)
             except RetryableError as failure:
                 code, why, retry_after_s = failure.code, str(failure), failure.retry_after_s
             # Outside the block, so that neither this error nor Ctrl-C shows the chain of httpx.
@@ -128,17 +150,52 @@ class Channel:
                 log_event("too_slow", logging.WARNING, path=path, remedy=FASTER)
             given_up = retry.tries is not None and failures + 1 >= retry.tries
             if not (given_up or self.stopping):
-                wait_s = retry.wait_s(failures, retry_after_s, self._rng)
+                # The server says how long to wait in a pause; nothing is wrong with it.
+                others = 0 if code == PAUSED else failures
+                wait_s = retry.wait_s(others, retry_after_s, self._rng)
                 facts = {"code": code, "reason": why, "wait_s": wait_s}
                 log_event("retry", logging.WARNING, path=path, **facts)
                 self._clock.sleep(wait_s)
             if given_up or self.stopping:
+                asked = " or ".join(f"{str(url).rstrip('/')}/{path}" for url in self.servers.all)
                 raise WorkerError(
-                    f"{method} {message.url} failed {failures + 1} times, last with: {why} "
+                    f"{method} {asked} failed {failures + 1} times, last with: {why} "
                     f"{FASTER if slow >= SLOW_TRIES else 'Try again later.'}",
                     code,
                 )
         raise AssertionError("unreachable: count() has no end")
+
+    def _round(
+        self, request: tuple[str, str], read: Callable[[Reply], T], about: Mapping[str, Any]
+    ) -> T:
+        """Ask the servers in turn, beginning with the one in use, until one answers."""
+        for left in reversed(range(len(self.servers.all))):
+            try:
+                if about["content"] is not None and not self.servers.confirmed:
+                    self._confirm()
+                return self.once(request, read, **about)
+            except RetryableError as failure:
+                if failure.here or self.stopping or len(self.servers.all) == 1:
+                    raise
+                self.servers.next()
+                self._http.base_url = self.servers.url
+                if not left:
+                    raise
+                facts = {"code": failure.code, "reason": str(failure)}
+                log_event("next_server", logging.WARNING, server=str(self.servers.url), **facts)
+        raise AssertionError("unreachable: the last failure is raised")
+
+    def once(
+        self,
+        request: tuple[str, str],
+        read: Callable[[Reply], T],
+        *,
+        headers: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+    ) -> T:
+        """Send a request once, to the server in use."""
+        message = self._http.build_request(*request, headers=headers, content=content)
+        return self._attempt(message, read)
 
     def _attempt(self, message: httpx.Request, read: Callable[[Reply], T]) -> T:
         exchange = self._exchange = Exchange(self._http, message, self._streams)
@@ -151,16 +208,34 @@ class Channel:
             if (told := tls.not_valid_now(error)) is not None:
                 raise RetryableError("certificate", told) from error
             raise RetryableError("unreachable", _why(error)) from error
-        if answer.status_code == 401 and self._token is not None and self._token.renew():
-            return self._attempt(message, read)
+        if answer.status_code == 401 and self._token is not None:
+            if self._token.renew():
+                self._renewed_s = self._clock.elapsed_s()
+                return self._attempt(message, read)
+            self._check_token(answer, self._token)
         if answer.status_code in RETRY_STATUSES:
-            raise RetryableError(
-                *refusal(answer), self._retry_after_s(answer.headers.get("Retry-After", ""))
-            )
+            wait_s = self._retry_after_s(answer.headers.get("Retry-After", ""))
+            code, told = refusal(answer)
+            here = answer.status_code < 500 or code == PAUSED
+            raise RetryableError(code, told, wait_s, here=here)
         return read(answer)
+
+    def _check_token(self, answer: Reply, token: Token) -> None:
+        """Try again where another token may come, or the server may not know this one yet."""
+        code, told = refusal(answer)
+        if code == "expired" and token.remedy is not None:
+            wait_s = self._retry_after_s(answer.headers.get("Retry-After", ""))
+            raise RetryableError(code, f"{told} {token.remedy}", wait_s, here=True)
+        if self._clock.elapsed_s() - self._renewed_s < NOTICED_S:
+            raise RetryableError(code, told, 1.0, here=True)
 
     def close(self) -> None:
         self._http.close()
+
+    def certificate(self) -> Mapping[str, Any]:
+        """What the server showed on the last connection; nothing without TLS."""
+        tls_of = [stream.get_extra_info("ssl_object") for stream in self._streams]
+        return next((found.getpeercert() for found in tls_of if found is not None), {})
 
     def _retry_after_s(self, text: str) -> float:
         """Retry-After: seconds, or a date."""
@@ -174,22 +249,11 @@ class Channel:
     def _check_certificate(self, error: httpx.RequestError) -> None:
         """Where one side refuses the other's certificate, the server is not asked again."""
         if (why := tls.refusal_of(error)) is not None:
-            raise WorkerError(f"{self.url} cannot be used, since {why}.", "certificate") from None
+            raise WorkerError(
+                f"{self.servers.url} cannot be used, since {why}.", "certificate"
+            ) from None
 
 
 def _why(error: httpx.RequestError) -> str:
     told = f"{type(error).__name__}: {printable(str(error), most=200).rstrip('.')}."
     return told + tls.hint(error, error.request.url.scheme)
-
-
-def checked_url(url: str) -> httpx.URL:
-    """The address of a server; refuses what cannot be one."""
-    try:
-        parsed = httpx.URL(url)
-    except (httpx.InvalidURL, TypeError) as error:
-        raise ConfigError(f"{url!r} is not a URL: {error}.") from error
-    if parsed.userinfo:
-        raise ConfigError("The server's URL holds a password: give a token instead.")
-    if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise ConfigError(f"The server's URL begins with http:// or https://, got {url!r}.")
-    return parsed

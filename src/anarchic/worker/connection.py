@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, final
 from anarchic.core.reading import parse_json, printable
 from anarchic.core.validation import check_kinds, check_positive
 from anarchic.errors import ConfigError, WorkerError
+from anarchic.worker.foreign import described, not_ours
 from anarchic.worker.tls import make_context
 
 if TYPE_CHECKING:
@@ -25,12 +26,15 @@ else:
 
 Path = str | PathLike[str]
 _CODE = re.compile(r"[a-z0-9_]{1,64}")
+RUN_ENDED = "run_ended"  # the code of a run that its operator has ended
+PAUSED = "paused"  # that of a run that is paused: come again, with the same update
 DTYPES = ("F32", "F16", "BF16")
 # Refusals of the update itself, by an anarchic server: sending it again is no use. The same status
 # with another body comes from a proxy, and says nothing about the update.
 FINAL_REFUSALS = frozenset(
     {
-        *((409, code) for code in ("stale", "unknown_version", "conflict")),
+        *((409, code) for code in ("stale", "too_old", "unknown_version", "withdrawn", "conflict")),
+        (410, RUN_ENDED),
         (413, "too_large"),
         *((422, code) for code in ("malformed", "not_finite")),
     }
@@ -119,11 +123,13 @@ class Connection:
 
 
 class RetryableError(Exception):
-    """No answer, or one that may be different next time."""
+    """No answer, or one that may be different next time; ``here``: a replica would say the same."""
 
-    def __init__(self, code: str, message: str, retry_after_s: float = 0.0) -> None:
+    def __init__(
+        self, code: str, message: str, retry_after_s: float = 0.0, *, here: bool = False
+    ) -> None:
         super().__init__(message)
-        self.code, self.retry_after_s = code, retry_after_s
+        self.code, self.retry_after_s, self.here = code, retry_after_s, here
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +151,7 @@ class Refused:
     @property
     def out_of_date(self) -> bool:
         """The next update will be taken if it starts from a newer model."""
-        return self.code in ("stale", "unknown_version")
+        return self.code in ("stale", "too_old", "unknown_version", "withdrawn")
 
 
 def read_answer(answer: Reply) -> Answer | Refused:
@@ -162,7 +168,7 @@ def read_answer(answer: Reply) -> Answer | Refused:
             raise ValueError("there is no such status")
         return Answer(told["status"], _count(told["version"]), _count(told["buffered"]))
     except (ValueError, KeyError, TypeError) as error:
-        raise RetryableError("garbled", "The answer is not that of an anarchic server.") from error
+        raise RetryableError("garbled", not_ours(answer)) from error
 
 
 def _count(found: object) -> int:
@@ -181,8 +187,7 @@ def refusal(answer: Reply) -> tuple[str, str]:
             raise ValueError("this is no refusal")
         return code, printable(f"{message} {remedy}".strip(), most=1_000)
     except (ValueError, KeyError, TypeError, AttributeError):  # from a proxy, not from our server
-        told = f"HTTP {answer.status_code} {printable(answer.reason_phrase, most=100)}".rstrip()
-        return f"http_{answer.status_code}", f"{told}."
+        return f"http_{answer.status_code}", described(answer)
 
 
 def unexpected(answer: Reply) -> WorkerError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
@@ -36,7 +36,8 @@ class WorkSettings:
     ``local_steps`` is a number or a range such as ``5-20``, and 10 without a time budget.
     """
 
-    server: str
+    server: str | Sequence[str]  # several: replicas of one run, tried in turn
+    run: str | None = None  # of several runs on one server
     task: str | None = None
     token_file: Path | None = None
     name: str | None = None
@@ -57,6 +58,17 @@ class WorkSettings:
 
     def __post_init__(self) -> None:
         check_kinds(self)
+        if not self.server:
+            raise ConfigError(
+                f"server must be a text, the address of a server, got {self.server!r}."
+            )
+
+    @property
+    def first_server(self) -> str:
+        """The first address, which names the worker's spool."""
+        from anarchic.worker.servers import server_urls  # brings httpx
+
+        return server_urls(self.server)[0]
 
     def plan(self) -> WorkPlan:
         """When the worker visits the server, and what it computes there."""
@@ -110,12 +122,19 @@ def run(settings: WorkSettings, task: LiveTask | None = None) -> Summary:
     owner = settings.name or token_owner(token or "") or ""
     with Worker(
         settings.server,
+        run=settings.run,
         token=token if settings.token_file is None else Path(settings.token_file),
         name=settings.name,
-        spool=settings.spool or _own_spool(settings.server, owner),
+        spool=settings.spool or _own_spool(address_of(settings), owner),
         connection=settings.connection(),
     ) as worker:
         return worker.run(task, plan)
+
+
+def address_of(settings: WorkSettings) -> str:
+    """Of the run: a worker may take part in several of one server, each with a spool."""
+    server = settings.first_server
+    return server if settings.run is None else f"{server.rstrip('/')}/v1/runs/{settings.run}"
 
 
 def parse_policy(text: str) -> Policy:
@@ -160,7 +179,7 @@ def default_spool(server: str, worker: str) -> Path:
     It does not depend on how the address is written: capital letters, the usual port and a slash at
     the end make no difference.
     """
-    from anarchic.worker.channel import checked_url  # brings httpx
+    from anarchic.worker.servers import checked_url  # brings httpx
 
     lower = str(checked_url(server))  # only then is the port known to be the usual one
     return _spool(str(checked_url(lower)).rstrip("/"), worker)

@@ -86,7 +86,7 @@ class Spool:
 
     def waiting(self) -> list[str]:
         """The names of the updates that wait, oldest first."""
-        return sorted(entry.name for entry in self.path.iterdir() if _FILE.fullmatch(entry.name))
+        return waiting_in(self.path)
 
     def get(self, name: str) -> OutgoingUpdate | None:
         """An update that waits; None if its file is damaged, which is then set aside."""
@@ -162,6 +162,22 @@ def _digest(arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> str
         digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
         digest.update(np.ascontiguousarray(arrays[name]).tobytes())
     return digest.hexdigest()
+
+
+def waiting_in(path: Path) -> list[str]:
+    """The names of the updates that wait in a spool, oldest first."""
+    return sorted(entry.name for entry in path.iterdir() if _FILE.fullmatch(entry.name))
+
+
+def in_use(path: Path) -> bool:
+    """Whether a worker has this spool; it is not made where there is none."""
+    if not (path / "lock").exists():
+        return False
+    try:
+        os.close(_locked(path))
+    except WorkerError:
+        return True
+    return False
 
 
 def _locked(path: Path) -> int:

@@ -28,11 +28,12 @@ from anarchic.core.validation import check_kinds
 from anarchic.errors import ConfigError, Diverged, NotFinite, WorkerError
 from anarchic.participation.idle import Moment
 from anarchic.participation.work import ConstantSteps
-from anarchic.worker.connection import Answer, Refused
+from anarchic.worker.connection import RUN_ENDED, Answer, Refused
 from anarchic.worker.log import log_event
 from anarchic.worker.policy import Always, Policy, StepCount
 
 if TYPE_CHECKING:
+    from anarchic.worker.spool import OutgoingUpdate
     from anarchic.worker.task import GradientResult, LiveTask
     from anarchic.worker.worker import Worker
 
@@ -44,7 +45,8 @@ _MAX_SLEEP_S = 60.0  # clocks are set and machines sleep: ask the policy again
 class WorkPlan:
     """When a worker visits the server, what it computes there, and when it ends.
 
-    It ends once ``updates`` were accepted. Updates that the server finds too old are dropped;
+    It ends once ``updates`` were accepted, or when the operator has ended the run. Updates that the
+    server finds too old, or that build on a version that was withdrawn, are dropped;
     ``max_refusals`` others in a row are an error, since something must be wrong.
     """
 
@@ -76,6 +78,7 @@ class Summary:
     lost: int = 0  # left, and there was no spool
     local_steps: int = 0
     version: int = -1  # the newest known
+    run_ended: bool = False  # the operator has ended the run
     resent: dict[str, int] = field(default_factory=dict)
 
 
@@ -108,7 +111,10 @@ class VisitLoop:
         with _stopped_by_signals(worker):
             try:
                 summary.resent = worker.send_spooled(retry=self.forever)
-                while not worker.stopping and (updates is None or self._taken() < updates):
+                summary.run_ended = RUN_ENDED in summary.resent
+                while not (worker.stopping or summary.run_ended) and (
+                    updates is None or self._taken() < updates
+                ):
                     if self._wait():
                         self._visit()
             except WorkerError:
@@ -136,16 +142,31 @@ class VisitLoop:
         self.began_s = self.worker.clock.now_s()
         snapshot = self.worker.pull(retry=self.forever)
         self.summary.version = snapshot.version
-        begin = getattr(self.task, "begin", None)
-        if begin is not None:
-            begin(self.worker.layout, snapshot)
-        _check_buffers(self.worker.layout, self.task.layout, snapshot.terms.buffers)
-        _check_layout(self.worker.layout, self.task.layout)
+        if self.worker.run_ended:  # nobody would take what is trained
+            self.summary.run_ended = True
+            log_event(RUN_ENDED, worker=self.worker.name, version=snapshot.version)
+            return
+        self.prepare(snapshot)
         visit = self._train(snapshot)
         self.summary.local_steps += visit.result.local_steps
         self._push(visit)
         self.visits += 1
         self.ended_s = self.worker.clock.now_s()
+
+    def prepare(self, snapshot: Snapshot) -> None:
+        """Show the task what it starts from; refuse a model that is not the task's."""
+        begin = getattr(self.task, "begin", None)
+        if begin is not None:
+            begin(self.worker.layout, snapshot)
+        _check_buffers(self.worker.layout, self.task.layout, snapshot.terms.buffers)
+        _check_layout(self.worker.layout, self.task.layout)
+
+    def dry_visit(self, snapshot: Snapshot) -> tuple[TrainedVisit, OutgoingUpdate]:
+        """The local steps of a visit, and the update that is not sent."""
+        visit = self._train(snapshot)
+        if not np.isfinite(visit.result.direction).all():
+            raise NotFinite("The direction is not finite: lower the local rate.")
+        return visit, self.worker.encode(self._update(visit), loss=visit.loss)
 
     def _train(self, snapshot: Snapshot) -> TrainedVisit:
         worker, plan = self.worker, self.plan
@@ -193,10 +214,10 @@ class VisitLoop:
             )
         return gradient, None if loss is None else float(loss), int(samples)
 
-    def _push(self, visit: TrainedVisit) -> None:
-        worker, summary, result = self.worker, self.summary, visit.result
-        update = Update(
-            worker.name or "",
+    def _update(self, visit: TrainedVisit) -> Update:
+        result = visit.result
+        return Update(
+            self.worker.name or "",
             visit.snapshot.version,
             result.local_steps,
             self.plan.local_lr,
@@ -204,6 +225,10 @@ class VisitLoop:
             visit.samples,
             result.sent,
         )
+
+    def _push(self, visit: TrainedVisit) -> None:
+        worker, summary, result = self.worker, self.summary, visit.result
+        update = self._update(visit)
         try:
             if not np.isfinite(result.direction).all():
                 raise NotFinite("The direction is not finite: lower the local rate.")
@@ -238,6 +263,9 @@ class VisitLoop:
             self.late += 1
             if self.late > 1:  # a cache may keep sending an old model: do not repeat at full speed
                 self._pause(self.late)
+        elif answer.code == RUN_ENDED:
+            summary.run_ended = True
+            self._log(visit, status=answer.code, id=id)
         else:
             summary.refused += 1
             self._log(visit, status=answer.code, id=id, reason=answer.message)

@@ -7,14 +7,14 @@ import math
 import os
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Self, final
 
 from anarchic import wire
-from anarchic.core.names import WORKER_NAME
+from anarchic.core.names import WORKER_NAME, check_run_name
 from anarchic.core.types import EMPTY, Layout, Snapshot, Update, Vector
 from anarchic.errors import ConfigError, MalformedUpdate, RunError, WorkerError
 from anarchic.worker.connection import (
@@ -26,6 +26,7 @@ from anarchic.worker.connection import (
     read_answer,
     unexpected,
 )
+from anarchic.worker.foreign import not_ours, start_of
 from anarchic.worker.log import log_event
 from anarchic.worker.policy import Clock, WallClock
 from anarchic.worker.spool import OutgoingUpdate, Spool
@@ -36,25 +37,28 @@ if TYPE_CHECKING:
     from anarchic.worker.task import LiveTask
 
 _TAG = re.compile(r'(?:W/)?"[!#-~]{1,200}"')  # what is sent back as If-None-Match
-PULL, PUSH = ("GET", "v1/model"), ("POST", "v1/updates")
+STATE = "X-Anarchic-State"  # of the run, told with every model
 OWN_PART, OWN_MOST_S, OWN_PAUSE_S = 0.1, 1.0, 0.02  # how long to wait for the own update
 
 
 @final
 class Worker:
-    """A connection to one server: pulls its model and pushes updates. For one thread.
+    """A connection to a server: pulls its model and pushes updates. For one thread.
 
+    Several addresses (a list, or one text with commas) are replicas of one run: they are tried in
+    turn when one cannot be reached or answers with 5xx, and the one that answers stays in use.
     ``token`` proves who the worker is; ``token_file`` is the file that holds it, which is read
     again when the server refuses it. Where enrolment is open a ``name`` is enough. With a
     ``spool`` directory an update that is not yet sent survives the worker's death. What fails is
     tried again with the same id and the same bytes, so that it counts once. ``clock`` and ``rng``
-    are for tests.
+    are for tests. On a server of several runs, ``run`` names the one to take part in.
     """
 
     def __init__(
         self,
-        url: str,
+        url: str | Sequence[str],
         *,
+        run: str | None = None,
         token: str | os.PathLike[str] | None = None,
         token_file: str | os.PathLike[str] | None = None,
         name: str | None = None,
@@ -64,25 +68,32 @@ class Worker:
         rng: Random | None = None,
     ) -> None:
         from anarchic.worker.channel import Channel, Token  # brings httpx
+        from anarchic.worker.servers import Servers
 
         if token is not None and token_file is not None:
             raise ConfigError("Give token or token_file, not both.")
+        base = base_of(run)
+        self._pull_route, self._push_route = ("GET", f"{base}/model"), ("POST", f"{base}/updates")
         told = token if token_file is None else Path(token_file)
         proof = None if told is None else Token(told)
         self.name = _name(proof.worker if proof else None, name)
         self._says_name = proof is None
         self.connection = connection or Connection()
         self.clock, self.rng = clock or WallClock(), rng or Random()
-        self._channel = Channel(url, proof, self.connection, clock=self.clock, rng=self.rng)
+        self._channel = Channel(
+            Servers(url), proof, self.connection,
+            clock=self.clock, rng=self.rng, confirm=self._confirm,
+        )  # fmt: skip
         self.spool = spool if isinstance(spool, Spool) or spool is None else Spool(spool)
         self._pulled: tuple[str, Layout, Snapshot, str] | None = None  # ETag, ..., run
         self._epoch: str | None = None  # in which the server published what was pulled
+        self.run_ended = False  # as of the last pull: the operator has ended the run
         self._pulled_s = 0.0
         self._own: tuple[int, float] = (-1, 0.0)  # base version of the last update, time to wait
         self._local_state: tuple[str, Mapping[str, Vector]] = ("", EMPTY)  # run, vectors
 
     def __repr__(self) -> str:
-        return f"Worker({str(self._channel.url)!r}, name={self.name!r})"
+        return f"Worker({str(self._channel.servers.url)!r}, name={self.name!r})"
 
     def __enter__(self) -> Self:
         return self
@@ -143,12 +154,20 @@ class Worker:
         return snapshot
 
     def _pull(self, retry: Retry | None) -> Snapshot:
-        known = self._pulled
-        headers = {"If-None-Match": known[0]} if known is not None and known[0] else {}
         self._pulled = self._channel.ask(
-            PULL, self._read_model, retry=retry or self.connection.retry, headers=headers
+            self._pull_route,
+            self._read_model,
+            retry=retry or self.connection.retry,
+            headers=self._known(),
         )
         return self._pulled[2]
+
+    def _confirm(self) -> None:
+        """Ask the server in use, which is another than before, whether it has the same run."""
+        self._pulled = self._channel.once(self._pull_route, self._read_model, headers=self._known())
+
+    def _known(self) -> dict[str, str]:
+        return {"If-None-Match": self._pulled[0]} if self._pulled and self._pulled[0] else {}
 
     def push(
         self,
@@ -229,7 +248,9 @@ class Worker:
         return self._pulled[1:]
 
     def _read_model(self, answer: Reply) -> tuple[str, Layout, Snapshot, str]:
+        self.run_ended = answer.headers.get(STATE) == "ended"
         if answer.status_code == 304 and self._pulled is not None:
+            self._channel.servers.confirm(self._pulled[3])
             return self._pulled
         if answer.status_code != 200:
             raise unexpected(answer)
@@ -237,7 +258,9 @@ class Worker:
             layout, snapshot, run = wire.decode_snapshot(answer.content)
             _, _, self._epoch = wire.snapshot_facts(answer.content)
         except (RunError, MalformedUpdate) as error:
-            raise RetryableError("garbled", str(error)) from error
+            told = not_ours(answer) if start_of(answer) else str(error)
+            raise RetryableError("garbled", told) from error
+        self._channel.servers.confirm(run)
         for vector in (snapshot.params, *snapshot.extras.values()):
             vector.flags.writeable = False
         tag = answer.headers.get("ETag", "")
@@ -283,6 +306,8 @@ class Worker:
             return "damaged"
         self.pull(retry=retry)
         if outgoing.run != self.run_id:  # its versions are those of another model
+            if len(self._channel.servers.all) > 1:
+                raise self._other_run(outgoing)
             self.spool.remove(file)
             outcome = "other_run"
         else:
@@ -291,10 +316,20 @@ class Worker:
         log_event("resend", status=outcome, id=outgoing.id, base_version=outgoing.base_version)
         return outcome
 
+    def _other_run(self, outgoing: OutgoingUpdate) -> WorkerError:
+        """Where several servers are given, another one may still want what waits."""
+        assert self.spool is not None
+        return WorkerError(
+            f"An update of run {outgoing.run} waits in {self.spool.path}, but "
+            f"{self._channel.servers.url} has run {self.run_id}. Several servers must be replicas "
+            "of one run: give those that share a store, or another --spool for the new run.",
+            "other_run",
+        )
+
     def _post(self, outgoing: OutgoingUpdate, file: str | None, retry: Retry) -> Answer | Refused:
         headers = {"Content-Type": "application/octet-stream"}
         answer = self._channel.ask(
-            PUSH, read_answer, retry=retry, headers=headers, content=outgoing.body
+            self._push_route, read_answer, retry=retry, headers=headers, content=outgoing.body
         )
         if isinstance(answer, Answer) and outgoing.local_state:
             self._save_local_state(outgoing)
@@ -309,6 +344,11 @@ class Worker:
                 self.spool.save_local_state(*self._local_state)
             except OSError as error:
                 log_event("spool_failed", logging.WARNING, id=outgoing.id, reason=str(error))
+
+
+def base_of(run: str | None) -> str:
+    """Where the routes of a run begin; None: the only run of a server."""
+    return "v1" if run is None else f"v1/runs/{check_run_name(run)}"
 
 
 def _name(owner: str | None, name: str | None) -> str | None:

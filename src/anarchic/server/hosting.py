@@ -1,0 +1,77 @@
+"""Beginning and listing the runs of a directory or database: ``anarchic run``, for Python too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from anarchic.core.inspection import concerns
+from anarchic.errors import AnarchicError, ConfigError
+from anarchic.server.accounts import accounts
+from anarchic.server.commands import commands, rules_after
+from anarchic.server.places import places_at
+from anarchic.server.runs import check_begin, first_model, open_run, stored_rules
+from anarchic.server.settings import RuleSettings, ServerSettings, given_rules, served_rule
+from anarchic.server.store import open_store
+
+
+@final
+@dataclass(frozen=True)
+class RunRow:
+    """Where one of several runs stands, or why that cannot be read."""
+
+    name: str
+    run: str | None = None  # the id
+    version: int | None = None
+    rule: str | None = None
+    m: int | None = None
+    workers: int | None = None  # with tokens that are valid
+    problem: str | None = None
+
+
+def create_run(
+    name: str,
+    where: str | Path,
+    init: str | Path,
+    *,
+    rules: RuleSettings | Mapping[str, Any] | None = None,
+    keep_payloads: bool | None = None,
+) -> list[str]:
+    """Begin a run in a directory (``NAME.db``) or database (schema ``NAME``); returns warnings.
+
+    A server that serves the others serves it within seconds. A name that is taken is refused.
+    """
+    given, places = given_rules(rules), places_at(where)
+    try:
+        check_begin(given, init, ServerSettings())  # a refusal leaves nothing behind
+        place = places.create(name)
+        with closing(open_store(place, keep_payloads=keep_payloads)) as store:
+            if store.run() is not None:
+                raise ConfigError(f"There is a run {name!r} already: choose another name.")
+            open_run(store, given, init)
+    finally:
+        places.close()
+    return list(concerns(first_model(init).layout, str(init)))
+
+
+def list_runs(where: str | Path) -> list[RunRow]:
+    """The runs of a directory or database, by name; a damaged one has a problem."""
+    with closing(places_at(where)) as places:
+        return [_row(name, places.place(name)) for name in places.names()]
+
+
+def _row(name: str, place: str) -> RunRow:
+    try:
+        with closing(open_store(place, create=False)) as store:
+            run = store.run()
+            if run is None:
+                return RunRow(name, problem="It has not begun: 'anarchic run create' begins it.")
+            rules = rules_after(stored_rules(run), commands(store))
+            m = served_rule(rules).m
+            valid = sum(not account.revoked for account in accounts(store).values())
+    except AnarchicError as error:
+        return RunRow(name, problem=str(error))
+    return RunRow(name, run.settings["run"], run.version, rules.rule, m, valid)

@@ -1,0 +1,57 @@
+"""The overview of a run, on both databases."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from anarchic.errors import ConfigError
+from anarchic.server.activity import Activity
+from anarchic.server.commands import issue
+from anarchic.server.overview import listed, overview
+from anarchic.server.store import open_store
+from tests.server.make import LAYOUT, begun
+from tests.server.stored import new, next_version
+
+
+def test_a_run_is_shown_though_nothing_was_counted_yet(place):
+    with closing(open_store(place)) as store:
+        begun(store, m=2, server_lr=0.5)
+        epoch = store.lead()
+        facts = {"base_version": 0, "received_s": 1000.0}
+        updates = [new(name, "1", **facts) for name in ("ann", "bob", "cleo")]
+        seqs = [receipt.seq for receipt in store.append(updates)]
+        store.publish(next_version(store, epoch, seqs[:2]))
+        issue(store, "pause", {}, by="boss", now_s=990.0)
+        found = overview(store, now_s=1010.0)
+        assert (found["rule"], found["m"], found["server_lr"]) == ("afa-cd", 2, 0.5)
+        assert (found["version"], found["buffered"], found["parameters"]) == (1, 1, LAYOUT.dim)
+        assert found["updates"]["accepted"] == 3
+        assert found["rate_per_s"] == pytest.approx(3 / 10)  # since the first
+        assert [(c["kind"], c["issued_by"]) for c in found["commands"]] == [("pause", "boss")]
+        assert found["state"] == "running"  # it waits
+        shown = {w["worker"]: (w["updates"], w["waiting"]) for w in found["workers"]}
+        assert shown == {"ann": (1, 0), "bob": (1, 0), "cleo": (0, 1)}
+        assert overview(store, now_s=2000.0)["rate_per_s"] == 0.0
+        Activity(store).tick(leads=True)  # once counted it is the same
+        assert overview(store, now_s=1010.0) == found
+
+
+def test_pages_are_pieces_of_the_whole(place):
+    with closing(open_store(place)) as store:
+        begun(store, m=2)
+        epoch = store.lead()
+        updates = [new(f"w{n:02}", "1", base_version=0, norm=1.0 + n) for n in range(20)]
+        seqs = [receipt.seq for receipt in store.append(updates)]
+        store.publish(next_version(store, epoch, seqs))
+        whole = listed(store, limit=100)
+        assert [w["worker"] for w in whole["workers"]] == [f"w{n:02}" for n in range(19, -1, -1)]
+        pages = [listed(store, first=first, limit=7) for first in (0, 7, 14)]
+        assert [w for page in pages for w in page["workers"]] == whole["workers"]
+        assert {page["listed"] for page in pages} == {20}
+        names = [w["worker"] for w in listed(store, sort="worker", limit=3)["workers"]]
+        assert names == ["w00", "w01", "w02"]
+        with pytest.raises(ConfigError, match="sort"):
+            listed(store, sort="size")
+        assert sum(w["share"] for w in whole["workers"]) == pytest.approx(1.0)
