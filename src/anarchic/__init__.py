@@ -9,11 +9,13 @@ from anarchic.core.buffers import AverageBuffers
 from anarchic.core.checking import check
 from anarchic.core.guard import Guard
 from anarchic.core.local import *  # noqa: F403
+from anarchic.core.local_dyn import Dyn
+from anarchic.core.local_mime import MimeLite
 from anarchic.core.local_wrappers import ClipNorm, Decay
 from anarchic.core.rows import WorkerRows
 from anarchic.core.rule import Rule, RuleState, State, SteppingRule
 from anarchic.core.rules import *  # noqa: F403
-from anarchic.core.steps import AdamStep, MomentumStep, SgdStep, Step, YogiStep
+from anarchic.core.steps import AdamStep, AmsGradStep, MomentumStep, SgdStep, Step, YogiStep
 from anarchic.core.types import Layout, Snapshot, Update, Updates
 from anarchic.core.wrappers import Clip, SharedVectors, StalenessDiscount
 from anarchic.errors import Stop
@@ -39,6 +41,8 @@ from anarchic.train.task import LocalWork, Task, make_task
 
 if TYPE_CHECKING:
     from anarchic import torch as torch
+    from anarchic.study.sweeps import sweep
+    from anarchic.study.tuning import tune
     from anarchic.train.torch_optimizer import TorchOptimizer
     from anarchic.train.torch_task import TorchTask
     from anarchic.worker import Worker
@@ -46,22 +50,26 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    *local.__all__, *rules.__all__, "AdamStep", "AverageBuffers", "Batched", "SharedVectors",
-    "Clip", "ClipNorm", "Compute", "ConstantSteps", "Decay", "Epochs", "Experiment", "Exponential",
-    "ContinuousTime", "Guard", "Layout", "LocalWork", "Loop", "Metric", "MomentumStep", "Progress",
-    "Rule", "RuleState", "Run", "Sampler", "Settings", "SgdStep", "Snapshot", "StalenessDiscount",
-    "State", "Step", "SteppingRule", "Stop", "Task", "Timetable", "TorchOptimizer", "TorchTask",
-    "UniformSteps", "Update", "Updates", "Work", "Worker", "WorkerRows", "YogiStep", "build",
-    "callbacks", "check", "data", "make_task", "make_timetable", "simulate", "simulate_many",
+    *local.__all__, *rules.__all__, "AdamStep", "AmsGradStep", "AverageBuffers", "Batched",
+    "SharedVectors", "Clip", "ClipNorm", "Compute", "ConstantSteps", "Decay", "Dyn", "Epochs",
+    "Experiment", "Exponential", "ContinuousTime", "Guard", "Layout", "LocalWork", "Loop",
+    "Metric", "MimeLite", "MomentumStep", "Progress", "Rule", "RuleState", "Run", "Sampler",
+    "Settings", "SgdStep", "Snapshot", "StalenessDiscount", "State", "Step", "SteppingRule",
+    "Stop", "Task", "Timetable", "TorchOptimizer", "TorchTask", "UniformSteps", "Update",
+    "Updates", "Work", "Worker", "WorkerRows", "YogiStep", "build", "callbacks", "check",
+    "data", "make_task", "make_timetable", "simulate", "simulate_many",
+    "sweep", "tune",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    """Some names are loaded on first use: they bring an HTTP client, or PyTorch."""
+    """Some names are loaded on first use: they bring an HTTP client, PyTorch, or much code."""
     lazy = {
         "TorchOptimizer": "anarchic.train.torch_optimizer",
         "TorchTask": "anarchic.train.torch_task",
         "Worker": "anarchic.worker",
+        "sweep": "anarchic.study.sweeps",
+        "tune": "anarchic.study.tuning",
     }
     if name == "torch":
         return import_module("anarchic.torch")

@@ -36,6 +36,8 @@ class UpdateRefused(AnarchicError):
     A remedy that is given apart ends the message; a server tells its worker the two separately.
     """
 
+    worker: str | None = None  # who sent it, where a server found out
+
     def __init__(self, told: str, remedy: str | None = None) -> None:
         super().__init__(told if remedy is None else f"{told}: {remedy}.")
         self.told = told if remedy is None else f"{told}."

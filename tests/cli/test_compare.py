@@ -1,8 +1,12 @@
 import csv
+from contextlib import closing
 
 import pytest
 
+from anarchic.server.store import open_store
 from tests.report.make import make_run
+from tests.server.make import begun
+from tests.server.test_history import train
 
 
 def test_runs_are_compared_drawn_and_written(anarchic, tmp_path):
@@ -64,6 +68,14 @@ def test_another_metric_is_compared_and_drawn(anarchic, refused, tmp_path):
     assert "There is no metric 'lost'. Did you mean 'loss'? There are accuracy, loss." in told
 
 
+def test_runs_without_accuracy_say_which_metrics_there_are(anarchic, tmp_path):
+    runs = make_run(tmp_path / "one"), make_run(tmp_path / "two", judged=False)
+    hint = "Without accuracy: two. There are loss: --metric NAME compares one of them."
+    assert anarchic("compare", *runs).output.splitlines()[-1] == hint
+    assert "Without" not in anarchic("compare", runs[0]).output
+    assert "Without" not in anarchic("compare", *runs, "--metric", "loss").output
+
+
 def test_a_mean_of_ten_rounds_is_shown_only_where_they_were_all_evaluated(anarchic, tmp_path):
     make_run(tmp_path / "all", accuracies=[n / 20 for n in range(12)])
     make_run(tmp_path / "some", accuracies=[n / 20 for n in range(12)])
@@ -92,3 +104,28 @@ def test_workers_are_drawn_where_runs_were_evaluated_for_each(anarchic, refused,
     assert text.startswith("<?xml")
     told = refused(2, "compare", tmp_path / "no", "--workers", picture)
     assert "None of these runs was evaluated for each worker (no): simulate with" in told
+
+
+def test_a_live_run_is_compared_with_a_simulated_one(anarchic, tmp_path):
+    pytest.importorskip("matplotlib")
+    make_run(tmp_path / "one", clock=True)
+    with closing(open_store(tmp_path / "run.db")) as store:
+        begun(store, m=2, rule="afa-cs")
+        train(store)
+    picture, numbers = tmp_path / "compare.png", tmp_path / "compare.csv"
+    runs = (tmp_path / "run.db", tmp_path / "one")
+    shown = anarchic("compare", *runs, "--out", picture, "--csv", numbers)
+    assert shown.exit_code == 0, shown.output
+    (row,) = (line.split() for line in shown.output.splitlines() if line.startswith("run.db"))
+    assert row[1:3] == ["afa-cs", "3+"]
+    assert "30.0" in row  # accuracy of the newest version, in percent
+    with open(numbers, newline="") as file:
+        rows = list(csv.DictReader(file))
+    live = [row for row in rows if row["run"] == "run.db"]
+    assert [(row["round"], row["virtual_s"]) for row in live][-1] == ("3", "2")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_file_that_is_no_store_is_refused(refused, tmp_path):
+    (tmp_path / "run.txt").write_text("not a store at all, and long enough to be read " * 9)
+    assert "not a" in refused(1, "compare", tmp_path / "run.txt")

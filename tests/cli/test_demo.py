@@ -54,15 +54,25 @@ def test_a_place_that_cannot_be_written_is_named(refused, tmp_path):
 
 def test_a_live_demo_goes_where_it_is_told(anarchic, monkeypatch):
     shown = []
-    monkeypatch.setattr("anarchic.cli.demo._live", lambda *told: shown.append(told))
+
+    def live(*told, in_browser):
+        shown.append((*told, in_browser))
+
+    monkeypatch.setattr("anarchic.cli.demo._live", live)
     anarchic("demo", "--live")
-    anarchic("demo", "--live", "--out", "demo", "--seconds", 9)
-    assert shown == [(Path("demo-live"), 20.0), (Path("demo"), 9.0)]
+    anarchic("demo", "--live", "--out", "demo", "--seconds", 9, "--open")
+    anarchic("demo", "--live", "--open")
+    assert shown == [
+        (Path("demo-live"), 20.0, False),
+        (Path("demo"), 9.0, True),
+        (Path("demo-live"), 60.0, True),
+    ]
 
 
 def test_an_option_of_the_other_demo_is_refused(refused):
     assert "--seed" in refused(2, "demo", "--live", "--seed", 7)
     assert "--seconds" in refused(2, "demo", "--seconds", 9)
+    assert "--open" in refused(2, "demo", "--open")
     assert "at least 5, got 4" in refused(2, "demo", "--live", "--seconds", 4)
 
 

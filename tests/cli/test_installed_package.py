@@ -74,7 +74,7 @@ def finished(process, timeout_s=90):
 @pytest.mark.slow
 def test_the_rule_of_a_package_is_listed_and_simulated_by_name(command):
     listed = finished(command("rules", "rules"))
-    assert "signs     sign-rules  Every m updates, a step of one length along the sign" in listed
+    assert "signs      sign-rules  Every m updates, a step of one length along the sign" in listed
     assert "signs, or MODULE:NAME" in " ".join(finished(command("serve", "--help")).split())
     options = ("--rule", "signs", "--rule-option", "size=0.02", "--clip", 1)
     shown = finished(command("simulate", *options, "--rounds", 20, "--out", "run"))

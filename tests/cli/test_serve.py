@@ -70,9 +70,9 @@ def test_who_may_push_is_settled_before_a_run_is_begun(refused, first, tmp_path)
 
 
 def test_a_run_that_was_not_kept_says_so_when_it_is_replayed(refused, tmp_path):
-    one_step(tmp_path / "run.db", keep_payloads=False, history=1)
+    one_step(tmp_path / "run.db", keep_payloads=False, history=1, history_bytes=0)
     told = refused(1, "replay", tmp_path / "run.db")
-    assert "dropped its first model and updates: only a run whose server had --keep-pay" in told
+    assert "only a run whose server had --keep-payloads" in told
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -138,18 +138,31 @@ SETTINGS = {
     "--step-after-s": ("2", "step_after_s", 2.0),
     "--open-enrolment": (None, "open_enrolment", True),
     "--public-model": (None, "public_model", True),
+    "--join": (None, "join", True),
+    "--log-level": ("error", "log_level", "error"),
+    "--log-format": ("text", "log_format", "text"),
 }
-STORE = {"--history": ("5", "_history", 5)}
+STORE = {
+    "--history": ("5", "history", 5),
+    "--history-bytes": ("1000", "most_bytes", 1000),
+    "--keep-every": ("100", "every", 100),
+}
 ADDRESS = {
     "--host": ("0.0.0.0", "host", "0.0.0.0"),
     "--port": (str(PORT := free_port()), "port", PORT),
     "--host-name": ("fl.example", "host_name", "fl.example"),
     "--insecure": (None, "insecure", True),
+    "--trusted-proxy": ("127.0.0.1", "trusted_proxy", "127.0.0.1"),
+    "--admin-port": (str(ADMIN_PORT := free_port()), "admin_port", ADMIN_PORT),
+    "--admin-host": ("127.0.0.2", "admin_host", "127.0.0.2"),
+    "--admin-tokens": (None, "admin_tokens", True),
+    "--public-metrics": (None, "public_metrics", True),
 }
 TLS_FILES = {"--tls-cert": "tls_cert", "--tls-key": "tls_key", "--client-ca": "client_ca"}
 ELSEWHERE = {  # tried where they have their own tests
     *("--store", "--init", "--keep-payloads", "--evaluate", "--model", "--callback"),
-    *("--rule-option", "--help"),
+    *("--rule-option", "--help", "--bind-names", "--admin-tls", "--config", "--check", "--json"),
+    *("--runs", "--keep-best", "--target", "--max-versions", "--compact-after"),
 }
 
 
@@ -188,8 +201,25 @@ def test_every_option_ends_in_its_setting(served):
     assert has(service.rules, RULES)
     assert has(service.settings.limits, LIMITS)
     assert has(service.settings, SETTINGS)
-    assert has(service._store, STORE)
+    assert has(service._store.versions, STORE)
     assert has(address, ADDRESS)
+
+
+def test_goals_reach_what_pursues_them(served, monkeypatch):
+    class NoEvaluator:
+        def __init__(self, *_):
+            self.latest = None
+
+    monkeypatch.setattr("anarchic.server.serve.Evaluator", NoEvaluator)
+    monkeypatch.setattr("anarchic.server.serve.judge_apart", lambda *_, **__: None)
+    goals = ("--keep-best", "loss", "--target", "accuracy=0.95", "--max-versions", "7")
+    judge = ("--evaluate", "tests.server.evaluations:named", "--compact-after", "90d")
+    service, *_ = served("--open-enrolment", "--port", PORT, *judge, *goals)
+    keeper = service._keeper
+    assert (keeper._metric.name, keeper._metric.better) == ("loss", "min")
+    assert (keeper._target.metric.name, keeper._target.goal) == ("accuracy", 0.95)
+    assert keeper._max_versions == 7
+    assert service._compactor._after_s == 90 * 86_400
 
 
 def test_certificates_reach_the_address(served, tmp_path):
@@ -199,7 +229,8 @@ def test_certificates_reach_the_address(served, tmp_path):
     own.private_key_pem.write_to_path(tmp_path / "--tls-key")
     authority.cert_pem.write_to_path(tmp_path / "--client-ca")
     given = [word for flag in TLS_FILES for word in (flag, tmp_path / flag)]
-    _, address, _ = served("--open-enrolment", "--port", PORT, *given)
+    _, address, _ = served("--open-enrolment", "--port", PORT, *given, "--bind-names")
+    assert address.bind_names
     assert {flag: getattr(address, name) for flag, name in TLS_FILES.items()} == {
         flag: tmp_path / flag for flag in TLS_FILES
     }
@@ -211,6 +242,8 @@ def test_client_certificates_need_tls(refused, tmp_path):
     assert "Client certificates need TLS" in refused(2, *asked)
     asked = ("serve", "--store", tmp_path / "run.db", "--tls-cert", tmp_path / "ca")
     assert "both a certificate and its key" in refused(2, *asked)
+    asked = ("serve", "--store", tmp_path / "run.db", "--bind-names")
+    assert "--bind-names compares workers' certificates" in refused(2, *asked)
     assert not (tmp_path / "run.db").exists()
 
 

@@ -4,8 +4,8 @@ from dataclasses import fields
 import pytest
 
 from anarchic.cli.settings import OPTIONS, compute_from, parse_probabilities, settings_from
+from anarchic.core.factory import UPDATES_PER_STEP
 from anarchic.errors import ConfigError
-from anarchic.server.settings import RuleSettings
 from anarchic.sim.settings import Settings
 from anarchic.train.compute import Compute
 
@@ -58,7 +58,7 @@ def test_what_none_stands_for_is_what_the_help_says(anarchic):
 
 
 def test_the_server_counts_to_the_same_m_as_the_simulator():
-    assert OPTIONS["m"].stands_for.startswith(f"{RuleSettings().m},")
+    assert OPTIONS["m"].stands_for.startswith(f"{UPDATES_PER_STEP},")
 
 
 def test_options_of_a_rule_get_the_types_that_it_declares():

@@ -43,3 +43,52 @@ def test_it_is_the_timetable_of_simulate(anarchic, monkeypatch):
 
 def test_misuse(refused):
     assert "m=5 of 3" in refused(2, "timetable", "--workers", 3)
+
+
+LOG = """worker,pull_s,push_s,local_steps
+0,0,2,5
+0,3,5,5
+0,6,8,5
+1,0,3,5
+1,3,6,5
+2,0,7,5
+2,9,11,5
+"""
+
+
+def test_refused_retried_skipped_stopped_and_lost_visits_are_counted(anarchic):
+    clock = ("timetable", "--participation", "exponential", "--rounds", 60, "--m", 4)
+    for options, told in (
+        (("--refuse-staleness", 1, "--retries", 2), ("refused updates", "of these retried")),
+        (("--refuse-staleness", 0, "--lost-share", 0.2), ("refused updates", "lost visits")),
+        (("--skip-unchanged",), ("skipped visits",)),
+        (("--server-picks", "cohort", "--max-concurrent", 9), ("stopped visits", "in vain")),
+        (("--step-every-s", 0.4), ("60 rounds of at most 4",)),
+        (("--join", "0.5@5", "--leave", "0.2@9"), ("60 rounds of 4",)),
+    ):
+        shown = anarchic(*clock, *options)
+        assert shown.exit_code == 0, shown.output
+        for words in told:
+            assert words in shown.output
+
+
+def test_recorded_visits_are_shown_with_and_without_a_server_that_refuses(anarchic, tmp_path):
+    log = tmp_path / "log.csv"
+    log.write_text(LOG)
+    plain = anarchic("timetable", "--trace", log, "--m", 2)
+    assert "2 at most" in plain.output
+    refusing = anarchic("timetable", "--trace", log, "--m", 2, "--refuse-staleness", 1)
+    assert re.search(r"refused updates +│ 1, 16.7 %", refusing.output)
+    run = ("simulate", "--trace", log, "--m", 2, "--refuse-staleness", 1, "--out", tmp_path / "run")
+    shown = anarchic(*run)
+    assert shown.exit_code == 0, shown.output
+    assert re.search(r"refused updates +│ 1, 16.7 %", shown.output)
+    again = anarchic("timetable", "--trace", tmp_path / "run")
+    assert "6: 3 rounds of 2" in again.output
+
+
+def test_a_wrong_line_of_a_trace_is_named(refused, tmp_path):
+    log = tmp_path / "log.csv"
+    log.write_text(LOG.replace("0,3,5,5", "0,3,x,5"))
+    assert "line 3, column push_s: 'x' is not a time" in refused(1, "timetable", "--trace", log)
+    assert "There is no trace absent" in refused(1, "timetable", "--trace", "absent")

@@ -159,6 +159,7 @@ def test_the_model_that_a_worker_is_given_is_the_servers(anarchic, listening):
 
 
 WORKER = {  # what is given, and what the worker is made with
+    "--run": ("mnist", "run", "mnist"),
     "--token-file": ("token", "token", Path("token")),
     "--spool": ("spool", "spool", Path("spool")),
 }
@@ -179,7 +180,7 @@ PLAN = {
 }
 ELSEWHERE = {  # part of those, or tried above
     *("--server", "--task", "--name", "--time-budget-s", "--local-option"),
-    *("--flower", "--flower-config"),
+    *("--flower", "--flower-config", "--config", "--check", "--json"),
 }
 
 
@@ -207,7 +208,7 @@ def test_every_option_reaches_the_worker(anarchic, here, monkeypatch):
     given += ["--local-option", "mu=0.5"]
     shown = anarchic("work", "--server", "https://server", "--task", "own_tasks:task", *given)
     assert shown.exit_code == 0, shown.output
-    assert met["url"] == "https://server"
+    assert met["url"] == ["https://server"]
     assert met["made"] == {
         "name": None,
         "connection": Connection(**{name: value for _, name, value in CONNECTION.values()}),

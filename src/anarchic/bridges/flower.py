@@ -51,6 +51,13 @@ def run(settings: WorkSettings, client: str, config: Config | None = None) -> Su
     ``config`` is given to the client wherever it looks: as the configuration of the node, of the
     run and of ``fit``. What ``pyproject.toml`` here has for the run of a Flower app comes first.
     """
+    return worker.run(*as_task(settings, client, config))
+
+
+def as_task(
+    settings: WorkSettings, client: str, config: Config | None = None
+) -> tuple[WorkSettings, FlowerTask]:
+    """The settings and the task of a worker whose training is a Flower client: see ``run``."""
     defaults = {field.name: field.default for field in fields(settings)}
     for name, flag in _CLIENTS_OWN.items():
         if getattr(settings, name) not in (defaults[name], {}):
@@ -60,7 +67,7 @@ def run(settings: WorkSettings, client: str, config: Config | None = None) -> Su
             )
     owner = settings.name or token_owner(settings.token() or "") or ""
     task = FlowerTask(registry.load(client), config or {}, run_config=app_config(), name=owner)
-    return worker.run(replace(settings, local_steps=1, local_lr=1.0), task)
+    return replace(settings, local_steps=1, local_lr=1.0), task
 
 
 @final

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from anarchic.cli import data, token
+from anarchic.cli import config, data, run, store, token
 from anarchic.cli.options import examples
 from anarchic.core.reading import printable
 from anarchic.errors import AnarchicError, ConfigError
@@ -19,7 +19,10 @@ from anarchic.errors import AnarchicError, ConfigError
 LINES = "\n"  # may stand in an error; nothing else that a terminal would act on
 FAILURE, MISUSE, INTERRUPTED = 1, 2, 130
 # Functions in modules of their names, in the order of the help.
-COMMANDS = "demo simulate compare timetable theory rules reproduce init serve work replay"
+COMMANDS = (
+    "demo simulate sweep tune compare timetable theory measure speedup rules reproduce init serve "
+    "work status replay view report pause resume end set rollback export log"
+)
 
 
 class Commands(TyperGroup):
@@ -66,7 +69,10 @@ app = typer.Typer(
 for name in COMMANDS.split():
     module = import_module(f"anarchic.cli.{name}")
     app.command(epilog=module.EPILOG)(getattr(module, name))
+app.add_typer(run.app, name="run")
 app.add_typer(token.app, name="token")
+app.add_typer(store.app, name="store")
+app.add_typer(config.app, name="config")
 app.add_typer(data.app, name="data")
 
 

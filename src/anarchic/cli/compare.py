@@ -1,31 +1,69 @@
-"""``anarchic compare``: recorded runs side by side."""
+"""``anarchic compare``: recorded runs side by side, or the groups of runs of sweeps."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from anarchic.cli.options import examples, table, takes
 from anarchic.cli.show import MISSING, number, percent, print_table
+from anarchic.errors import ConfigError
+from anarchic.study.groups import Asked
+from anarchic.study.sweeps import is_sweep
+from anarchic.study.verdicts import Test
 
 EPILOG = examples(
     "anarchic compare runs/cd runs/cs",
     "anarchic compare runs/* --out compare.png --csv compare.csv",
     "anarchic compare runs/* --metric loss --out loss.png",
+    "anarchic sweep --rule afa-cd,afa-cs --seed 0-4 --server-lr 0.5,1 --rounds 20 "
+    "--out sweeps/four",
+    "anarchic compare sweeps/four --group-by rule --band sd --out fig.pdf --latex table.tex "
+    "--csv table.csv",
+    "anarchic compare sweeps/four --group-by rule --test afa-cd afa-cs --margin 0.02",
 )
 
 OPTIONS = table("""
+Runs and sweeps
   metric NAME: The metric to compare: a column of metrics.csv, such as loss.
-  out FILE: Draw the metric by round, and by virtual time for runs with a clock: .png, .svg or .pdf.
+  out FILE: Draw the metric by round, and by virtual time for runs with a clock (by wall time since
+    the first update for stores): .png, .svg or .pdf.
     (default: nothing is drawn)
+  csv FILE: Write the numbers of every evaluation as CSV; of sweeps the table.
+    (default: they are not written)
+Runs
   workers FILE: Draw the worst tenth of the workers by round and all workers at the end, for runs
     with --per-worker. (default: nothing is drawn)
-  csv FILE: Write the numbers of every evaluation as CSV. (default: they are not written)
+Sweeps
+  group_by NAMES: Settings whose values make a group, with commas.
+    (default: all settings that differ)
+  over WAY: Of a group with several settings take the best, by validation data if there are any, or
+    all runs: best, all.
+  band KIND: What is shown around the mean over the seeds: sd, se, ci, range, none.
+  against AXIS: The horizontal axis, also of area and time to target: round, virtual_s, updates,
+    bytes.
+  target X: Also show when the metric first reached X. (default: not shown)
+  latex FILE: Write the table for a paper, as LaTeX. (default: it is not written)
+  test A B: Compare groups A and B, paired over common seeds, and say what can be said; B may be
+    "all": A with each other group. (default: no test)
+  measure NAME: What is tested: final, best, area, to_target.
+  margin X: With --test: also test whether they differ by less than X (two one-sided tests).
+    (default: no margin)
+  alpha P: With --test: level of the tests, corrected for their number.
+  interval KIND: With --test: Student's t, or the bootstrap for many seeds and values that are far
+    from normal: t, bca.
+  lost_as X: With --test: the value that counts for a run that diverged, failed or missed the
+    target. (default: such runs are refused)
 """)
 Runs = Annotated[
-    list[Path], typer.Argument(help="Directories of runs, finished or not.", metavar="RUN")
+    list[str],
+    typer.Argument(
+        help="Runs, finished or not: directories, or stores of servers (a file, or "
+        "postgresql://...), whose evaluations are compared. Or directories of sweeps.",
+        metavar="RUN|STORE|SWEEP",
+    ),
 ]
 
 
@@ -34,11 +72,60 @@ def compare(
     runs: Runs,
     metric: str = "accuracy",
     out: Path | None = None,
-    workers: Path | None = None,
     csv: Path | None = None,
+    workers: Path | None = None,
+    group_by: str | None = None,
+    over: str = "best",
+    band: str = "sd",
+    against: str = "round",
+    target: float | None = None,
+    latex: Path | None = None,
+    test: tuple[str, str] | None = None,
+    measure: str = "final",
+    margin: float | None = None,
+    alpha: float = 0.05,
+    interval: str = "t",
+    lost_as: float | None = None,
 ) -> None:
-    """Compare recorded runs, in a table and in a picture."""
-    from anarchic.report.runs import check_metric, compare_runs, read_runs, write_csv
+    """Compare recorded runs, or the groups of runs of sweeps, in a table and in a picture."""
+    asked = Asked(metric, against, target)  # type: ignore[arg-type]  # it checks the name
+    sweeps = [place for place in runs if "://" not in place and is_sweep(place)]
+    if sweeps:
+        from anarchic.cli import compare_sweeps as swept
+
+        if len(sweeps) < len(runs) or workers is not None:
+            raise ConfigError(
+                "Runs and sweeps are compared apart, and --workers is for runs: give the one or "
+                "the other."
+            )
+        places = swept.Files(out, csv, latex)
+        kind: Any = interval  # Test checks it
+        how = Test(measure=measure, margin=margin, alpha=alpha, interval=kind, lost_as=lost_as)
+        names = [] if group_by is None else [_name(each) for each in group_by.split(",")]
+        swept.compare_sweeps(sweeps, asked, names, over, band, places, test, how)
+        return
+    given = {"group_by": group_by, "target": target, "latex": latex, "test": test, "margin": margin}
+    if strange := next((name for name, value in given.items() if value is not None), None):
+        raise ConfigError(
+            f"--{strange.replace('_', '-')} is for sweeps, and {runs[0]} is none: leave it out."
+        )
+    _compare_runs(runs, metric, out, workers, csv)
+
+
+def _name(text: str) -> str:
+    return text.strip().replace("-", "_")
+
+
+def _compare_runs(
+    runs: list[str], metric: str, out: Path | None, workers: Path | None, csv: Path | None
+) -> None:
+    from anarchic.report.runs import (
+        check_metric,
+        compare_runs,
+        read_runs,
+        without_accuracy,
+        write_csv,
+    )
 
     read = read_runs(runs)
     if metric != "accuracy":  # which a run may lack: then its place in the table is empty
@@ -60,6 +147,8 @@ def compare(
     print_table(header, rows, names=2)
     if any(run.summary is None for run in read):
         typer.echo("+: not finished.")
+    if metric == "accuracy" and (told := without_accuracy(read)):
+        typer.echo(f"{told}: --metric NAME compares one of them.")
     if out is not None:
         from anarchic.report.curves import plot_runs
 

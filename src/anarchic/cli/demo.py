@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from anarchic.cli.options import Given, examples
 from anarchic.cli.settings import settings_from, takes
-from anarchic.cli.show import number, percent, print_facts, print_table, progress_bar, watching
+from anarchic.cli.show import number, percent, print_facts, print_table, watching
 from anarchic.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
     from anarchic.demo.live import LiveResult
 
 EPILOG = examples(
-    "anarchic demo", "anarchic demo --live", "anarchic demo --seed 7 --out another-demo"
+    "anarchic demo",
+    "anarchic demo --live --open  # and watch it in a browser",
+    "anarchic demo --seed 7 --out another-demo",
 )
 SECONDS, LEAST_SECONDS = 20.0, 5.0
+OPEN_SECONDS = 60.0  # there is more to see, and a browser takes a while to start
 _OWN = f"""
   out DIR: Directory for the runs and the picture; what an earlier demo wrote there is replaced.
     (default: demo, or demo-live with --live)
   live: Instead, train for real: a server and eight worker processes on this machine, with workers
     and the server killed on the way. Needs the extra 'server'.
   seconds S: How long the live demo trains, at least {LEAST_SECONDS:g}.
-    (default: {SECONDS:g}, with --live)
+    (default: {SECONDS:g} with --live, {OPEN_SECONDS:g} with --open)
+  open_: With --live: open the server's live page in a browser. It stays open while workers and the
+    server are killed.
 """
 
 
 @takes("seed", _OWN)
 def demo(
-    given: Given, out: Path | None = None, live: bool = False, seconds: float | None = None
+    given: Given,
+    out: Path | None = None,
+    live: bool = False,
+    seconds: float | None = None,
+    open_: bool = False,
 ) -> None:
     """Race FedAvg against AFA-CD and AFA-CS, with stragglers, on the embedded digits."""
     if live:
@@ -39,9 +49,11 @@ def demo(
             raise ConfigError("The live demo has no seed: leave out --seed or --live.")
         if seconds is not None and not seconds >= LEAST_SECONDS:
             raise ConfigError(f"--seconds must be at least {LEAST_SECONDS:g}, got {seconds:g}.")
-        _live(out or Path("demo-live"), seconds or SECONDS)
-    elif seconds is not None:
-        raise ConfigError("Only the live demo takes --seconds: leave it out, or add --live.")
+        seconds = seconds or (OPEN_SECONDS if open_ else SECONDS)
+        _live(out or Path("demo-live"), seconds, in_browser=open_)
+    elif seconds is not None or open_:
+        flag = "--open" if open_ else "--seconds"
+        raise ConfigError(f"Only the live demo takes {flag}: leave it out, or add --live.")
     else:
         _race(out or Path("demo"), settings_from(given).seed)
 
@@ -79,7 +91,8 @@ def _race(out: Path, seed: int) -> None:
     typer.echo(f"  anarchic compare {' '.join(str(out / e.settings.rule) for e in done.entries)}")
 
 
-def _live(out: Path, seconds: float) -> None:
+def _live(out: Path, seconds: float, *, in_browser: bool = False) -> None:
+    from anarchic.cli.demo_screen import demo_screen
     from anarchic.demo.live import WORKERS, M, run_live
 
     typer.echo(
@@ -87,17 +100,38 @@ def _live(out: Path, seconds: float) -> None:
         f"handwritten digits for {seconds:.0f} s.\nEach worker holds other classes, comes when it "
         "likes and works as long as it likes."
     )
-    with progress_bar() as bar:
-        task = bar.add_task("starting", total=1.0, found="")
+    with demo_screen(seconds) as screen:
 
-        def watch(share: float, seen: dict[str, Any]) -> None:
-            found = f"version {seen['version']}  accuracy {seen['accuracy']:.3f}"
-            bar.update(task, completed=share, description="training", found=found)
+        def look(page: str | None) -> None:
+            for line in where_to_look(page, in_browser=in_browser):
+                screen.tell(line)
 
-        result = run_live(out, seconds=seconds, tell=bar.console.print, watch=watch)
+        result = run_live(out, seconds=seconds, tell=screen.tell, watch=screen.watch, look=look)
     print_facts(live_facts(result, out), title="Result")
     if not result.sound:
         raise RunError("An accepted update was lost or counted twice: see the logs.")
+
+
+def where_to_look(page: str | None, *, in_browser: bool) -> list[str]:
+    """What to say about the live page, which is opened if that is wanted."""
+    extra = "pip install 'anarchic[page]'"
+    if page is None:
+        return [f"This server has no live page: {extra} adds it."]
+    told = [f"Watch it at {page} (this machine only, no token needed)."]
+    if find_spec("plotly") is None:
+        told.append(f"To zoom into its charts: {extra}.")
+    if in_browser and not _opened(page):
+        told.append("No browser could be started here: open that address yourself.")
+    return told
+
+
+def _opened(page: str) -> bool:
+    import webbrowser
+
+    try:
+        return webbrowser.open(page)
+    except webbrowser.Error:
+        return False
 
 
 def live_facts(result: LiveResult, out: Path) -> list[tuple[str, str]]:

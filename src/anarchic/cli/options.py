@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import wraps
 from inspect import Parameter
@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import typer
 
 from anarchic.core import registry
+from anarchic.core.reading import shown as shown_text
 from anarchic.errors import ConfigError
 
 Given = dict[str, Any]
@@ -31,7 +32,7 @@ _TAKEN_BY = {
     "rule_options": ("rule", "rules"),
     "local_options": ("local_rule", "local_rules"),
 }
-_LISTED = re.compile(r"  (\w+)(?: (\S+))?: (.+?)(?: \(default: (.+)\))?")
+_LISTED = re.compile(r"  (\w+)(?: (\S+|[A-Z]+ [A-Z]+))?: (.+?)(?: \(default: (.+)\))?")
 
 
 @dataclass(frozen=True)
@@ -60,18 +61,30 @@ def table(text: str) -> dict[str, Option]:
     return options
 
 
-def takes(
-    options: Mapping[str, Option], *records: Any
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command these options, each its own parameter or a field of one of the records.
-
-    The command gets those of the records as ``given``; what was not given is left out.
-    """
-    known = {
+def known_fields(*records: Any) -> dict[str, tuple[Any, Any]]:
+    """The default and the type of every field of the records."""
+    return {
         field.name: (_default(field), get_type_hints(record)[field.name])
         for record in records
         for field in fields(record)
     }
+
+
+def takes(
+    options: Mapping[str, Option],
+    *records: Any,
+    elsewhere: bool = False,
+    several: Iterable[str] = (),
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command these options, each its own parameter or a field of one of the records.
+
+    The command gets those of the records as ``given``; what was not given is left out. Options that
+    may come from ``elsewhere`` (a file, the environment) are never required on the command line,
+    and what was switched on there can be switched off here. Those with ``several`` values are read
+    as one text.
+    """
+    known = known_fields(*records)
+    known |= {name: (known[name][0], str) for name in several}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = dict(inspect.signature(command, eval_str=True).parameters)
@@ -80,7 +93,10 @@ def takes(
         arguments = [p.replace(kind=Parameter.KEYWORD_ONLY) for p in own.values()]
         parameters = [
             *(argument for argument in arguments if argument.name not in options),
-            *(_parameter(name, option, *all_known[name]) for name, option in options.items()),
+            *(
+                _parameter(name, option, *all_known[name], elsewhere=elsewhere and name in known)
+                for name, option in options.items()
+            ),
         ]
 
         @wraps(command)
@@ -103,7 +119,7 @@ def chosen(record: Any, given: Given, base: object = None) -> Given:
     """
     values = {f.name: given[f.name] for f in fields(record) if f.name in given}
     for name, (chooser, kind) in _TAKEN_BY.items():
-        if name in values:
+        if name in values and not isinstance(values[name], Mapping):  # as a file gives it
             part = values.get(chooser) or getattr(base or record, chooser) or "sgd"  # a server step
             names = registry.chain(part) if kind == "local_rules" else [part]
             kinds = [registry.find(kind, each) for each in names]
@@ -126,36 +142,52 @@ def _flag(name: str) -> str:
     return "--" + name.rstrip("_").replace("_", "-")  # from_ is a field where from cannot be one
 
 
-def _parameter(name: str, known: Option, default: Any, hint: Any) -> Parameter:
-    kind, flag, metavar = _typed(hint), _flag(name), known.metavar
+def _parameter(
+    name: str, known: Option, default: Any, hint: Any, *, elsewhere: bool = False
+) -> Parameter:
+    kind, flag, metavar = typed(hint), _flag(name), known.metavar
     shown = default if isinstance(default, str | int | float) else known.stands_for
+    if default is Parameter.empty and elsewhere:
+        shown = "none, it must be given"
     if isinstance(default, float):
         shown = f"{default:g}"
-    if kind == list[str]:
+    if is_pairs(hint):
         flag, metavar = flag.removesuffix("s"), "NAME=VALUE"
     elif kind is bool:
         metavar = ""  # Typer would write <bool>
         if default is False:  # giving it is all that it takes
-            shown = None
-        else:
+            shown = "off" if elsewhere else None
+        if default is not False or elsewhere:
             flag = f"{flag}/--no-{flag[2:]}"
     # Typer would put brackets around a default that is not the parameter's own.
     text = known.help if shown is None else f"{known.help} [dim](default: {shown})[/dim]"
     info = typer.Option(
         flag, help=text, show_default=False, metavar=metavar, rich_help_panel=known.group
     )
-    needed = default is Parameter.empty
+    needed = default is Parameter.empty and not elsewhere
     hint, default = Annotated[kind if needed else kind | None, info], default if needed else None
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
-def _typed(hint: Any) -> Any:
+def typed(hint: Any) -> Any:
     """What the command line reads for a field: a mapping as pairs, a tuple as one text."""
-    if get_origin(hint) in (Union, UnionType):
-        hint = next(part for part in get_args(hint) if part is not type(None))
-    if get_origin(hint) is Mapping:
+    hints = hints_of(hint)
+    if Sequence[str] in hints or is_pairs(hint):  # an option that may be repeated
         return list[str]
-    return hint if hint in (int, float, bool, str, Path) else str
+    if hints[0] == tuple[str, str]:  # an option with two words
+        return hints[0]
+    return hints[0] if hints[0] in (int, float, bool, str, Path) else str
+
+
+def hints_of(hint: Any) -> list[Any]:
+    """The types that a field may have, beside None."""
+    parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return [part for part in parts if part is not type(None)]
+
+
+def is_pairs(hint: Any) -> bool:
+    """Whether a field is a mapping, which the command line reads as NAME=VALUE."""
+    return get_origin(hints_of(hint)[0]) is Mapping
 
 
 def parse_options(flag: str, pairs: Iterable[str], *kinds: Any) -> dict[str, Any]:
@@ -191,11 +223,16 @@ def _value(flag: str, name: str, text: str, hint: Any) -> Any:
             f"{flag} {name}: only numbers, names and true or false can be given here; "
             "a server step is chosen with --server-opt."
         )
+    return read_text(f"{flag} {name}", text, kind)
+
+
+def read_text(named: str, text: str, kind: Any) -> Any:
+    """A text as a number, true or false; refused under its name."""
     wanted, read = _READERS[kind]
     try:
         return read(text)
     except (ValueError, KeyError) as error:
-        raise ConfigError(f"{flag} {name} must be {wanted}, got {text!r}.") from error
+        raise ConfigError(f"{named} must be {wanted}, got {shown_text(text)}.") from error
 
 
 _READERS: Mapping[Any, tuple[str, Callable[[str], Any]]] = {

@@ -28,6 +28,8 @@ Data and model
   data_dir DIR: Directory to search first for data files. (default: ANARCHIC_DATA, then the cache)
   data_options: A setting of the data set, such as roles=50 of shakespeare; may be repeated.
     (default: the data set's own)
+  val_share: Share of the training samples that is set aside for validation (val_accuracy,
+    val_loss), always the same samples. (default: only validation data of the data set's own)
   model NAME: The model: {_known("models")}.
   workers: Number of workers (M). (default: {WORKERS}, or one per role)
   labels_per_worker: Each worker holds samples of N classes (p). (default: all classes, at random)
@@ -38,7 +40,7 @@ Data and model
     worker keeps its own, or the model is refused: {", ".join(BUFFER_POLICIES)}.
 Server
   rule NAME: How updates become steps: {_known("rules")}.
-  m: Updates per server step (m). (default: 5, for rules that have it)
+  m: Updates per server step (m). (default: 5, or the rule's own)
   server_lr: Server learning rate (eta). AFA steps along the mean of eta_L * G, FedAvg K times as
     far. (default: 1.0, for rules that have it)
   server_opt NAME: How a mean becomes a step: {_known("server_steps")}. (default: sgd)
@@ -82,7 +84,26 @@ Participation in continuous time
   lost_share: Probability that a worker drops out during a visit.
   timeout_s: Seconds after which synchronous fedavg replaces a silent worker.
     (default: never; needed with --lost-share)
-  availability FILE: CSV file worker,from_s,until_s: when workers are available. (default: always)
+  availability FILE: When workers are available: a CSV file worker,from_s,until_s, or
+    FedScale's trace of devices as JSON. (default: always)
+  speeds FILE: How much longer the work of each worker takes: a CSV file worker,factor, or
+    FedScale's capacities of devices as JSON. (default: by --slow-share)
+  join SHARE@S: This share of the workers joins only after S seconds, as in 0.3@600.
+    (default: all are there)
+  leave SHARE@S: This share of the workers leaves for good after S seconds. (default: nobody leaves)
+Participation that depends on the server
+  max_concurrent N: At most N workers work at once; others wait for their turn. For a server that
+    picks, the jobs that it keeps under way. (default: no limit; m for a server that picks)
+  refuse_staleness N: The server refuses updates that are more than N versions late.
+    (default: it takes all)
+  retries N: After a refusal a worker pulls the newest version and works again at once, at most N
+    times in a row; 0 drops its work, a large N is Ringmaster.
+  step_every_s S: The server steps every S seconds with the updates that have come, and does nothing
+    if none has; the m-th update makes a step too. (default: no timer)
+  server_picks NAME: The server picks who works next: random (anyone, also one at work), free
+    (one that does not work), cohort (all begin together and wait for the m fastest).
+    (default: workers come by themselves)
+  skip_unchanged: Workers skip a visit if they have sent an update from the newest version before.
 Run
   rounds: Number of server steps (T). With --until-s, the run may end earlier.
   until_s: Continuous time: end the run at this virtual time, in seconds; then 150 rounds are no

@@ -5,19 +5,18 @@ from __future__ import annotations
 import shlex
 import signal
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from anarchic import wire
 from anarchic.cli.options import Given, examples
 from anarchic.cli.settings import OPTIONS, compute_from, settings_from, takes
 from anarchic.cli.show import MISSING, number, percent, print_facts, watching
+from anarchic.cli.trace import read_trace, wasted_facts, with_clock
 from anarchic.core import registry
-from anarchic.errors import ConfigError, RunError
-from anarchic.participation.timetable import Timetable
+from anarchic.errors import ConfigError
 from anarchic.sim.experiment import Experiment
 from anarchic.sim.record import RunDirectory
 from anarchic.sim.settings import Settings
@@ -35,8 +34,9 @@ EPILOG = examples(
 )
 _OWN = """
 Participation
-  trace STORE|DIR: Who reports when, from a recording: the store of a server or the directory of a
-    run. (default: the participation settings)
+  trace STORE|DIR: Who reports when, from a recording: the store of a server, the directory of a
+    run, or a CSV file with the columns worker, pull_s, push_s, local_steps and, if visits were
+    lost, lost. (default: the participation settings)
 Record
   out DIR: Directory for the run's files; it must be new or empty. (default: the run is not
     recorded)
@@ -72,7 +72,7 @@ def simulate(
     found = record.settings() if record is not None else {}
     trace = found.pop("trace", trace)
     own = Settings.from_record(found) if found else None
-    settings = settings_from(given, own)
+    settings = settings_from(given if own else with_clock(given, trace), own)
     compute = compute_from(given, Compute.from_record(found))
     named = [] if callback is None else [name.strip() for name in callback.split(",")]
     as_far = own is not None and (settings.rounds, settings.until_s) == (own.rounds, own.until_s)
@@ -107,24 +107,8 @@ def _traced(
 
     table = record.timetable() if record else None
     if table is None or table.rounds < settings.rounds:
-        table = _read_trace(trace)
+        table = read_trace(trace, settings)
     return build_traced(settings, table, name=trace, compute=compute)
-
-
-def _read_trace(where: str) -> Timetable:
-    """The timetable in a run directory, in a file of one, or in the store of a server."""
-    path = Path(where)
-    if path.is_dir():
-        path = path / "timetable.safetensors"
-    if path.suffix == ".safetensors":
-        return Timetable.from_arrays(*wire.read(path))
-    from anarchic.server.replay import timetable_of
-    from anarchic.server.store import open_store
-
-    if "://" not in where and not path.is_file():
-        raise RunError(f"There is no trace {where}: give a server's store or a run directory.")
-    with closing(open_store(where)) as store:
-        return timetable_of(store)
 
 
 @contextmanager
@@ -183,6 +167,7 @@ def _facts(settings: Settings, summary: dict[str, Any], out: Path | None) -> lis
         ("updates", number(summary["updates"])),
         *([("clipped", number(summary["clipped"]))] if "clipped" in summary else []),
         ("local steps", number(summary["local_steps"])),
+        *wasted_facts(summary.get("wasted"), summary["updates"]),
         ("virtual time", number(summary["virtual_s"], "s")),
         (
             "training took",

@@ -12,7 +12,7 @@ from anarchic.cli.options import Given, examples, table, takes
 from anarchic.cli.show import percent, print_facts, print_table
 from anarchic.theory import Calculation, Condition, RateLimits, Report, Verdict, as_dict, judge
 from anarchic.theory.numbers import KnownNumbers
-from anarchic.theory.report import POINTS, REPEATS
+from anarchic.theory.report import LEFT_OUT, POINTS, REPEATS
 
 EPILOG = examples(
     "anarchic theory --rounds 10000 --workers 100 --m 10 --local-steps 5 --staleness 4",
@@ -47,9 +47,10 @@ Participation (with --run: counted, not given)
   fresh: m' of Theorem 4: rows without delay, the fewest of all rounds.
     (default: m if --staleness is 0, else 0)
 Run
-  run DIR: Directory of a recorded run. Its constants are estimated (on the CPU), its delays and
-    local steps are counted. AFA-CS is run again until every worker has reported, for f_0 of
-    Theorem 4, unless --gap is given. (default: the given numbers)
+  run DIR|STORE: Directory of a recorded run. Its constants are estimated (on the CPU), its delays
+    and local steps are counted. AFA-CS is run again until every worker has reported, for f_0 of
+    Theorem 4, unless --gap is given. Or a server's store: its delays, local steps and rates are
+    counted, its constants are those given. (default: the given numbers)
   points: Number of models, evenly spaced from the run's first to its last, at which L, sigma_L and
     sigma_G are estimated; the largest values count.
   repeats: Batches per worker and model, for sigma_L and sigma_G.
@@ -63,7 +64,7 @@ LONG = 1e15  # rounds; larger numbers are shown with three digits
 @takes(OPTIONS, KnownNumbers)
 def theory(
     given: Given,
-    run: Path | None = None,
+    run: str | None = None,
     points: int = POINTS,
     repeats: int = REPEATS,
     json: bool = False,
@@ -87,16 +88,25 @@ def theory(
         print_verdicts(found, run)
 
 
-def print_verdicts(found: Calculation | Report, run: Path | None) -> None:
+def print_verdicts(found: Calculation | Report, run: str | Path | None) -> None:
     """The numbers, the theorems, and the warnings about a run."""
     facts = _numbers(found)
     if isinstance(found, Report):
-        facts = [("run", f"{found.rule} in {run}"), *facts, *_measured(found)]
+        facts = [("run", f"{found.rule} in {_place(run)}"), *facts, *_measured(found)]
     print_facts(facts, "Numbers")
     for verdict in found.verdicts:
         _print_verdict(verdict)
     for warning in found.warnings if isinstance(found, Report) else ():
         typer.echo(f"Warning: {warning}")
+
+
+def _place(run: str | Path | None) -> str:
+    """Where a run is; an address may hold a password, so of it only the name is shown."""
+    if "://" not in str(run):
+        return str(run)
+    from anarchic.server.history import store_name
+
+    return store_name(run)
 
 
 def _numbers(found: Calculation | Report) -> list[tuple[str, str]]:
@@ -115,10 +125,9 @@ def _numbers(found: Calculation | Report) -> list[tuple[str, str]]:
 
 def _measured(report: Report) -> list[tuple[str, str]]:
     balance, steps, squared = report.balance, report.local_steps, report.squared_gradients
-    how = "biased" if balance.biased else "even in the run, but not at all times"
     arrivals = (
         f"{percent(balance.share_min)} to {percent(balance.share_max)} of updates per worker, "
-        f"{balance.silent} silent: {'as if equally likely' if balance.even else how}"
+        f"{balance.silent} silent: {balance.words}"
     )
     if len(steps.counts) > FEW:
         least, low, half, high, most = steps.quartiles
@@ -163,12 +172,11 @@ def _facts(verdict: Verdict) -> list[tuple[str, str]]:
     parts += f"{bound.heterogeneity:.3g}"
     if bound.floor:
         parts += f", of which {bound.floor:.3g} never vanishes"
-    if bound.left_out:
-        parts += f"; plus about {bound.left_out:.3g} that the theorem leaves out"
     terms = ", ".join(f"{name} {value:.3g}" for name, value in verdict.rate.items())
     return [
         ("at", f"eta = {rates.server_lr:.4g}, eta_L = {rates.local_lr:.4g}"),
-        ("bound" if verdict.holds else "bound (void)", f"{bound.total:.4g} = {parts}"),
+        (_named("bound", verdict), f"{bound.total:.4g} = {parts}"),
+        *_corrected(verdict),
         (
             "alpha_L, alpha_G",
             f"{sum(bound.alpha_local.values()):.3g}, {sum(bound.alpha_global.values()):.3g}",
@@ -184,6 +192,19 @@ def _facts(verdict: Verdict) -> list[tuple[str, str]]:
             f"{terms}; speed-up above delay and drift {_from(verdict.rounds_until_speed_up)}",
         ),
     ]
+
+
+def _named(name: str, verdict: Verdict) -> str:
+    return name if verdict.holds else f"{name} (void)"
+
+
+def _corrected(verdict: Verdict) -> list[tuple[str, str]]:
+    """The bound with the term that its theorem leaves out, where there is one."""
+    bound = verdict.bound
+    if not bound.left_out:
+        return []
+    shown = f"{bound.corrected:.4g}, with {bound.left_out:.3g} for {LEFT_OUT[bound.theorem]}"
+    return [(_named("corrected bound", verdict), shown)]
 
 
 def _from(rounds: float) -> str:

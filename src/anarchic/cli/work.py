@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import typer
 
+from anarchic.cli.checked import report
 from anarchic.cli.options import Given, chosen, examples, table, takes
+from anarchic.cli.sources import Keys, settled
 from anarchic.core import registry
+from anarchic.core.findings import Finding
+from anarchic.errors import ConfigError
 from anarchic.worker.settings import TOKEN_VARIABLE, WorkSettings
+from anarchic.worker.task import LiveTask
 
 EPILOG = examples(
     "anarchic serve --init model.safetensors --store run.db --m 1 --open-enrolment  # elsewhere",
@@ -19,10 +27,21 @@ EPILOG = examples(
     "anarchic work --server http://127.0.0.1:8780 --task digits:3/8 --name ann --updates 20",
     "anarchic work --server http://127.0.0.1:8780 --flower my_app:client_fn --flower-config "
     "partition-id=0 --name ann",
+    "anarchic work --server https://example.org --task my_tasks:task --token-file ann.token "
+    "--check  # before you leave it alone",
+    "anarchic work --config worker.toml  # `anarchic config example work` writes one",
 )
 OPTIONS = table(f"""
+Settings and check
+  config FILE: Read settings from this TOML file. Flags count before ANARCHIC_ variables (such as
+    ANARCHIC_SERVER), these before the file. (default: ANARCHIC_CONFIG, otherwise none)
+  check: Do not work. Look whether a worker with these settings could take part, with one local step
+    that is not sent, print one line per check, and exit with 0 or 1.
+  json: As --check, but print JSON.
 Options
-  server URL: Where the server is, such as http://127.0.0.1:8780 or https://example.org.
+  server URL: Where the server is, such as http://127.0.0.1:8780 or https://example.org. Several,
+    separated by commas or repeated, are replicas of one run, tried in turn.
+  run NAME: The run to take part in, on a server of several runs. (default: the server's only one)
   task MODULE:NAME: What to train: a task, or a function without arguments that returns one; or
     digits:3/8, the third of eight parts of the digits that come with the package.
     (default: that of --flower)
@@ -61,10 +80,20 @@ When, and how much
 """)
 
 
-@takes(OPTIONS, WorkSettings)
-def work(
-    given: Given, flower: str | None = None, flower_configs: Mapping[str, str] | None = None
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class FlowerSettings:
+    """A Flower client in the place of a task."""
+
+    flower: str | None = None
+    flower_configs: Mapping[str, Any] = field(default_factory=dict)
+
+
+RECORDS = (WorkSettings, FlowerSettings)
+KEYS = Keys("work", OPTIONS, RECORDS)
+
+
+@takes(OPTIONS, *RECORDS, elsewhere=True)
+def work(given: Given, config: Path | None = None, check: bool = False, json: bool = False) -> None:
     """Pull the model, train on your own data, push the update, and again.
 
     It outlasts any absence of the server, and stops cleanly on Ctrl-C or SIGTERM.
@@ -73,19 +102,41 @@ def work(
     """
     from anarchic import worker
 
-    settings = WorkSettings(**chosen(WorkSettings, given))
+    given = settled(KEYS, given, config)
+    if check or json:
+        report(_findings(given), as_json=json)
     _log_to_stderr()
-    if flower is None:
-        summary = worker.run(settings)
-    else:
-        from anarchic.bridges import flower as bridge
-
-        summary = bridge.run(settings, flower, bridge.parse_config(flower_configs or ()))
+    summary = worker.run(*_settings(given))
+    if summary.run_ended:
+        typer.echo("The operator has ended the run.")
     typer.echo(
         f"{summary.accepted + summary.duplicate} updates accepted, {summary.stale} too old, "
         f"{summary.refused} refused, {summary.diverged} diverged, {summary.spooled} left in the "
         f"spool; {summary.local_steps} local steps."
     )
+
+
+def _settings(given: Given) -> tuple[WorkSettings, LiveTask | None]:
+    """The arguments of ``anarchic.worker.run``."""
+    settings = WorkSettings(**chosen(WorkSettings, given))
+    if "flower" not in given:
+        return settings, None
+    from anarchic.bridges import flower
+
+    told = given.get("flower_configs", ())
+    pairs = told if isinstance(told, Mapping) else flower.parse_config(told)
+    return flower.as_task(settings, given["flower"], pairs)
+
+
+def _findings(given: Given) -> Iterator[Finding]:
+    from anarchic.worker.check import check
+
+    try:
+        settings = _settings(given)
+    except ConfigError as error:
+        yield Finding("settings", "failed", str(error))
+        return
+    yield from check(*settings)
 
 
 def _log_to_stderr() -> None:

@@ -10,9 +10,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,9 +24,9 @@ from anarchic.core.types import Snapshot
 from anarchic.data.digits import load_digits
 from anarchic.demo import demo_directory
 from anarchic.errors import RunError
-from anarchic.server.access import add_token
 from anarchic.server.replay import Replay, replay
 from anarchic.server.store import open_store
+from anarchic.server.tokens import add_token
 from anarchic.worker import digits_task
 
 WORKERS, M, SERVER_LR = 8, 4, 3.0
@@ -48,7 +48,22 @@ KILLED_WORKERS = (0, 5)
 START_S = 120.0  # time for nine processes to start at once on a slow machine
 
 Tell = Callable[[str], None]
-Watch = Callable[[float, dict[str, Any]], None]  # share of the time that has passed, status
+Look = Callable[[str | None], None]  # address of the live page; None: this server has none
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Where the run stands; what a server that is killed cannot tell is as it was before."""
+
+    share: float  # of the time that has passed
+    version: int = 0
+    accuracy: float = 0.0
+    workers: tuple[Mapping[str, Any], ...] = ()  # as `anarchic status --json` lists them
+    server: bool = False  # whether it answers
+    killed: tuple[str, ...] = ()  # workers that do not run now
+
+
+Watch = Callable[[Seen], None]
 
 
 @dataclass(frozen=True)
@@ -74,12 +89,18 @@ class LiveResult:
         return not self.lost and not self.doubled and self.replay.equal
 
 
-def run_live(folder: Path, *, seconds: float, tell: Tell, watch: Watch) -> LiveResult:
-    """Train for ``seconds``, kill workers and the server on the way, and count everything."""
+def run_live(
+    folder: Path, *, seconds: float, tell: Tell, watch: Watch, look: Look = lambda page: None
+) -> LiveResult:
+    """Train for ``seconds``, kill workers and the server on the way, and count everything.
+
+    ``look`` is told the address of the live page as soon as the server is up. It stays the same
+    when the server is killed and started again.
+    """
     _prepare(folder)
     processes = _Processes(folder, tell)
     try:
-        first_accuracy = processes.run(seconds, watch)
+        first_accuracy = processes.run(seconds, watch, look)
     finally:
         processes.stop()
     return processes.result(first_accuracy)
@@ -90,17 +111,20 @@ class _Processes:
 
     def __init__(self, folder: Path, tell: Tell) -> None:
         self._folder, self._tell = folder, tell
-        self._port = _free_port()
+        self._port, self._admin_port = _free_ports(2)
         self._url = f"http://127.0.0.1:{self._port}"
+        self._admin = f"http://127.0.0.1:{self._admin_port}"  # where operators need no token
+        self._seen = Seen(0.0)
         self._server: subprocess.Popen[bytes] | None = None
         self._workers: list[subprocess.Popen[bytes]] = []
         self._logs: list[IO[bytes]] = []
         self._killed: Counter[str] = Counter()
         self._test = load_digits()
 
-    def run(self, seconds: float, watch: Watch) -> float:
+    def run(self, seconds: float, watch: Watch, look: Look) -> float:
         """Start, kill and restart processes for ``seconds``; the accuracy of the first version."""
         self._start_server()
+        look(self._page())
         self._workers = [self._start_worker(index) for index in range(WORKERS)]
         first_accuracy = self._await_first_version()
         events = [
@@ -113,11 +137,29 @@ class _Processes:
         while (passed := time.monotonic() - start) < seconds:
             if events and passed >= events[0][0] * seconds:
                 events.pop(0)[1]()
-            seen = self._status()
-            if seen is not None:
-                watch(passed / seconds, seen)
+            watch(self._look(passed / seconds))
             time.sleep(0.2)
         return first_accuracy
+
+    def _look(self, share: float) -> Seen:
+        """Where the run stands now."""
+        killed = tuple(
+            name_of(i) for i, each in enumerate(self._workers) if each.poll() is not None
+        )
+        told, listed = self._status(), self._ask(f"{self._admin}/v1/workers?sort=worker")
+        now = replace(self._seen, share=share, killed=killed, server=told is not None)
+        if told is not None:
+            now = replace(now, version=told["version"], accuracy=told["accuracy"])
+        if listed is not None:
+            now = replace(now, workers=tuple(listed.json()["workers"]))
+        self._seen = now
+        return now
+
+    def _page(self) -> str | None:
+        """The address of the live page, if this server has one."""
+        page = f"{self._admin}/"
+        found = self._ask(page)
+        return None if found is None else page
 
     def _await_first_version(self) -> float:
         """Wait for all processes to start, which takes a while on a busy machine; its accuracy."""
@@ -179,6 +221,7 @@ class _Processes:
             "server", "serve", "--init", self._path("model.safetensors"),
             "--store", self._path("run.db"), "--rule", "afa-cs", "--m", str(M),
             "--server-lr", str(SERVER_LR), "--port", str(self._port), "--keep-payloads",
+            "--admin-port", str(self._admin_port),
         )  # fmt: skip
         until = time.monotonic() + START_S
         while self._status() is None:
@@ -188,7 +231,7 @@ class _Processes:
 
     def _start_worker(self, index: int) -> subprocess.Popen[bytes]:
         policy, steps, rate = WORKER_OPTIONS[index]
-        name = f"worker-{index + 1}"
+        name = name_of(index)
         return self._start(
             name, "work", "--server", self._url, "--task", f"digits:{index + 1}/{WORKERS}",
             "--token-file", self._path(f"{name}.token"), "--spool", self._path(f"{name}.spool"),
@@ -234,13 +277,19 @@ class _Processes:
         """The server's status, and the accuracy of its model; None while it does not answer."""
         token = (self._folder / "worker-1.token").read_text(encoding="utf-8").strip()
         proof = {"authorization": f"Bearer {token}"}
+        status = self._ask(f"{self._url}/v1/status")
+        model = self._ask(f"{self._url}/v1/model", proof)
+        if status is None or model is None:
+            return None
+        return {**status.json(), "accuracy": self._accuracy(wire.decode_snapshot(model.content)[1])}
+
+    def _ask(self, url: str, headers: Mapping[str, str] | None = None) -> httpx.Response | None:
+        """The server's answer; None if it gives none, or a refusal."""
         try:
-            status: dict[str, Any] = httpx.get(f"{self._url}/v1/status", timeout=2).json()
-            model = httpx.get(f"{self._url}/v1/model", headers=proof, timeout=2)
+            answer = httpx.get(url, headers=headers, timeout=2)
         except httpx.HTTPError:
             return None
-        snapshot = wire.decode_snapshot(model.content)[1]
-        return {**status, "accuracy": self._accuracy(snapshot)}
+        return answer if answer.is_success else None
 
     def _accuracy(self, snapshot: Snapshot) -> float:
         """On the test digits, by softmax regression; the bias comes before the weight."""
@@ -286,8 +335,15 @@ def _ended(process: subprocess.Popen[bytes]) -> None:
         _kill(process)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+def name_of(index: int) -> str:
+    """The name of a worker by its place in ``WORKER_OPTIONS``."""
+    return f"worker-{index + 1}"
+
+
+def _free_ports(count: int) -> list[int]:
+    """Different ones: each is held until all are found."""
+    with ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
