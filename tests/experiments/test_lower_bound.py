@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from anarchic.study import Job
 from anarchic.study.findings import Findings, Outcome
 from tests.experiments.run_files import names_of, rows_of
 from tests.study.make import result
 
 run = names_of("lower-bound")
+uniform = names_of("lower-bound", "uniform")
 
 
 def test_the_second_worker_is_silent_for_half_of_the_run():
@@ -40,6 +44,10 @@ def findings(**strange):
     """All cells as the theory has them, but for the number that is given: ball, off, or last."""
     lines = []
     for cell in run.STUDY.cells:
+        if cell.task != "theorem-1":
+            numbers = {"over": 0.9, "over_corrected": 0.9, **strange}
+            lines.append(Outcome(cell, [result(cell, 0, **numbers)]))
+            continue
         rule, sigma, share = (cell.columns[name] for name in ("rule", "sigma_G", "share"))
         ball = run.closed_form(rule, sigma, share) or 0.0
         numbers = {"ball": ball, "closed_form": ball, "off": 1e-9, "last": 1e-30}
@@ -70,7 +78,19 @@ def test_the_claims_see_one_cell_that_differs():
         found = findings(**strange)
         return [claim.holds(claim.measured(found)) for claim in run.STUDY.claims]
 
-    assert met() == [True, True, True]
-    assert met(off=1e-3) == [False, True, True]
-    assert met(ball=1.0) == [True, False, True]
-    assert met(last=1e-3) == [True, True, False]
+    assert met() == [True] * 5
+    assert met(off=1e-3) == [False, True, True, True, True]
+    assert met(ball=1.0) == [True, False, True, True, True]
+    assert met(last=1e-3) == [True, True, False, True, True]
+    assert met(over=1.1) == [True, True, True, False, True]
+    assert met(over_corrected=1.1) == [True, True, True, True, False]
+
+
+def test_the_error_under_uniform_arrivals_is_the_closed_form_and_above_the_bound():
+    (cell,) = (cell for cell in run.STUDY.cells if cell.task == "theorem-3")
+    short = replace(cell, settings={**cell.settings, "rounds": 2000})
+    found = uniform.measure(Job(short, seed=5))
+    assert found["closed_form"] == pytest.approx(1 / 9)  # s = 0.2: 0.2 / 1.8
+    assert found["measured"] == pytest.approx(1 / 9, rel=0.15)
+    assert found["over"] > 100
+    assert found["over_corrected"] < 1 < found["margin"]

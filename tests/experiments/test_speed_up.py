@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from anarchic.study.findings import Findings, Outcome
-from anarchic.theory import Memory, Rates, memory_conditions
+from anarchic.theory import Rates, memory_conditions
 from tests.experiments.run_files import names_of, rows_of
 from tests.study.make import result
 
@@ -51,13 +51,13 @@ def test_a_run_goes_through_the_rule_and_is_near_the_leading_order():
 
 def test_lines_meet_in_one_cell():
     names = [cell.name for cell in run.STUDY.cells]
-    assert len(names) == len(set(names)) == 35
+    assert len(names) == len(set(names)) == 39
     assert names.count("afa-cd-m1-M64-K1-sync") == 1
 
 
 def findings(bend=1.0, m_is_fixed=1.0, **turn):
     """Rounds that fall as n^-1, slower where ``bend`` is more; M^m_is_fixed at m = 4."""
-    turn = {"margin": 700.0, "bound": 1.0, "measured": 2.0, "over": 2.0, "rounds": 10, **turn}
+    turn = {"margin": 700.0, "bound": 1.0, "measured": 1e-9, "over": 2.0, "rounds": 10, **turn}
     outcomes = []
     for cell in run.STUDY.cells:
         line, m, M, K = (cell.columns[name] for name in ("line", "m", "M", "K"))
@@ -84,18 +84,21 @@ def test_each_claim_can_be_missed():
         found = findings(**numbers)
         return [claim.holds(claim.measured(found)) for claim in run.STUDY.claims]
 
-    assert met(m_is_fixed=-1.0, over=0.9) == [True] * 8
-    assert met(m_is_fixed=1.0, over=1.1) == [True] * 6 + [False] * 2
+    assert met(m_is_fixed=-1.0, over=0.9) == [True] * 17
+    assert met(m_is_fixed=1.0, over=1.1) == [True] * 6 + [False] * 6 + [True] * 5
+    assert met(m_is_fixed=1.0, measured=1.0)[-5:] == [False] * 5
     assert met(bend=1.3)[:5] == [False] * 5
 
 
 def test_the_run_in_turn_stands_beside_the_bound():
-    (row,) = rows_of(run.in_turn_table(findings()))
-    assert row == ["10", "2.00e+00", "1.00e+00", "2.000", "700"]
+    bound = run.in_turn_bound(12, 10).corrected
+    rows = rows_of(run.in_turn_table(findings(measured=bound / 2)))
+    assert [row[0] for row in rows] == ["4", "8", "12", "16", "32"]
+    assert rows[2] == ["12", "10", f"{bound / 2:.2e}", "1.00e+00", "2.000", "0.500", "700"]
 
 
-def test_the_conditions_hold_where_one_worker_per_round_reports_in_turn():
+@pytest.mark.parametrize("workers", [*run.IN_TURN_BELOW, run.IN_TURN["M"]])
+def test_the_conditions_hold_where_one_worker_per_round_reports_in_turn(workers):
     rates = Rates(server_lr=run.IN_TURN["eta"], local_lr=run.IN_TURN["eta_L"])
-    workers = run.IN_TURN["M"]
-    memory = Memory.steady(workers=workers, rounds=100, row_age=workers - 1, fresh=1)
+    memory = run.rows_in_turn(workers, 100)
     assert all(condition.holds for condition in memory_conditions(1, rates, memory))

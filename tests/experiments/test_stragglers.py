@@ -83,5 +83,35 @@ def test_rounds_and_their_length_stand_beside_each_other_by_reading():
 
 def test_the_ratios_stand_by_algorithm():
     rows = rows_of(run.ratios(findings(race=(40, 0.5), keep_on=(50, 1.0))))
-    assert rows[1] == ["exponential", "race", "sync", "40.0", "40.0", "1/2.0", "1/2.0 to 1/2.0"]
+    same = "1/2.0 to 1/2.0"
+    assert rows[1] == ["exponential", "race", "sync", "40.0", "40.0", "1/2.0", same, same]
     assert rows[2][5] == "1.25"
+
+
+def test_an_interval_is_that_of_paired_seeds():
+    """Ten seeds; the times of the one are half of those of the other, seed by seed."""
+    sync, race = (run.cell("exponential", algorithm) for algorithm in ("sync", "race"))
+    base = Outcome(sync, [result(sync, s, time_to_85=10.0 + s) for s in range(10)])
+    other = Outcome(race, [result(race, s, time_to_85=(10.0 + s) / 2) for s in range(10)])
+    assert run.interval(other, base) == pytest.approx([0.5, 0.5])
+    low, high = run.interval(base)
+    # mean 14.5; its error is 2.872 / 10 ** 0.5 = 0.908
+    assert (low, high) == (pytest.approx(14.5 - 1.78, abs=0.1), pytest.approx(14.5 + 1.78, abs=0.1))
+    assert run.outside(14.0, (low, high)) == 0
+    assert run.outside(20.0, (low, high)) == pytest.approx(20 - high)
+    assert run.outside(10.0, (low, high)) == pytest.approx(low - 10)
+
+
+def test_each_reading_can_meet_and_miss_the_paper():
+    """With a seed's numbers an interval is a point: FedAvg takes 46 rounds of a visit each."""
+
+    def met(rounds, lasts):
+        both = {"race": (rounds, lasts), "keep_on": (rounds, lasts)}
+        found = findings(sync=(46, 1.0), **both)
+        return [claim.verdict(found).met for claim in run.of_readings()[:5]]
+
+    lasts = 46 / 61 / 2.6
+    assert met(61, lasts)[:4] == [True] * 4  # the paper's numbers
+    assert met(61, 0.9 * lasts) == [True, True, False, True, True]
+    assert met(61, 1.0) == [True, True, False, True, False]  # as many rounds, too long
+    assert met(70, 0.1) == [True, False, False, False, True]  # more rounds, far faster

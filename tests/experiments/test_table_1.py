@@ -9,12 +9,14 @@ pytest.importorskip("torch")
 
 from anarchic import AfaCd
 from anarchic.core.types import Update
+from anarchic.study import Job
 from anarchic.study.findings import Findings, Outcome, read_findings
 from tests.experiments.run_files import names_of, rows_of
 from tests.study.make import result
 
 run = names_of("table-1")
 measured = names_of("table-1", "measured")
+variants = names_of("table-1", "variants")
 
 
 def test_samples_by_hand():
@@ -101,5 +103,99 @@ def test_only_what_has_dynamic_steps_is_divided_by_c():
 def test_the_data_table_has_fedprox_beside_what_was_measured():
     found = read_findings(run.STUDY.cells, run.STUDY.results)
     text = measured.data_table(found)
-    assert "| samples | 516,505 | 517,106 |" in text
+    assert "| samples | 516,505 | 517,192 | 517,106 |" in text
+    assert "| their standard deviation | 6,109 | 6,820 | 6,808 |" in text
     assert "| mnist | 100 | 542 | 542 | 540 | 540 |" in text  # 5421 // 10, // 20 * 2, ...
+
+
+def test_another_start_is_that_of_nn_linear_and_changes_nothing_else():
+    import torch
+
+    torch.manual_seed(3)
+    fresh = torch.nn.Linear(4, 2)
+    start = variants.linear(4, 2, seed=3)
+    assert start[:2] == pytest.approx(fresh.bias.detach().numpy())  # the bias comes first
+    assert start[2:] == pytest.approx(fresh.weight.detach().numpy().reshape(-1))
+    table = {c.name: c for c in run.STUDY.cells if c.task == "lr"}
+    others = [c for c in run.STUDY.cells if c.task == "lr-start"]
+    assert len(others) == 48
+    assert all(c.asked == {**table[c.name].asked, "start": "nn.Linear"} for c in others)
+
+
+def test_a_run_with_another_start_begins_there():
+    (cell,) = (
+        c
+        for c in run.STUDY.smoke().cells
+        if c.task == "lr-start" and "p1-m5" in c.name and c.name.endswith("K5-sync-constant")
+    )
+    made = variants.train(Job(cell, seed=1, smoke=True))
+    assert made.task.init() == pytest.approx(variants.linear(64, 10, seed=1))
+
+
+def test_the_other_roles_change_the_draw_alone():
+    table = {c.name: c for c in run.STUDY.cells if c.task == "rnn"}
+    others = [c for c in run.STUDY.cells if c.task == "rnn-roles"]
+    assert len(others) == 4
+    for other in others:
+        assert other.asked == {**table[other.name].asked, "data_options": {"seed": 69_053}}
+
+
+def costs(dynamic):
+    """LR at 0.9 everywhere, but for async-dynamic at p = 1."""
+
+    def ours(columns):
+        dear = (columns["p"], columns["setting"]) == (1, "async-dynamic")
+        return dynamic if dear else 0.9
+
+    return Findings(lines("lr", ours))
+
+
+@pytest.mark.parametrize(("dynamic", "met"), [(0.9, True), (0.886, True), (0.88, False)])
+def test_the_cost_of_anarchy_has_a_verdict_at_p_1_too(dynamic, met):
+    claims = [
+        c for c in run.STUDY.claims if c.text.startswith("LR: what asyn") and "p = 1" in c.text
+    ]
+    assert len(claims) == 3
+    assert [claim.verdict(costs(dynamic)).met for claim in claims] == [met] * 3
+    (at_2,) = (
+        c for c in run.STUDY.claims if c.text.startswith("LR: what asyn") and "p >= 2" in c.text
+    )
+    assert at_2.verdict(costs(dynamic)).met
+
+
+def verdicts(change):
+    """Which claims are met if ours, last ten and best alike, is the paper's number and a change."""
+    outcomes = []
+    for cell in run.STUDY.cells:
+        if cell.paper is not None:
+            ours = cell.paper + change(cell.columns)
+            outcomes.append(Outcome(cell, [result(cell, 0, last10=ours, best=ours)]))
+    return {claim.text: claim.verdict(Findings(outcomes)).met for claim in run.STUDY.claims}
+
+
+OWN_COST = "CNN: what asynchrony and dynamic steps cost at most for p = 1"  # the paper's: .0155
+
+
+@pytest.mark.parametrize(
+    ("change", "missed"),
+    [
+        (lambda columns: 0.0, ()),
+        (lambda columns: 0.05, ("difference",)),
+        (lambda columns: -0.05, ("difference",)),
+        (lambda columns: -0.1 * (columns["setting"] != "sync-constant"), ("difference", "cost")),
+    ],
+)
+def test_each_kind_of_claim_can_be_missed(change, missed):
+    met = verdicts(change)
+    assert met.pop(OWN_COST) is False
+    assert all(m is not any(kind in text for kind in missed) for text, m in met.items()), met
+
+
+def test_the_order_in_p_can_be_lost():
+    assert verdicts(lambda columns: 0.0)[f"CNN: {run.ORDER}"] is True
+    assert verdicts(lambda columns: -0.1 * (columns["p"] == 10))[f"CNN: {run.ORDER}"] is False
+
+
+def test_what_anarchy_costs_in_the_paper_s_own_table():
+    assert run.own_cost("cnn", 1) == pytest.approx(0.7474 - 0.7319)
+    assert run.own_cost("lr", 1) == pytest.approx(0.8916 - 0.8868)
