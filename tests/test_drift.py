@@ -13,7 +13,7 @@ from anarchic.core import registry, wrappers
 from tests.public_names import PAGE, names, packages
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/tutorials/*.md")])
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 

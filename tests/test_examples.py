@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from anarchic import Layout, wire
+from anarchic.participation import Timetable
 from tests.chaos.servers import ServerProcess
 
 ROOT = Path(__file__).parents[1]
@@ -179,6 +180,18 @@ def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
 
 def test_the_pages_that_show_python_are_seen():
     assert {"rules.md", "commands.md", "participation.md", "workers.md"} <= {p.name for p in PAGES}
+
+
+def test_the_page_on_participation_shows_a_server_that_refuses():
+    page = next(page for page in PAGES if page.name == "participation.md")
+    (shown,) = (each for each in blocks(page) if "table.wasted.total" in each)
+    names: dict[str, object] = {}
+    exec(compile(f"from anarchic.participation import *\n{shown}", page.name, "exec"), names)
+    table = names["table"]
+    assert isinstance(table, Timetable)
+    assert table.wasted is not None
+    assert f"refused ({table.wasted.total['refused']} here)" in shown
+    assert table.wasted.total["refused"] > 0
 
 
 @pytest.mark.parametrize("path", SHOWING, ids=lambda path: str(path.relative_to(SOURCE)))

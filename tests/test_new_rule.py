@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from anarchic import Settings, Update, build, simulate, wire
-from anarchic.server.access import new_token
+from anarchic.server.accounts import new_token, put_account
 from anarchic.server.replay import replay
 from anarchic.server.runs import begin
 from anarchic.server.settings import RuleSettings
@@ -50,7 +50,7 @@ def tokens_of(path: Path) -> dict[int, str]:
     tokens = {}
     for worker in range(WORKERS):
         tokens[worker], account = new_token(str(worker))
-        store.put_account(account)
+        put_account(store, account)
     store.close()
     return tokens
 

@@ -18,6 +18,7 @@ import pytest
 
 from anarchic import Settings, Update, build, simulate, wire
 from anarchic.errors import RunError
+from anarchic.server.migrations import upgrade_store
 from anarchic.server.replay import replay
 from anarchic.server.store import open_store
 from anarchic.sim.record import RunDirectory
@@ -30,6 +31,7 @@ ARCHIVE = Path(__file__).parent / "data" / "format-1.tar.xz"
 def format_1(tmp_path: Path) -> Path:
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(tmp_path, filter="data")
+    upgrade_store(tmp_path / "format-1" / "run.db", backup=False)
     return tmp_path / "format-1"
 
 

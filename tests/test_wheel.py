@@ -72,6 +72,12 @@ def test_the_bare_wheel_has_no_extras(bare: Path, tmp_path: Path) -> None:
         assert f"No module named '{name}'" in done.stderr
 
 
+def test_the_files_of_the_live_page_are_in_the_wheel(bare: Path) -> None:
+    ours = ROOT / "src" / "anarchic" / "page" / "static"
+    there = bare / "anarchic" / "page" / "static"
+    assert sorted(f.name for f in there.iterdir()) == sorted(f.name for f in ours.iterdir())
+
+
 def test_the_bare_wheel_imports_and_its_command_answers(bare: Path, tmp_path: Path) -> None:
     done = python(bare, "-c", "import anarchic; print(anarchic.__file__)", folder=tmp_path)
     assert done.stdout.strip() == str(bare / "anarchic" / "__init__.py"), done.stderr

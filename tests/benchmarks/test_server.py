@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from benchmarks.page import grid
+from benchmarks.peers import load_turns
 from benchmarks.peers.load_race import Contestant, Found, note, race
 from benchmarks.peers.load_turns import Turns, rate
 from benchmarks.record import Record
@@ -43,6 +46,28 @@ def test_a_turn_is_waited_for_and_its_moments_are_kept(tmp_path: Path) -> None:
     assert len(moments) > 1
     assert [when >= 0.3 for when, _ in moments].count(True) == 1  # then it waited
     assert 2 < rate(moments) < 50  # each takes 0.02 s, at least
+
+
+def test_a_worker_that_is_idle_when_a_turn_ends_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load_turns, "PATIENCE_S", 20.0)
+    turns = Turns(tmp_path)
+
+    def work() -> None:
+        turns.wait()
+        turns.count(1)
+        while turns.on:
+            time.sleep(0.001)
+        turns.wait()
+
+    worker = Thread(target=work, daemon=True)
+    worker.start()
+    (_, first), (ended, nothing) = Turns(tmp_path).take(0.2, 1, [])
+    assert (first, nothing) == (1, 0)
+    assert ended >= 0.2
+    (tmp_path / "until").write_text(str(time.monotonic() + 60))  # the next turn releases it
+    worker.join()
 
 
 def test_ours_is_held_against_the_fastest() -> None:

@@ -13,10 +13,16 @@ from anarchic.server.replay import Replay
 
 @pytest.mark.slow
 def test_the_live_demo_loses_nothing(tmp_path):
-    told = []
+    told, looks, pages = [], [], []
     result = run_live(
-        tmp_path / "live", seconds=8.0, tell=told.append, watch=lambda part, seen: None
+        tmp_path / "live", seconds=8.0, tell=told.append, watch=looks.append, look=pages.append
     )
+    assert len(pages) == 1
+    assert {look.server for look in looks} == {True, False}
+    assert {look.killed for look in looks} >= {(), ("worker-1", "worker-6")}
+    names = {f"worker-{number}" for number in range(1, 9)}
+    assert {worker["worker"] for worker in looks[-1].workers} == names
+    assert [look.version for look in looks] == sorted(look.version for look in looks)
     assert (result.worker_kills, result.server_kills) == (2, 1)
     assert len(told) == 4
     assert result.accepted > 0
