@@ -209,7 +209,8 @@ def test_operators_are_answered_until_the_server_has_stopped_and_cannot_fill_it(
         return len(os.listdir(Path("/proc") / str(server.pid) / "fd"))
 
     with server, ExitStack() as stack:
-        until(lambda: len(events(server, "listening")) == 2)  # the log is written by a thread of its own
+        # The log is written by a thread of its own.
+        until(lambda: len(events(server, "listening")) == 2)
         told = [(line["port"], line.get("admin")) for line in events(server, "listening")]
         assert told == [(server.port, None), (port, True)]
         before = files()
