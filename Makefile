@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VERSION := $(shell $(PYTHON) -c "import sys; print('%d.%d' % sys.version_info[:2])")
 PIP := python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Of gigabytes of packages most modules are never imported: Python compiles those that are. A minute less.
+MANY := $(PIP) --no-compile
 BIN := .venv/bin
 MADE := .venv/bin/python$(VERSION)
 LIGHT := .venv/.light-$(VERSION)
@@ -50,33 +52,33 @@ $(LIGHT): pyproject.toml constraints.txt | $(MADE)
 
 # What development needs: torch and more, gigabytes.
 $(READY): pyproject.toml constraints.txt | $(MADE)
-	$(BIN)/$(PIP) -e ".[dev]"
+	$(BIN)/$(MANY) -e ".[dev]"
 	@touch $(LIGHT) $@
 
 # What the tests of other libraries need.
 $(WITH_BRIDGES): tests/bridges/flower.txt | $(READY)
-	$(BIN)/$(PIP) -e ".[dev,bridges]" "setuptools<81" # with which one of Flower's packages is built
+	$(BIN)/$(MANY) -e ".[dev,bridges]" "setuptools<81" # with which one of Flower's packages is built
 	$(BIN)/$(PIP) --no-deps --no-build-isolation -r tests/bridges/flower.txt
 	@touch $@
 
 # What judges the files of deploy/; the programs themselves are Debian's, and each test names its own.
 $(WITH_DEPLOY): pyproject.toml constraints.txt | $(READY)
-	$(BIN)/$(PIP) -e ".[dev,deploy]"
+	$(BIN)/$(MANY) -e ".[dev,deploy]"
 	@touch $@
 
 # What the documentation is built with, and what runs its notebooks.
 $(WITH_DOCS): pyproject.toml constraints.txt | $(READY)
-	$(BIN)/$(PIP) -e ".[dev,docs]"
+	$(BIN)/$(MANY) -e ".[dev,docs]"
 	@touch $@
 
 # What drives a browser. Chromium itself is Debian's: apt install chromium.
 $(WITH_BROWSER): pyproject.toml constraints.txt | $(READY)
-	$(BIN)/$(PIP) -e ".[dev,browser]"
+	$(BIN)/$(MANY) -e ".[dev,browser]"
 	@touch $@
 
 # All of these at once: pip looks for versions that fit together once, not five times.
 install: | $(MADE)
-	$(BIN)/$(PIP) -e ".[dev,deploy,browser,docs,bridges]" "setuptools<81"
+	$(BIN)/$(MANY) -e ".[dev,deploy,browser,docs,bridges]" "setuptools<81"
 	$(BIN)/$(PIP) --no-deps --no-build-isolation -r tests/bridges/flower.txt
 	@touch $(LIGHT) $(READY)
 	@touch $(WITH_BRIDGES) $(WITH_DEPLOY) $(WITH_DOCS) $(WITH_BROWSER)
