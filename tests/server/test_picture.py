@@ -179,10 +179,10 @@ def test_the_told_loss_is_broken_where_nobody_looked(tmp_path, monkeypatch):
     assert [(row[0], row[2]) for row in rows] == [(1, 0.9), (2, 0.8), (7, None), (7, 0.3), (8, 0.2)]
 
 
-def test_accounts_that_may_not_push_are_no_workers(tmp_path):
+def test_operators_are_no_workers(tmp_path):
     async def scenario():
         async with serving(tmp_path / "run.db", rules={"m": 2}) as (service, _):
-            for name, rights in (("olga", "pull,operate"), ("ann", "pull,push")):
+            for name, rights in (("olga", "operate"), ("ann", "pull,push")):
                 put_account(service._store, new_token(name, rights=rights)[1])
                 service.refused("bad_command", name)
             service.activity.tick(leads=True)

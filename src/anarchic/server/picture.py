@@ -26,7 +26,6 @@ from anarchic.page.window import MOST, Folded, Window, marks_each
 from anarchic.participation.timetable import Timetable, running_numbers
 from anarchic.server import records
 from anarchic.server import tables as t
-from anarchic.server.accounts import without_push
 from anarchic.server.commands import Command, read_all, rules_after
 from anarchic.server.overview import overview
 from anarchic.server.records import read_json
@@ -88,8 +87,7 @@ class StorePictures:
             self.rules = rules = rules_after(stored_rules(run), known)
             self._read(connection, run.trace_from, run.folded)
             self._read_evaluations(connection)
-            others = without_push(connection)
-        workers = [w for w in found["workers"] if w["updates"] or w["worker"] not in others]
+        workers = found["workers"]
         self._note_loss(now_s)
         end_s = self._end(now_s)
         span = self._window.span(end_s)
