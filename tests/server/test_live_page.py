@@ -55,6 +55,35 @@ def test_every_file_comes_with_the_security_headers_and_is_not_sent_twice(tmp_pa
     run(scenario, tmp_path)
 
 
+def test_refusals_have_the_security_headers_too(tmp_path):
+    async def scenario(service, client):
+        asked = ["/nothing", "/page/a/b", "/page/no.js", "/v1/live"]
+        answers = [await client.get(path) for path in asked]
+        answers += [await client.post(path) for path in ("/", "/page/app.js")]
+        named = make_admin_app(service, Origins("127.0.0.1", any_host=False), tokens=True)
+        async with reached(named) as other:
+            answers.append(await other.get("/", headers={"host": "evil.example"}))
+        assert [answer.status_code for answer in answers] == [404, 404, 404, 401, 405, 405, 421]
+        for answer in answers:
+            assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
+
+    run(scenario, tmp_path)
+
+
+def test_refusals_of_a_server_of_several_runs_have_them(tmp_path):
+    begin_run(str(tmp_path), "one", m=2)
+
+    async def scenario():
+        async with serving_runs(str(tmp_path)) as (_, client):
+            paths = ("/nothing", "/page/no.js", "/v1/runs/two/live", "/v1/runs/one/live")
+            answers = [await client.get(path) for path in paths] + [await client.post("/")]
+            assert [answer.status_code for answer in answers] == [404, 404, 404, 401, 405]
+            for answer in answers:
+                assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
+
+    asyncio.run(scenario())
+
+
 def test_there_are_no_other_files(tmp_path):
     async def scenario(service, client):
         for path in ("/page/assets.py", "/page/%2e%2e%2fassets.py", "/page/", "/page/nothing.js"):

@@ -30,6 +30,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from anarchic.page.assets import HEADERS
 from anarchic.server import connections, protocol, serve
 from anarchic.server.app import PIECE, make_app
 from anarchic.server.connections import Connections, Listener
@@ -139,6 +140,7 @@ def test_a_head_above_the_limit_is_refused(at_once):
         assert (answer.status, answer.json()["error"]) == (431, "head_too_large")
 
 
+        assert answer.headers["content-security-policy"] == HEADERS["content-security-policy"]
 @pytest.mark.parametrize("cut", range(1, 5))
 @pytest.mark.slow
 def test_a_head_may_come_in_pieces_with_a_large_body_behind_it(cut):

@@ -59,7 +59,17 @@ def view_app(make: Make) -> Starlette:
 
     async def refused(request: Request, refusal: Exception) -> Response:
         assert isinstance(refusal, Refusal)
-        return Response(refusal.body(), refusal.status, HEADERS, "application/json")
+        return Response(refusal.body(), refusal.status, refusal.headers)
+
+    async def missing(request: Request, error: Exception) -> Response:
+        told = f"There is no {request.scope['path']} here."
+        return await refused(request, Refusal(404, "not_found", told, "Open / instead."))
+
+    async def wrong_method(request: Request, error: Exception) -> Response:
+        told = f"{request.method} is not for {request.scope['path']}."
+        answer = await refused(request, Refusal(405, "wrong_method", told, "Use GET."))
+        answer.headers["allow"] = "GET"
+        return answer
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -70,7 +80,10 @@ def view_app(make: Make) -> Starlette:
     seen = Route("/v1/live", live)
     seen.methods = {"GET"}  # HEAD would never end
     app = Starlette(routes=[*routes, seen], lifespan=lifespan)
+    app.router.redirect_slashes = False  # they would go to the request's own Host header
     app.add_exception_handler(Refusal, refused)
+    app.add_exception_handler(404, missing)
+    app.add_exception_handler(405, wrong_method)
     return app
 
 

@@ -343,7 +343,7 @@ async def _no_such_page(service: Service, request: Request, error: Exception) ->
     told = f"There is no {request.scope['path']} here."
     refusal = Refusal(404, "not_found", told, "See docs/protocol.md.")
     log_refusal(service, refusal, request)
-    return Response(refusal.body(), 404, media_type="application/json")
+    return Response(refusal.body(), 404, refusal.headers)
 
 
 async def _no_such_method(service: Service, request: Request, error: Exception) -> Response:
@@ -351,4 +351,4 @@ async def _no_such_method(service: Service, request: Request, error: Exception) 
     message = f"{request.method} is not for {request.scope['path']}."
     refusal = Refusal(405, "wrong_method", message, f"Use {allow}.")
     log_refusal(service, refusal, request)
-    return Response(refusal.body(), 405, {"allow": allow}, "application/json")
+    return Response(refusal.body(), 405, {"allow": allow, **refusal.headers})
