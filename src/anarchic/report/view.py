@@ -22,6 +22,7 @@ from anarchic.report.picture import Make, pictures
 from anarchic.server.live_page import file_named
 from anarchic.server.origin import Origins
 from anarchic.server.refusals import Refusal
+from anarchic.server.sending import Copies, readers
 
 HOST = "127.0.0.1"
 
@@ -46,11 +47,11 @@ def view_app(make: Make) -> Starlette:
     """The application: the page's files, and the stream of pictures."""
     stream = Stream(make)
     stream.failed = _tell
-    origins = Origins(HOST, any_host=False)
+    origins, copies = Origins(HOST, any_host=False), Copies(readers())
 
     async def file(request: Request) -> Response:
         origins.check(request.headers)
-        return file_named(request.path_params.get("name", "index.html"), request)
+        return await file_named(request.path_params.get("name", "index.html"), request, copies)
 
     async def live(request: Request) -> Response:
         origins.check(request.headers)

@@ -56,7 +56,7 @@ def make_runs_app(
 
     async def file(request: Request) -> Response:
         origins.check(request.headers)
-        return file_named(request.path_params.get("name", "index.html"), request)
+        return await file_named(request.path_params.get("name", "index.html"), request, runs.copies)
 
     routes = [
         Route("/", file, methods=["GET"]),
