@@ -117,6 +117,30 @@ def test_a_phone_scrolls_only_down(tabs, live, width):
     assert cut == []
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_label_of_a_chart_is_cut_or_covers_another(tabs, live, width):
+    page = opened(tabs, live[0].page, viewport={"width": width, "height": 780}).page
+    page.get_by_role("img", name=re.compile("^Norm of the update")).locator("rect").nth(
+        20
+    ).wait_for(state="attached", timeout=PATIENCE_MS)
+    assert page.evaluate(CUT_LABELS) == []
+
+
+CUT_LABELS = """() => [...document.querySelectorAll('.plot svg')].flatMap((svg) => {
+  const frame = svg.getBoundingClientRect(), found = [];
+  const ticks = [...svg.querySelectorAll('.tick')];
+  const boxes = ticks.map((tick) => tick.getBoundingClientRect());
+  boxes.forEach((one, i) => {
+    const cut = one.left < frame.left || one.right > frame.right || one.bottom > frame.bottom;
+    const covered = boxes.slice(i + 1).some((other) => one.left < other.right
+      && other.left < one.right && one.top < other.bottom && other.top < one.bottom);
+    const where = svg.getAttribute('aria-label').slice(0, 30);
+    if (cut || covered) found.push(`${where}: ${ticks[i].textContent}`);
+  });
+  return found;
+})"""
+
+
 def test_a_token_is_typed_sent_in_a_header_and_kept_in_the_tab_alone(tabs, live):
     server, token = live
     tab = tabs()
