@@ -47,7 +47,7 @@ def test_it_loads_without_an_error_under_its_policy_and_charts_move(tabs, live):
     before, drawn = version(page), line.get_attribute("d")
     until(page, lambda: version(page) > before, "no newer version was shown")
     until(page, lambda: line.get_attribute("d") != drawn, "the curve stood still")
-    for name in ("Workers", "Everybody", "How late, how hard, how far", "Refusals by reason",
+    for name in ("Workers", "All workers", "Staleness, local steps and norms", "Refusals by reason",
                  "Theory", "Server and rule", "Settings"):  # fmt: skip
         page.get_by_role("region", name=name, exact=True).wait_for(timeout=PATIENCE_MS)
     until(page, lambda: "not finite" in page.locator(".bars").inner_text(), "no refusal is shown")
@@ -210,7 +210,9 @@ def test_it_survives_a_killed_server_and_keeps_what_it_showed(tabs, tmp_path):
         page = tab.page
         until(page, lambda: version(page) >= 5, "no version came")
         told = page.get_by_role("img", name=re.compile("^loss"))
-        until(page, lambda: "told by workers" in told.get_attribute("aria-label"), "no loss came")
+        until(
+            page, lambda: "reported by workers" in told.get_attribute("aria-label"), "no loss came"
+        )
         seen, points = version(page), told_points(told)
         server.kill()
         page.locator("#link.down").wait_for(timeout=PATIENCE_MS)
@@ -225,5 +227,5 @@ def test_it_survives_a_killed_server_and_keeps_what_it_showed(tabs, tmp_path):
 
 def told_points(chart):
     return int(
-        re.search(r"told by workers: [^;]*, (\d+) points", chart.get_attribute("aria-label"))[1]
+        re.search(r"reported by workers: [^;]*, (\d+) points", chart.get_attribute("aria-label"))[1]
     )

@@ -1,5 +1,5 @@
 // Strips on canvases: one row of marks per worker, and everybody's updates as a heat map.
-import { el, colour, duration, count, percent, tableBehind } from "./dom.js";
+import { el, colour, duration, count, plural, percent, tableBehind } from "./dom.js";
 
 const ROW = 20, BAR = 12;
 export const LATE = ["0", "1", "2–3", "4–7", "8 and more"];
@@ -147,7 +147,7 @@ export function heatMap() {
     [left.textContent, right.textContent] = ends(next.span, next.axis);
     const each = next.rows ? next.workers / next.rows : 0;
     told.textContent = next.rows
-      ? `${count(next.workers)} workers in ${next.rows} rows, the busiest on top${each > 1 ? `; each row is about ${count(each)} workers` : ""}.`
+      ? `${plural(next.workers, "worker")} in ${plural(next.rows, "row")}, the busiest on top${each > 1 ? `; each row is about ${count(each)} workers` : ""}.`
       : "No update in this time.";
     drawing.height = Math.max(24, Math.min(10, 14) * next.rows);
     drawing.redraw();
