@@ -49,7 +49,7 @@ function start() {
   // Only the port of the workers asks for a token.
   show = makePage(main, picture, { enlarge, atWorkersPort: () => sessionStorage.getItem(KEY) !== null });
   const readOnly = picture.head?.kind !== "server";
-  if (!readOnly) act = makeActions(nav, { base, headers, say: notice, askToken: () => askToken("The token is kept in this tab until it is closed.") });
+  if (!readOnly) act = makeActions(nav, { base, headers, say: notice, kept: () => ({ rows: [], ...picture.versions, at_s: picture.head.at_s }), askToken: () => askToken("The token is kept in this tab until it is closed.") });
 }
 
 function shown(parts) {
