@@ -9,7 +9,7 @@ import time
 import httpx
 import pytest
 
-from tests.browser.crowd import serving
+from tests.browser.crowd import Server, serving
 
 PATIENCE_MS = 20_000
 
@@ -47,7 +47,7 @@ def test_it_loads_without_an_error_under_its_policy_and_charts_move(tabs, live):
     before, drawn = version(page), line.get_attribute("d")
     until(page, lambda: version(page) > before, "no newer version was shown")
     until(page, lambda: line.get_attribute("d") != drawn, "the curve stood still")
-    for name in ("Workers", "All workers", "Staleness, local steps and norms", "Refusals by reason",
+    for name in ("Workers", "Activity and influence", "Staleness, local steps and norms", "Refusals by reason",
                  "Theory", "Server and rule", "Settings"):  # fmt: skip
         page.get_by_role("region", name=name, exact=True).wait_for(timeout=PATIENCE_MS)
     until(page, lambda: "not finite" in page.locator(".bars").inner_text(), "no refusal is shown")
@@ -147,6 +147,7 @@ def test_a_token_is_typed_sent_in_a_header_and_kept_in_the_tab_alone(tabs, live)
     page, asked = tab.page, []
     page.on("request", lambda request: asked.append((request.url, request.all_headers())))
     page.goto(server.url)
+    page.get_by_text("Type an operator's token to see the run.").wait_for(timeout=PATIENCE_MS)
     page.get_by_label("Operator's token").fill(token)
     page.get_by_role("button", name="Show the run").click()
     page.get_by_role("region", name="Where the run stands").wait_for(timeout=PATIENCE_MS)
@@ -228,6 +229,35 @@ def test_what_needs_a_token_says_so_where_looking_needs_none(tabs, live):
     page.get_by_label("Worker", exact=True).fill("ada")
     page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
     page.get_by_role("alert").get_by_text("operator's token").wait_for(timeout=PATIENCE_MS)
+
+
+def test_a_run_without_updates_says_so_and_the_token_can_be_given_meanwhile(tabs, tmp_path):
+    server = Server(tmp_path)
+    token = server.tokens(["olga"], rights="operate")["olga"]
+    server.start()
+    try:
+        tab = tabs()
+        page = tab.page
+        page.goto(server.page)
+        page.get_by_text("No worker has sent an update yet.").wait_for(timeout=PATIENCE_MS)
+        page.get_by_role("region", name="Settings").wait_for(timeout=PATIENCE_MS)
+        shown = page.get_by_role("region").count()
+        for bare in ("Share of influence", "Staleness", "Local steps", "Updates of"):
+            assert page.get_by_role("img", name=re.compile(f"^{bare}")).count() == 0, bare
+        page.get_by_role("button", name="Token").click()
+        page.wait_for_timeout(2500)  # pictures come all the while
+        page.keyboard.press("Escape")
+        assert page.get_by_role("region").count() == shown
+        page.get_by_role("button", name="Token").click()
+        page.get_by_label("Operator's token", exact=True).last.fill(token)
+        page.get_by_role("button", name="Use this token").click()
+        page.wait_for_function("sessionStorage.length === 1")
+        page.get_by_role("button", name="Pause").click(timeout=PATIENCE_MS)
+        page.get_by_role("dialog").get_by_role("button", name="Pause", exact=True).click()
+        page.locator("#state", has_text="paused").wait_for(timeout=PATIENCE_MS)
+        assert tab.problems == []
+    finally:
+        server.stop()
 
 
 def test_zooming_uses_plotly_under_the_same_policy(tabs, live):

@@ -5,11 +5,12 @@ import { el, svg, number } from "./dom.js";
 const RIGHT = 10, TOP = 8, BOTTOM = 22;
 const DIGIT = 7.1;  // width of a digit on an axis, in a wide font
 
-export function ticks(low, high, many) {
+// Round numbers between two, at least two of them; `least` is the smallest step.
+export function ticks(low, high, many, least = 0) {
   if (!(high > low)) return [low];
   const rough = (high - low) / many;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough);
+  const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= Math.max(0.8 * rough, least)) ?? least;
   const found = [];
   for (let at = Math.ceil(low / step) * step; at <= high + step * 1e-9; at += step) found.push(at);
   return found.map((at) => Number(at.toPrecision(12)));
@@ -53,7 +54,7 @@ export function lineChart(title, height = 190) {
       parts.push(svg("path", { class: "axis", d: `M${left} ${y.toFixed(1)}H${width - RIGHT}` }),
         svg("text", { class: "tick", x: left - 6, y: (y + 4).toFixed(1), "text-anchor": "end" }, text));
     }
-    const steps = ticks(x0, x1, Math.max(2, Math.floor(plain.w / 90)));
+    const steps = ticks(x0, x1, Math.max(2, Math.floor(plain.w / 90)), given.x.least);
     for (const tick of steps) {
       const x = at([tick, y0])[0];
       const anchor = x > width - 28 ? "end" : "middle";

@@ -79,6 +79,8 @@ function curvesSection(tools) {
     const metrics = [...new Set(runs.flatMap((run) => run.curves?.metrics ?? []))].slice(0, METRICS);
     const told = runs.some((run) => run.told?.rows?.length);
     if (told && !metrics.includes("loss")) metrics.push("loss");
+    axis.hidden = !metrics.length;
+    behind.hidden = !last.curves?.rows.length;
     empty.textContent = metrics.length ? "" : "Nothing was evaluated yet: give the server --evaluate, or let workers report their loss.";
     for (const metric of metrics) {
       if (!charts.has(metric)) {
@@ -101,7 +103,7 @@ function curvesSection(tools) {
       });
       const share = metric.includes("accuracy");
       charts.get(metric).draw({
-        series, x: { name: by ? "time" : "version", show: by ? duration : brief },
+        series, x: { name: by ? "time" : "version", show: by ? duration : brief, least: by ? 0 : 1 },
         y: { show: (v) => (share ? `${Math.round(100 * v)} %` : number(v)), floor: share ? 0 : undefined, ceiling: share ? 1 : undefined },
       });
     }
@@ -132,13 +134,15 @@ function paceSection(tools) {
 function workersSection() {
   const strip = workerStrip();
   const said = el("p", { class: "hint" });
-  const box = section("Workers", null, "w8", said,
-    key([["s0", "pushed, staleness 0"], ...LATE.slice(1).map((text, i) => [`s${i + 1}`, text]), ["working", "working"], ["lost", "lost"], ["refused", "refused"]]), strip.box);
+  const marks = key([["s0", "pushed, staleness 0"], ...LATE.slice(1).map((text, i) => [`s${i + 1}`, text]), ["working", "working"], ["lost", "lost"], ["refused", "refused"]]);
+  const box = section("Workers", null, "w8", said, marks, strip.box);
   return {
     box, parts: ["workers"],
     draw({ workers, everyone }) {
       const known = everyone?.known ?? workers.rows.length;
-      said.textContent = known > workers.rows.length
+      marks.hidden = strip.box.hidden = !known;
+      if (!known) said.textContent = "No worker has sent an update yet.";
+      else said.textContent = known > workers.rows.length
         ? `${workers.rows.length} of ${howMany(everyone)} workers: the most influential, the unusual (!), and those heard last. On the right: share of influence.`
         : "Each mark is an update, its colour the staleness. On the right: share of influence. Unusual workers have a !.";
       strip.draw(workers);
@@ -150,7 +154,7 @@ function everyoneSection() {
   const heat = heatMap();
   const chart = lineChart("Share of influence (Lorenz curve)", 190);
   const said = el("p", { class: "hint" });
-  const box = section("All workers", "Updates over time: the stronger the colour, the more.", "w4", heat.box, el("hr"), chart.box, said);
+  const box = section("Activity and influence", "Updates of all workers over time: the stronger the colour, the more.", "w4", heat.box, el("hr"), chart.box, said);
   return {
     box, parts: ["everyone"],
     draw({ everyone, head }) {
@@ -158,6 +162,7 @@ function everyoneSection() {
       const found = everyone.influence;
       const equal = head?.kind === "run" ? " Norms are not recorded: each update counts by its staleness and local steps." : "";
       said.textContent = found.gini === null ? "No update was folded yet." : `Gini index ${found.gini.toFixed(2)} over ${everyone.exact ? "" : "at most "}${plural(found.workers, "worker")}: 0 is equal, 1 is one worker alone.${equal}`;
+      chart.box.hidden = found.gini === null;
       chart.draw({
         series: [{ name: "share of influence", points: found.lorenz }, { name: "equal", points: [[0, 0], [1, 1]], equal: true }],
         x: { name: "share of workers", show: (v) => percent(v, 0), floor: 0, ceiling: 1 }, y: { show: (v) => percent(v, 0), floor: 0, ceiling: 1 },
@@ -171,15 +176,17 @@ function histogramsSection() {
   const far = el("div");
   const said = el("p", { class: "hint" });
   const behind = tableBehind("Counts as a table", () => [["value", "updates"],
-    [["staleness", last.staleness], ["local steps", last.steps]].flatMap(([name, found]) => found.map(([label, n]) => [`${name} ${label}`, count(n)]))]);
-  const box = section("Staleness, local steps and norms", null, "", said, el("div", { class: "plots" }, stale.box, steps.box, el("div", {}, norms.box, far)), behind);
+    [["staleness", last.staleness], ["local steps", last.steps], ["norm from", (last.norms?.counts ?? []).map((n, i) => [number(last.norms.edges[i]), n])]].flatMap(([name, found]) => found.map(([label, n]) => [`${name} ${label}`, count(n)]))]);
+  const plots = el("div", { class: "plots" }, stale.box, steps.box, el("div", {}, norms.box, far));
+  const box = section("Staleness, local steps and norms", null, "", said, plots, behind);
   let last = { staleness: [], steps: [] };
   const most = (found) => (found.length ? `Most often ${found.reduce((a, b) => (b[1] > a[1] ? b : a))[0]}.` : "No update yet.");
   return {
     box, parts: ["histograms"],
     draw({ histograms }) {
       last = histograms;
-      said.textContent = `Of the newest ${plural(histograms.updates, "update")}.`;
+      said.textContent = histograms.updates ? `Of the newest ${plural(histograms.updates, "update")}.` : "No update yet.";
+      plots.hidden = behind.hidden = !histograms.updates;
       stale.draw(histograms.staleness.map(([label, value]) => ({ label, value })), most(histograms.staleness));
       steps.draw(histograms.steps.map(([label, value]) => ({ label, value })), most(histograms.steps));
       const found = histograms.norms;
@@ -225,7 +232,7 @@ function leaderSection() {
       if (head.parameters) rows.push(["parameters", count(head.parameters)]);
       if (head.kind !== "run") rows.unshift(["leader", who]);
       if (head.kind === "server") rows.splice(1, 0, ["this server", head.leads ? "leads" : "follows"]);
-      if (head.updates) rows.push(["updates", Object.entries(head.updates).filter(([, n]) => n !== null).map(([name, n]) => `${count(n)} ${name.replace("_", " ")}`).join(", ")]);
+      if (head.updates) rows.push(["updates", Object.entries(head.updates).filter(([name, n]) => n || name === "accepted").map(([name, n]) => `${count(n)} ${name.replace("_", " ")}`).join(", ")]);
       for (const command of head.commands ?? []) rows.push(["waiting", `${command.kind}, by ${command.issued_by}`]);
       rows.push(["run", head.run]);
       where.replaceChildren(pairs(rows));
@@ -271,7 +278,7 @@ function theorySection() {
       const K = theory.steps;
       const rows = [["rounds looked at", `${count(theory.rounds)}, m = ${theory.m}, ${plural(theory.workers, "worker")}`],
         ["staleness (tau)", `at most ${theory.staleness}, mean ${number(theory.staleness_mean)}`],
-        ["local steps (K)", `${K[0]} to ${K[4]}, median ${K[2]}`],
+        ["local steps (K)", K[0] === K[4] ? K[0] : `${K[0]} to ${K[4]}, median ${K[2]}`],
         ["rates", `eta ${number(theory.server_lr)}, eta_L ${number(theory.local_lr)}`],
         ["arrivals", `${percent(theory.shares[0])} to ${percent(theory.shares[1])} of updates per worker: ${theory.arrivals}`]];
       if (theory.theorem === 4) rows.push(["age of rows", theory.row_age === null ? "unbounded" : count(theory.row_age)]);
