@@ -135,8 +135,7 @@ class Service:
             clock=clock, noted=self.activity.note, told=self._published,
         )  # fmt: skip
         self._tasks: list[asyncio.Task[None]] = []
-        self._disk = Disk(store.path)
-        self.visits = Visits()
+        self._disk, self.visits = Disk(store.path), Visits()
         self.pictures = self._pictures(theory)
         self._show()
 
