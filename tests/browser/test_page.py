@@ -9,7 +9,7 @@ import time
 import httpx
 import pytest
 
-from tests.browser.crowd import serving
+from tests.browser.crowd import Server, serving
 
 PATIENCE_MS = 20_000
 
@@ -47,8 +47,8 @@ def test_it_loads_without_an_error_under_its_policy_and_charts_move(tabs, live):
     before, drawn = version(page), line.get_attribute("d")
     until(page, lambda: version(page) > before, "no newer version was shown")
     until(page, lambda: line.get_attribute("d") != drawn, "the curve stood still")
-    for name in ("Workers", "Everybody", "How late, how hard, how far", "Refusals by reason",
-                 "Theory", "Server and rule", "Settings"):  # fmt: skip
+    for name in ("Workers", "Activity and influence", "Staleness, local steps and norms",
+                 "Refusals by reason", "Theory", "Server and rule", "Settings"):  # fmt: skip
         page.get_by_role("region", name=name, exact=True).wait_for(timeout=PATIENCE_MS)
     until(page, lambda: "not finite" in page.locator(".bars").inner_text(), "no refusal is shown")
     assert page.locator(".names").inner_text().count("\n") >= 10
@@ -117,12 +117,38 @@ def test_a_phone_scrolls_only_down(tabs, live, width):
     assert cut == []
 
 
+def test_no_label_of_a_chart_is_cut_or_covers_another(tabs, live):
+    page = opened(tabs, live[0].page).page
+    norms = page.get_by_role("img", name=re.compile("^Norm of the update"))
+    norms.locator("rect").nth(20).wait_for(state="attached", timeout=PATIENCE_MS)
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 780})
+        page.wait_for_timeout(300)  # charts are drawn again
+        assert page.evaluate(CUT_LABELS) == [], width
+
+
+CUT_LABELS = """() => [...document.querySelectorAll('.plot svg')].flatMap((svg) => {
+  const frame = svg.getBoundingClientRect(), found = [];
+  const ticks = [...svg.querySelectorAll('.tick')];
+  const boxes = ticks.map((tick) => tick.getBoundingClientRect());
+  boxes.forEach((one, i) => {
+    const cut = one.left < frame.left || one.right > frame.right || one.bottom > frame.bottom;
+    const covered = boxes.slice(i + 1).some((other) => one.left < other.right
+      && other.left < one.right && one.top < other.bottom && other.top < one.bottom);
+    const where = svg.getAttribute('aria-label').slice(0, 30);
+    if (cut || covered) found.push(`${where}: ${ticks[i].textContent}`);
+  });
+  return found;
+})"""
+
+
 def test_a_token_is_typed_sent_in_a_header_and_kept_in_the_tab_alone(tabs, live):
     server, token = live
     tab = tabs()
     page, asked = tab.page, []
     page.on("request", lambda request: asked.append((request.url, request.all_headers())))
     page.goto(server.url)
+    page.get_by_text("Type an operator's token to see the run.").wait_for(timeout=PATIENCE_MS)
     page.get_by_label("Operator's token").fill(token)
     page.get_by_role("button", name="Show the run").click()
     page.get_by_role("region", name="Where the run stands").wait_for(timeout=PATIENCE_MS)
@@ -162,12 +188,77 @@ def test_an_operator_pauses_and_resumes_with_a_confirmation(tabs, live):
     told.wait_for(state="hidden", timeout=PATIENCE_MS)  # it does not stay
 
 
+def test_a_rollback_offers_the_kept_versions_and_needs_no_mouse(tabs, live):
+    server, token = live
+    page = tabs().page
+    page.goto(server.url)
+    page.get_by_label("Operator's token").fill(token)
+    page.get_by_role("button", name="Show the run").click()
+    page.get_by_role("button", name="Roll back…").focus(timeout=PATIENCE_MS)
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog", name="Roll back?")
+    choice = dialog.get_by_role("combobox", name="To version")
+    assert choice.evaluate("e => e === document.activeElement")
+    offered = choice.locator("option").all_inner_texts()
+    assert offered[0] == "Choose a version"
+    assert offered[-1] == "Another version, by its number"
+    assert any(re.fullmatch(r"Version \d+ · [\d:]{8}, .* ago · accuracy \d.*%", o) for o in offered)
+    numbers = [int(text.split()[1]) for text in offered[1:-1]]
+    assert numbers == sorted(numbers, reverse=True)
+    page.keyboard.press("Enter")  # nothing is chosen, so nothing is done
+    dialog.get_by_role("button", name="Roll back").press("Enter")
+    dialog.get_by_role("alert").get_by_text("Choose a version").wait_for(timeout=PATIENCE_MS)
+    assert not dialog.get_by_label("Number of the version").is_visible()
+    choice.focus()
+    page.keyboard.type(f"Version {numbers[2]} ")  # as the arrow keys do, in one go
+    assert choice.input_value() == str(numbers[2])
+    told = f"will equal version {numbers[2]}. Versions from {numbers[2] + 1} on are withdrawn."
+    dialog.get_by_role("status").get_by_text(told).wait_for(timeout=PATIENCE_MS)
+    for _ in range(3):  # worker, Cancel, Roll back
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.get_by_text("(rollback) was applied").wait_for(timeout=PATIENCE_MS)
+    page.get_by_role("button", name="Roll back…").press("Enter")
+    left = [text.split()[1] for text in choice.locator("option").all_inner_texts()]
+    assert str(numbers[2]) in left
+    assert str(numbers[0]) not in left  # it was withdrawn
+
+
 def test_what_needs_a_token_says_so_where_looking_needs_none(tabs, live):
     page = opened(tabs, live[0].page).page
     page.get_by_role("button", name="Revoke…").click()
     page.get_by_label("Worker", exact=True).fill("ada")
     page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
     page.get_by_role("alert").get_by_text("operator's token").wait_for(timeout=PATIENCE_MS)
+
+
+def test_a_run_without_updates_says_so_and_the_token_can_be_given_meanwhile(tabs, tmp_path):
+    server = Server(tmp_path)
+    token = server.tokens(["olga"], rights="operate")["olga"]
+    server.start()
+    try:
+        tab = tabs()
+        page = tab.page
+        page.goto(server.page)
+        page.get_by_text("No worker has sent an update yet.").wait_for(timeout=PATIENCE_MS)
+        page.get_by_role("region", name="Settings").wait_for(timeout=PATIENCE_MS)
+        shown = page.get_by_role("region").count()
+        for bare in ("Share of influence", "Staleness", "Local steps", "Updates of"):
+            assert page.get_by_role("img", name=re.compile(f"^{bare}")).count() == 0, bare
+        page.get_by_role("button", name="Token").click()
+        page.wait_for_timeout(1500)  # a picture comes every second
+        page.keyboard.press("Escape")
+        assert page.get_by_role("region").count() == shown
+        page.get_by_role("button", name="Token").click()
+        page.get_by_label("Operator's token", exact=True).last.fill(token)
+        with page.expect_navigation():  # the page begins anew
+            page.get_by_role("button", name="Use this token").click()
+        page.get_by_role("button", name="Pause").click(timeout=PATIENCE_MS)
+        page.get_by_role("dialog").get_by_role("button", name="Pause", exact=True).click()
+        page.locator("#state", has_text="paused").wait_for(timeout=PATIENCE_MS)
+        assert tab.problems == []
+    finally:
+        server.stop()
 
 
 def test_zooming_uses_plotly_under_the_same_policy(tabs, live):
@@ -186,7 +277,9 @@ def test_it_survives_a_killed_server_and_keeps_what_it_showed(tabs, tmp_path):
         page = tab.page
         until(page, lambda: version(page) >= 5, "no version came")
         told = page.get_by_role("img", name=re.compile("^loss"))
-        until(page, lambda: "told by workers" in told.get_attribute("aria-label"), "no loss came")
+        until(
+            page, lambda: "reported by workers" in told.get_attribute("aria-label"), "no loss came"
+        )
         seen, points = version(page), told_points(told)
         server.kill()
         page.locator("#link.down").wait_for(timeout=PATIENCE_MS)
@@ -201,5 +294,5 @@ def test_it_survives_a_killed_server_and_keeps_what_it_showed(tabs, tmp_path):
 
 def told_points(chart):
     return int(
-        re.search(r"told by workers: [^;]*, (\d+) points", chart.get_attribute("aria-label"))[1]
+        re.search(r"reported by workers: [^;]*, (\d+) points", chart.get_attribute("aria-label"))[1]
     )

@@ -28,7 +28,7 @@ def test_a_report_opens_from_disk_and_asks_for_nothing(tabs, runs, tmp_path):
     tab.page.on("request", lambda request: asked.append(request.url))
     tab.page.goto(path.as_uri())
     tab.page.get_by_role("region", name="Comparison", exact=True).wait_for()
-    for name in ("Workers", "Settings", "How late, how hard, how far"):
+    for name in ("Workers", "Settings", "Staleness, local steps and norms"):
         for run in ("sampled", "timed"):
             tab.page.get_by_role("region", name=f"{run}: {name}", exact=True).wait_for()
     assert tab.page.get_by_role("img", name=re.compile("^accuracy")).count() == 3

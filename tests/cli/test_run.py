@@ -69,6 +69,7 @@ def test_the_list_shows_where_runs_stand_and_what_is_wrong(anarchic, refused, mo
     where = tmp_path / "runs"
     anarchic("run", "create", "mnist", "--store", where, "--init", model, "--m", 3)
     add_token(where / "mnist.db", "ann")
+    add_token(where / "mnist.db", "olga", rights="operate")  # no worker
     add_token(where / "soon.db", "ann")
     anarchic("set", where / "mnist.db", "m=4")
     (where / "bad.db").write_bytes(b"x" * 5000)

@@ -13,7 +13,8 @@ from importlib import resources
 
 import pytest
 
-JOIN = resources.files("anarchic.page") / "static" / "join"
+STATIC = resources.files("anarchic.page") / "static"
+JOIN = STATIC / "join"
 
 NODE = """
 const load = (name) => import(`./${name}`);
@@ -24,13 +25,14 @@ console.log(JSON.stringify(found));
 """
 
 
-def node(folder):
-    """A function that runs JavaScript in node, in a copy of the page's files."""
+def node(folder, files=JOIN):
+    """A function that runs JavaScript in node, in a copy of a page's files."""
     program = shutil.which("node")
     if program is None:
         pytest.skip("needs node: apt install nodejs")
-    for path in JOIN.iterdir():
-        shutil.copy(path, folder)
+    for path in files.iterdir():
+        if path.is_file():
+            shutil.copy(path, folder)
     (folder / "package.json").write_text('{"type": "module"}')
 
     def run(source, given=None):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import hashlib
 import json
 from dataclasses import replace
+from importlib.util import find_spec
 
 import httpx
 import pytest
@@ -16,6 +18,7 @@ from anarchic.server.accounts import accounts, new_token, put_account
 from anarchic.server.app import make_admin_app, make_app
 from anarchic.server.origin import Origins
 from anarchic.server.records import Account
+from anarchic.server.sending import COPIES, PIECE
 from tests.server.hosted import begin_run, serving_runs
 from tests.server.live import serving, until
 from tests.server.make import body
@@ -53,6 +56,76 @@ def test_every_file_comes_with_the_security_headers_and_is_not_sent_twice(tmp_pa
             assert (again.status_code, again.content) == (304, b"")
 
     run(scenario, tmp_path)
+
+
+needs_plotly = pytest.mark.skipif(find_spec("plotly") is None, reason="plotly is not installed")
+
+
+@needs_plotly
+def test_the_large_script_is_compressed_and_sent_in_pieces(tmp_path):
+    async def scenario(service, client):
+        sent = []
+
+        async def send(message):
+            sent.append(message)
+
+        await make_app(service)(scope_of({}, "/page/plotly.js"), None, send)
+        told = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+        assert {name: told[name] for name in HEADERS} == HEADERS
+        assert told["content-encoding"] == "gzip"
+        assert int(told["content-length"]) < 2_000_000
+        pieces = [message["body"] for message in sent[1:]]
+        assert max(map(len, pieces)) == PIECE
+        assert len(gzip.decompress(b"".join(pieces))) > 3_000_000
+
+    run(scenario, tmp_path)
+
+
+@needs_plotly
+def test_an_address_gets_few_copies_of_the_large_script(tmp_path, monkeypatch):
+    monkeypatch.setattr("anarchic.server.sending.PAUSE_S", 0.0)
+
+    async def scenario(service, client):
+        answers = [await client.get("/page/plotly.js") for _ in range(COPIES + 1)]
+        assert [answer.status_code for answer in answers] == [200] * COPIES + [429]
+        assert int(answers[-1].headers["retry-after"]) > 1
+        known = {"if-none-match": answers[0].headers["etag"]}
+        assert (await client.get("/page/plotly.js", headers=known)).status_code == 304
+        assert (await client.get("/page/app.js")).status_code == 200
+        elsewhere = httpx.ASGITransport(make_app(service), client=("127.0.0.9", 1))
+        async with httpx.AsyncClient(transport=elsewhere, base_url="http://server") as other:
+            assert (await other.get("/page/plotly.js")).status_code == 200
+
+    run(scenario, tmp_path)
+
+
+def test_refusals_have_the_security_headers_too(tmp_path):
+    async def scenario(service, client):
+        asked = ["/nothing", "/page/a/b", "/page/no.js", "/v1/live"]
+        answers = [await client.get(path) for path in asked]
+        answers += [await client.post(path) for path in ("/", "/page/app.js")]
+        named = make_admin_app(service, Origins("127.0.0.1", any_host=False), tokens=True)
+        async with reached(named) as other:
+            answers.append(await other.get("/", headers={"host": "evil.example"}))
+        assert [answer.status_code for answer in answers] == [404, 404, 404, 401, 405, 405, 421]
+        for answer in answers:
+            assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
+
+    run(scenario, tmp_path)
+
+
+def test_refusals_of_a_server_of_several_runs_have_them(tmp_path):
+    begin_run(str(tmp_path), "one", m=2)
+
+    async def scenario():
+        async with serving_runs(str(tmp_path)) as (_, client):
+            paths = ("/nothing", "/page/no.js", "/v1/runs/two/live", "/v1/runs/one/live")
+            answers = [await client.get(path) for path in paths] + [await client.post("/")]
+            assert [answer.status_code for answer in answers] == [404, 404, 404, 401, 405]
+            for answer in answers:
+                assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
+
+    asyncio.run(scenario())
 
 
 def test_there_are_no_other_files(tmp_path):

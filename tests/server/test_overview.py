@@ -7,6 +7,7 @@ from contextlib import closing
 import pytest
 
 from anarchic.errors import ConfigError
+from anarchic.server.accounts import new_token, put_account
 from anarchic.server.activity import Activity
 from anarchic.server.commands import issue
 from anarchic.server.overview import listed, overview
@@ -36,6 +37,22 @@ def test_a_run_is_shown_though_nothing_was_counted_yet(place):
         assert overview(store, now_s=2000.0)["rate_per_s"] == 0.0
         Activity(store).tick(leads=True)  # once counted it is the same
         assert overview(store, now_s=1010.0) == found
+
+
+def test_operators_are_no_workers_unless_they_have_pushed(place):
+    with closing(open_store(place)) as store:
+        begun(store, m=2)
+        rights = {"olga": "operate", "otto": "pull,operate", "eva": "operate", "ann": "pull"}
+        for name, may in rights.items():
+            put_account(store, new_token(name, rights=may)[1])
+        store.append([new("eva", "1", base_version=0)])  # before her token was changed
+        activity = Activity(store)
+        for name in rights:
+            activity.refused("bad_command", name)
+        activity.tick(leads=True)
+        found = overview(store)
+        assert sorted(w["worker"] for w in found["workers"]) == ["ann", "eva"]
+        assert found["refusals"] == {"bad_command": 4}
 
 
 def test_pages_are_pieces_of_the_whole(place):

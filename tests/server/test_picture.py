@@ -179,10 +179,10 @@ def test_the_told_loss_is_broken_where_nobody_looked(tmp_path, monkeypatch):
     assert [(row[0], row[2]) for row in rows] == [(1, 0.9), (2, 0.8), (7, None), (7, 0.3), (8, 0.2)]
 
 
-def test_accounts_that_may_not_push_are_no_workers(tmp_path):
+def test_operators_are_no_workers(tmp_path):
     async def scenario():
         async with serving(tmp_path / "run.db", rules={"m": 2}) as (service, _):
-            for name, rights in (("olga", "pull,operate"), ("ann", "pull,push")):
+            for name, rights in (("olga", "operate"), ("ann", "pull,push")):
                 put_account(service._store, new_token(name, rights=rights)[1])
                 service.refused("bad_command", name)
             service.activity.tick(leads=True)
@@ -191,6 +191,31 @@ def test_accounts_that_may_not_push_are_no_workers(tmp_path):
     found = picture(tmp_path / "run.db")
     assert [w["worker"] for w in found["workers"]["rows"]] == ["ann"]
     assert found["everyone"]["known"] == 1
+
+
+def test_the_versions_that_can_be_gone_back_to_have_times_and_a_metric(tmp_path):
+    with closing(open_store(tmp_path / "run.db")) as store:
+        begun(store, m=2)
+        fill(store, workers=3, updates=10, m=2)
+        judged = {"loss": 1.5, "accuracy": 0.123456789}
+        with store.writing() as connection:
+            connection.execute(t.models.delete())
+            for version in range(6):
+                kept = {"version": version, "seal": b"", "body": b"", "kept": None}
+                connection.execute(t.models.insert().values(kept))
+            connection.execute(
+                t.evaluations.insert(), {"version": 2, "metrics": json.dumps(judged)}
+            )
+        facts = {"to": 2, "without": None, "first": 3}
+        command = issue(store, "rollback", facts, by="o", now_s=1.0)
+        with store.writing() as connection:
+            mark(connection, command, version=3, at_s=2.0, reason="")
+    found = picture(tmp_path / "run.db")["versions"]
+    assert found["metric"] == "accuracy"
+    assert [row[0] for row in found["rows"]] == [4, 2, 1, 0]  # 3 was withdrawn, 5 is the newest
+    assert [row[2] for row in found["rows"]] == [None, 0.123457, None, None]
+    times = [row[1] for row in found["rows"]]
+    assert times == sorted(times, reverse=True)
 
 
 @pytest.mark.parametrize("gone", [True, False])

@@ -30,10 +30,12 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from anarchic.page.assets import HEADERS
 from anarchic.server import connections, protocol, serve
-from anarchic.server.app import PIECE, make_app
+from anarchic.server.app import make_app
 from anarchic.server.connections import Connections, Listener
 from anarchic.server.protocol import BoundedProtocol
+from anarchic.server.sending import PIECE
 from anarchic.server.service import Service
 from anarchic.server.settings import Limits
 from anarchic.server.store import open_store
@@ -137,6 +139,7 @@ def test_a_head_above_the_limit_is_refused(at_once):
                 line.send(b"X: " + b"y" * 90 + b"\r\n")
         answer = line.answer()
         assert (answer.status, answer.json()["error"]) == (431, "head_too_large")
+        assert answer.headers["content-security-policy"] == HEADERS["content-security-policy"]
 
 
 @pytest.mark.parametrize("cut", range(1, 5))

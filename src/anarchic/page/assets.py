@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import re
 from functools import cache
@@ -38,11 +39,13 @@ class Asset(NamedTuple):
     body: bytes
     kind: str  # its media type
     etag: str
+    encoding: str = ""  # of the body, where it is compressed
 
     @property
     def headers(self) -> dict[str, str]:
         """Asked again each time, and sent again only if it has changed."""
-        return {**HEADERS, "etag": self.etag, "cache-control": "no-cache"}
+        encoded = {"content-encoding": self.encoding} if self.encoding else {}
+        return {**HEADERS, **encoded, "etag": self.etag, "cache-control": "no-cache"}
 
 
 def names() -> list[str]:
@@ -61,12 +64,15 @@ def asset(name: str) -> Asset | None:
 
 @cache
 def plotly() -> Asset | None:
-    """Plotly's script, as the package ``plotly`` brings it; None where that is missing."""
+    """Plotly's script from the package ``plotly``, compressed; None where that is missing."""
     found = find_spec("plotly")
     if found is None or not found.submodule_search_locations:
         return None
     path = Path(found.submodule_search_locations[0]) / "package_data" / "plotly.min.js"
-    return _asset(_without_sheets(path.read_bytes()), PLOTLY) if path.is_file() else None
+    if not path.is_file():
+        return None
+    packed = gzip.compress(_without_sheets(path.read_bytes()), mtime=0)
+    return _asset(packed, PLOTLY)._replace(encoding="gzip")
 
 
 def _without_sheets(script: bytes) -> bytes:

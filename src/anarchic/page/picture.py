@@ -3,6 +3,7 @@
 The parts, each a name of the record:
 
 - ``head``: where the run stands, as ``anarchic status`` says it, without the workers
+- ``versions``: those of a store that can be gone back to, with their times and a metric
 - ``curves``: what was measured, by version and time; ``told``: the loss that workers told
 - ``pace``: updates per second over the whole run, and lately
 - ``workers``: the workers that are listed, each with a row of marks
@@ -85,7 +86,7 @@ def curves(rows: Sequence[Mapping[str, Any]]) -> Record:
     """Metrics by version and time: ``round`` and ``virtual_s`` of rows as in metrics.csv."""
     names = metrics_first(name for row in rows for name in row)[:MOST_METRICS]
     kept = [
-        [row.get("round"), _rounded(row.get("virtual_s")), *(_rounded(row.get(n)) for n in names)]
+        [row.get("round"), rounded(row.get("virtual_s")), *(rounded(row.get(n)) for n in names)]
         for row in thinned(rows)
     ]
     return {"metrics": names, "rows": kept, "count": len(rows)}
@@ -97,7 +98,7 @@ def metrics_first(columns: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: (name != "accuracy", name != "loss"))
 
 
-def _rounded(value: Any) -> float | None:
+def rounded(value: Any) -> float | None:
     """Six digits: what a screen can show; JSON has no infinity."""
     if value is None or not isfinite(value):
         return None

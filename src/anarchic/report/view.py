@@ -22,6 +22,7 @@ from anarchic.report.picture import Make, pictures
 from anarchic.server.live_page import file_named
 from anarchic.server.origin import Origins
 from anarchic.server.refusals import Refusal
+from anarchic.server.sending import Copies, readers
 
 HOST = "127.0.0.1"
 
@@ -46,11 +47,11 @@ def view_app(make: Make) -> Starlette:
     """The application: the page's files, and the stream of pictures."""
     stream = Stream(make)
     stream.failed = _tell
-    origins = Origins(HOST, any_host=False)
+    origins, copies = Origins(HOST, any_host=False), Copies(readers())
 
     async def file(request: Request) -> Response:
         origins.check(request.headers)
-        return file_named(request.path_params.get("name", "index.html"), request)
+        return await file_named(request.path_params.get("name", "index.html"), request, copies)
 
     async def live(request: Request) -> Response:
         origins.check(request.headers)
@@ -59,7 +60,17 @@ def view_app(make: Make) -> Starlette:
 
     async def refused(request: Request, refusal: Exception) -> Response:
         assert isinstance(refusal, Refusal)
-        return Response(refusal.body(), refusal.status, HEADERS, "application/json")
+        return Response(refusal.body(), refusal.status, refusal.headers)
+
+    async def missing(request: Request, error: Exception) -> Response:
+        told = f"There is no {request.scope['path']} here."
+        return await refused(request, Refusal(404, "not_found", told, "Open / instead."))
+
+    async def wrong_method(request: Request, error: Exception) -> Response:
+        told = f"{request.method} is not for {request.scope['path']}."
+        answer = await refused(request, Refusal(405, "wrong_method", told, "Use GET."))
+        answer.headers["allow"] = "GET"
+        return answer
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -70,7 +81,10 @@ def view_app(make: Make) -> Starlette:
     seen = Route("/v1/live", live)
     seen.methods = {"GET"}  # HEAD would never end
     app = Starlette(routes=[*routes, seen], lifespan=lifespan)
+    app.router.redirect_slashes = False  # they would go to the request's own Host header
     app.add_exception_handler(Refusal, refused)
+    app.add_exception_handler(404, missing)
+    app.add_exception_handler(405, wrong_method)
     return app
 
 

@@ -34,10 +34,10 @@ def accounts(store: Store) -> dict[str, Account]:
     return {row.worker: Account(**row._mapping) for row in found}
 
 
-def without_push(connection: Connection) -> set[str]:
-    """Accounts that may not push, such as those of operators."""
-    columns = select(_W.worker).where(_W.worker != MARK, _W.rights.not_like("%push%"))
-    return set(connection.execute(columns).scalars())
+def operators(connection: Connection) -> set[str]:
+    """Accounts that may operate and not push."""
+    may = _W.rights.like("%operate%") & _W.rights.not_like("%push%")
+    return set(connection.execute(select(_W.worker).where(may)).scalars())
 
 
 def accounts_mark(store: Store) -> bytes:

@@ -55,12 +55,7 @@ class Answering:
         named = self._service.access.named(headers_of(request).get("authorization"))
         self._service.refused(refusal.code, named.get("worker") or refusal.worker)
         log_refusal(self._service, refusal, request)
-        headers = {"content-type": "application/json"}
-        if refusal.retry_after_s is not None:
-            headers["retry-after"] = str(max(1, round(refusal.retry_after_s)))
-        if refusal.status == 401:
-            headers["www-authenticate"] = "Bearer"
-        return Response(refusal.body(), refusal.status, headers)
+        return Response(refusal.body(), refusal.status, refusal.headers)
 
 
 def headers_of(request: Request) -> Mapping[str, str]:

@@ -33,7 +33,7 @@ from anarchic.server.origin import Origins, check_type
 from anarchic.server.paths import split, within_run
 from anarchic.server.published import PublishedModel
 from anarchic.server.refusals import Refusal, busy, length_required
-from anarchic.server.sending import PIECE
+from anarchic.server.sending import InPieces
 from anarchic.server.service import Service
 from anarchic.server.slots import key_of
 from anarchic.server.steering_routes import STEERING, revoking, steering
@@ -154,30 +154,6 @@ class _App(Starlette):
         await send(message)
 
 
-class _ModelResponse(Response):
-    """A model, sent in pieces: between them uvicorn waits until the reader has taken most of it.
-
-    Sent as a whole it would be in memory once more per reader, encrypted, under TLS.
-    """
-
-    def __init__(
-        self, model: PublishedModel, headers: Mapping[str, str], end: Callable[[], None]
-    ) -> None:
-        super().__init__(memoryview(model.body), 200, headers, "application/octet-stream")
-        self._end = end
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        start = {"type": "http.response.start", "status": self.status_code}
-        size = len(self.body)
-        try:
-            await send({**start, "headers": self.raw_headers})
-            for at in range(0, size, PIECE):
-                piece = {"body": self.body[at : at + PIECE], "more_body": at + PIECE < size}
-                await send({"type": "http.response.body", **piece})
-        finally:
-            self._end()
-
-
 async def newest_model(service: Service, request: Request) -> Response:
     puller = _puller(service, request)
     newest = service.published.newest
@@ -218,7 +194,7 @@ def _pulled(
     if _is_known(request, model):
         return Response(status_code=304, headers=headers)
     end = service.sending.begin(puller, model, hang_up_of(request))
-    return _ModelResponse(model, headers, end)
+    return InPieces(model.body, headers, end)
 
 
 def _is_known(request: Request, model: PublishedModel) -> bool:
@@ -343,7 +319,7 @@ async def _no_such_page(service: Service, request: Request, error: Exception) ->
     told = f"There is no {request.scope['path']} here."
     refusal = Refusal(404, "not_found", told, "See docs/protocol.md.")
     log_refusal(service, refusal, request)
-    return Response(refusal.body(), 404, media_type="application/json")
+    return Response(refusal.body(), 404, refusal.headers)
 
 
 async def _no_such_method(service: Service, request: Request, error: Exception) -> Response:
@@ -351,4 +327,4 @@ async def _no_such_method(service: Service, request: Request, error: Exception) 
     message = f"{request.method} is not for {request.scope['path']}."
     refusal = Refusal(405, "wrong_method", message, f"Use {allow}.")
     log_refusal(service, refusal, request)
-    return Response(refusal.body(), 405, {"allow": allow}, "application/json")
+    return Response(refusal.body(), 405, {"allow": allow, **refusal.headers})

@@ -28,7 +28,7 @@ class RunRow:
     version: int | None = None
     rule: str | None = None
     m: int | None = None
-    workers: int | None = None  # with tokens that are valid
+    workers: int | None = None  # with tokens that are valid; operators are none
     problem: str | None = None
 
 
@@ -71,7 +71,8 @@ def _row(name: str, place: str) -> RunRow:
                 return RunRow(name, problem="It has not begun: 'anarchic run create' begins it.")
             rules = rules_after(stored_rules(run), commands(store))
             m = served_rule(rules).m
-            valid = sum(not account.revoked for account in accounts(store).values())
+            held = [a.rights for a in accounts(store).values() if not a.revoked]
+            valid = sum(rights != "operate" for rights in held)
     except AnarchicError as error:
         return RunRow(name, problem=str(error))
     return RunRow(name, run.settings["run"], run.version, rules.rule, m, valid)

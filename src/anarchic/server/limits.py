@@ -16,8 +16,11 @@ FEW = 10_000  # buckets below which none are removed
 class Pace:
     """A bucket of tokens per worker: up to ``burst`` at once, refilled at a rate."""
 
-    def __init__(self, per_minute: float, burst: int, clock: Callable[[], float] = time.monotonic):
-        self._rate, self._burst, self._clock = per_minute / 60, burst, clock
+    def __init__(
+        self, per_minute: float, burst: int, clock: Callable[[], float] = time.monotonic,
+        told: str = "The worker sends more updates than it may.",
+    ) -> None:  # fmt: skip
+        self._rate, self._burst, self._clock, self._told = per_minute / 60, burst, clock, told
         self._buckets: dict[str, tuple[float, float]] = {}  # worker -> (tokens, when)
         self._most = FEW
 
@@ -26,8 +29,8 @@ class Pace:
         tokens, since = self._buckets.get(worker, (float(self._burst), now))
         tokens = min(self._burst, tokens + (now - since) * self._rate)
         if tokens < 1:
-            told, wait_s = "The worker sends more updates than it may.", (1 - tokens) / self._rate
-            raise Refusal(429, "slow_down", told, "Wait as long as Retry-After says.", wait_s)
+            remedy, wait_s = "Wait as long as Retry-After says.", (1 - tokens) / self._rate
+            raise Refusal(429, "slow_down", self._told, remedy, wait_s)
         self._buckets[worker] = (tokens - 1, now)
         if len(self._buckets) > self._most:
             self._remove_full(now)

@@ -83,6 +83,7 @@ class Runs:
         self.refusals = RefusalLog(self.log, lambda authorization: {})
         self.turns = Turns()
         self._shared = Shared(settings.limits, WriteTurns(self.turns.waiting))
+        self.copies = self._shared.copies
         self._hosted: dict[str, Hosted] = {}
         self._ids: dict[str, Hosted] = {}  # by the ids that runs gave themselves
         self._watching: asyncio.Task[None] | None = None

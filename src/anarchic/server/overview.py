@@ -19,6 +19,7 @@ from anarchic.core.validation import check_choice
 from anarchic.errors import RunError
 from anarchic.server import records
 from anarchic.server import tables as t
+from anarchic.server.accounts import operators
 from anarchic.server.activity import CHUNK, Head, Refusals, count_next, read_activity
 from anarchic.server.commands import (
     Command,
@@ -63,7 +64,7 @@ def overview(store: Store, now_s: float | None = None) -> Record:
         head, doors = read_activity(connection)
         while len(count_next(connection, head.tallies, {}).seqs) == CHUNK:
             pass  # what is in the trace, and not in the table yet
-        waiting = _waiting(connection)
+        waiting, staff = _waiting(connection), operators(connection)
         evaluation = _newest_evaluation(connection, withdrawn(known))
         facts = {
             "format": FORMAT,
@@ -85,6 +86,7 @@ def overview(store: Store, now_s: float | None = None) -> Record:
             "rollbacks": [c.told() for c in known if withdrawn([c])][-MOST_COMMANDS:],
             "commands": [c.told() for c in known if c.outcome == "waiting"][:MOST_COMMANDS],
         }
+    doors = {name: door for name, door in doors.items() if name not in staff}
     workers, others = _workers(head, doors, waiting)
     return {
         **facts,

@@ -16,18 +16,27 @@ from math import isfinite, nan
 from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import Connection, select
 
 from anarchic.core.factory import RuleSettings
 from anarchic.errors import ConfigError
-from anarchic.page.picture import Record, curves, everyone, head, listed, thinned
+from anarchic.page.picture import (
+    Record,
+    curves,
+    everyone,
+    head,
+    listed,
+    metrics_first,
+    rounded,
+    thinned,
+)
 from anarchic.page.stream import LONGEST_S
 from anarchic.page.window import MOST, Folded, Window, marks_each
 from anarchic.participation.timetable import Timetable, running_numbers
 from anarchic.server import records
 from anarchic.server import tables as t
-from anarchic.server.accounts import without_push
-from anarchic.server.commands import Command, read_all, rules_after
+from anarchic.server.commands import Command, is_withdrawn, read_all, rules_after, withdrawn
 from anarchic.server.overview import overview
 from anarchic.server.records import read_json
 from anarchic.server.runs import stored_rules
@@ -36,6 +45,7 @@ from anarchic.server.visits import Visits, with_visits
 
 SAMPLES = 512  # updates whose times stand for those of all
 MOST_EVALUATIONS = 1_000_000
+MOST_VERSIONS = 200  # offered to go back to
 KEPT_EVALUATIONS = 4_800  # beyond which every second one is dropped
 PACE_BINS = 120
 MOST_SETTLED = 5
@@ -88,8 +98,8 @@ class StorePictures:
             self.rules = rules = rules_after(stored_rules(run), known)
             self._read(connection, run.trace_from, run.folded)
             self._read_evaluations(connection)
-            others = without_push(connection)
-        workers = [w for w in found["workers"] if w["updates"] or w["worker"] not in others]
+            versions = self._versions(connection, run.version, withdrawn(known))
+        workers = found["workers"]
         self._note_loss(now_s)
         end_s = self._end(now_s)
         span = self._window.span(end_s)
@@ -97,6 +107,7 @@ class StorePictures:
             "head": head(
                 found, name=self._name, span=span, settled=_settled(known), **self._here()
             ),
+            "versions": versions,
             "curves": curves(self._timed()),
             "told": {"rows": self._told_rows()},
             "pace": self._pace(span),
@@ -148,6 +159,23 @@ class StorePictures:
         while len(self._evaluations) > KEPT_EVALUATIONS:
             self._evaluations = [*self._evaluations[:-1:2], self._evaluations[-1]]
 
+    def _versions(
+        self, connection: Connection, newest: int, gone: Sequence[tuple[int, int]]
+    ) -> Record:
+        """What can be gone back to: kept versions, the newest first, their times and a metric."""
+        column = t.models.c.version
+        query = select(column).where(column < newest).order_by(column.desc()).limit(MOST_VERSIONS)
+        kept = [v for v in connection.execute(query).scalars() if not is_withdrawn(gone, v)]
+        judged = connection.execute(select(_E.version, _E.metrics).where(_E.version.in_(kept)))
+        metrics = {row.version: read_json(row.metrics, "evaluation") for row in judged}
+        name = next(iter(metrics_first(n for found in metrics.values() for n in found)), "")
+        times = np.round(self._made_s(kept), 1).tolist() if self._clock else [None] * len(kept)
+        rows = [
+            [version, when, rounded(metrics.get(version, {}).get(name))]
+            for version, when in zip(kept, times, strict=True)
+        ]
+        return {"metric": name, "rows": rows}
+
     def _note_loss(self, now_s: float) -> None:
         """The loss of the newest version; after a time without pictures a line begins anew."""
         self._watch += now_s - self._noted_s > GAP_S
@@ -166,10 +194,14 @@ class StorePictures:
         """When versions were made, in seconds since the first update that is known."""
         if not self._clock:
             return [0.0 if version == 0 else None for version in versions]
+        found: list[float | None] = (self._made_s(versions) - self._begun_s()).tolist()
+        return found
+
+    def _made_s(self, versions: Sequence[int]) -> NDArray[np.float64]:
+        """When versions were made, by the wall clock."""
         known = [version for _, version, _ in self._clock]
         times = np.maximum.accumulate([when for _, _, when in self._clock])
-        found: list[float | None] = (np.interp(versions, known, times) - self._begun_s()).tolist()
-        return found
+        return np.interp(versions, known, times)
 
     def _timed(self) -> list[dict[str, Any]]:
         """Evaluations with their times, all at once: there may be thousands of them."""

@@ -318,7 +318,7 @@ def _plain_answer(refusal: Refusal) -> bytes:
     body = refusal.body()
     head = (
         f"HTTP/1.1 {refusal.status} {HTTPStatus(refusal.status).phrase}\r\n"
-        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
-        "connection: close\r\n\r\n"
+        f"content-length: {len(body)}\r\nconnection: close\r\n"
     )
-    return head.encode() + body
+    named = "".join(f"{name}: {value}\r\n" for name, value in refusal.headers.items())
+    return f"{head}{named}\r\n".encode() + body

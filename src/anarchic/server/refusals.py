@@ -17,6 +17,7 @@ from anarchic.errors import (
     StoreFull,
     UpdateRefused,
 )
+from anarchic.page.assets import HEADERS
 from anarchic.server.log import Log, Seldom
 
 LINES = 5  # of the log, per code and minute
@@ -33,6 +34,16 @@ class Refusal(Exception):
     retry_after_s: float | None = None
     worker: str | None = None  # who sent it, as the update says, where no token does
     facts: Mapping[str, str] = field(default_factory=dict)  # for the log
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Those of the page too: a browser may show what is refused."""
+        headers = {"content-type": "application/json", **HEADERS}
+        if self.retry_after_s is not None:
+            headers["retry-after"] = str(max(1, round(self.retry_after_s)))
+        if self.status == 401:
+            headers["www-authenticate"] = "Bearer"
+        return headers
 
     def body(self) -> bytes:
         told = {"error": self.code, "message": self.message, "remedy": self.remedy}

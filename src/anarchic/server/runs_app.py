@@ -56,7 +56,7 @@ def make_runs_app(
 
     async def file(request: Request) -> Response:
         origins.check(request.headers)
-        return file_named(request.path_params.get("name", "index.html"), request)
+        return await file_named(request.path_params.get("name", "index.html"), request, runs.copies)
 
     routes = [
         Route("/", file, methods=["GET"]),
@@ -107,14 +107,9 @@ class _RunsApp(Starlette):
 
 async def _refused(runs: Runs, request: Request, refusal: Exception) -> Response:
     assert isinstance(refusal, Refusal)
-    headers = {"content-type": "application/json"}
-    if refusal.retry_after_s is not None:
-        headers["retry-after"] = str(max(1, round(refusal.retry_after_s)))
-    if refusal.status == 401:
-        headers["www-authenticate"] = "Bearer"
     address = request.client.host if request.client is not None else ""
     runs.refusals.add(refusal, address)
-    return Response(refusal.body(), refusal.status, headers)
+    return Response(refusal.body(), refusal.status, refusal.headers)
 
 
 async def _no_such_page(runs: Runs, request: Request, error: Exception) -> Response:

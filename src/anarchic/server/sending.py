@@ -1,22 +1,91 @@
-"""The models that are being sent now: how many per puller, how many in all, of how many versions.
+"""What is large and being sent now: models, and copies of the page's one large script.
+
+There are limits on models per puller, in all, and of how many versions.
 
 A version stays in memory until all its readers have it, and each reader holds a piece of it.
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from anarchic.page.assets import Asset, plotly
+from anarchic.server.limits import Pace
 from anarchic.server.published import PublishedModel
-from anarchic.server.refusals import busy
-from anarchic.server.slots import Pool
+from anarchic.server.refusals import Refusal, busy
+from anarchic.server.slots import Pool, key_of
 
 PIECE = 1 << 17  # bytes of a model that are sent at a time
 BUFFER = 1 << 16  # that the system lets wait before it
 READERS_BYTES = 1 << 27  # of the pieces of all readers
 VERSIONS_BYTES = 1 << 26  # of the versions being sent, where these are small
+PAUSE_S = 1.0  # before a copy is refused
+COPIES, COPIES_PER_MINUTE = 8, 6.0  # of the script, per address: a browser keeps the one it has
+
+
+class InPieces(Response):
+    """A large body, sent in pieces: between them uvicorn waits until the reader has taken most.
+
+    Sent as a whole it would be in memory once more per reader, encrypted, under TLS.
+    """
+
+    def __init__(
+        self, body: bytes, headers: Mapping[str, str], end: Callable[[], None],
+        kind: str = "application/octet-stream",
+    ) -> None:  # fmt: skip
+        super().__init__(memoryview(body), 200, headers, kind)
+        self._end = end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        start = {"type": "http.response.start", "status": self.status_code}
+        size = len(self.body)
+        try:
+            await send({**start, "headers": self.raw_headers})
+            for at in range(0, size, PIECE):
+                piece = {"body": self.body[at : at + PIECE], "more_body": at + PIECE < size}
+                await send({"type": "http.response.body", **piece})
+        finally:
+            self._end()
+
+
+class Copies:
+    """The page's one large script: few copies per address, within the memory of all readers."""
+
+    def __init__(self, pieces: Pool, clock: Callable[[], float] = time.monotonic) -> None:
+        told = "This address has had too many copies of the script."
+        self._pace = Pace(COPIES_PER_MINUTE, COPIES, clock, told)
+        self._pieces, self._once = pieces, asyncio.Lock()
+        self._script: Asset | None = None
+
+    async def script(self) -> Asset | None:
+        """Compressed by the first who asks, in a thread: it takes a while."""
+        async with self._once:
+            self._script = self._script or await asyncio.to_thread(plotly)
+        return self._script
+
+    async def begin(
+        self, address: str, script: Asset, stop: Callable[[], None]
+    ) -> Callable[[], None]:
+        """Count a copy; what is returned must be called when it is sent, or cannot be.
+
+        Who had too many is told so after a pause: asking again at once would cost the server more
+        than the answer that it waits for.
+        """
+        key = key_of(None, address)
+        try:
+            self._pace.take(key)
+        except Refusal:
+            await asyncio.sleep(PAUSE_S)
+            raise
+        piece = self._pieces.take(key, min(len(script.body), PIECE + BUFFER), stop)
+        return lambda: self._pieces.end(piece)
 
 
 @dataclass(eq=False, slots=True)

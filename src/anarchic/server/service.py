@@ -37,7 +37,7 @@ from anarchic.server.records import SET_ASIDE, FoldedUpdate, Publication
 from anarchic.server.refusals import Refusal, RefusalLog
 from anarchic.server.run_turns import WriteTurns
 from anarchic.server.runs import stored_layout
-from anarchic.server.sending import Sending, readers
+from anarchic.server.sending import Copies, Sending, readers
 from anarchic.server.settings import Limits, RuleSettings, ServerSettings, check_memory
 from anarchic.server.slots import Pool
 from anarchic.server.steering import Steering
@@ -64,6 +64,7 @@ class Shared:
     def __init__(self, limits: Limits, writing: WriteTurns | None = None) -> None:
         self.writing = writing
         self.bodies, self.readers = Bodies(limits), readers()
+        self.copies = Copies(self.readers)
         self.streams = Pool(limits.streams, "Too many are listening to events.")
 
 
@@ -91,7 +92,7 @@ class Service:
         self._patience_s = HANG_S + 4 * 4 * self.layout.dim / SLOW_DISK
         self.name = name  # of one run of several; "" in a server of one
         shared = shared or Shared(limits)
-        self.bodies, self.streams = shared.bodies, shared.streams
+        self.bodies, self.streams, self.copies = shared.bodies, shared.streams, shared.copies
         pulls = limits.open_pulls if self.settings.open_pull else limits.pulls
         self.sending = Sending(
             pulls, limits.versions, 4 * self.layout.dim, pieces=shared.readers, run=name
@@ -134,8 +135,7 @@ class Service:
             clock=clock, noted=self.activity.note, told=self._published,
         )  # fmt: skip
         self._tasks: list[asyncio.Task[None]] = []
-        self._disk = Disk(store.path)
-        self.visits = Visits()
+        self._disk, self.visits = Disk(store.path), Visits()
         self.pictures = self._pictures(theory)
         self._show()
 

@@ -2,7 +2,7 @@
 import { el } from "./dom.js";
 import { follow } from "./feed.js";
 import { makePage, merge } from "./render.js";
-import { makeActions } from "./steer.js";
+import { dialog, makeActions } from "./steer.js";
 import { enlarge } from "./enlarge.js";
 import { useColours } from "./colours.js";
 
@@ -49,7 +49,7 @@ function start() {
   // Only the port of the workers asks for a token.
   show = makePage(main, picture, { enlarge, atWorkersPort: () => sessionStorage.getItem(KEY) !== null });
   const readOnly = picture.head?.kind !== "server";
-  if (!readOnly) act = makeActions(nav, { base, headers, say: notice, askToken: () => askToken("The token is kept in this tab until it is closed.") });
+  if (!readOnly) act = makeActions(nav, { base, headers, say: notice, kept: () => ({ rows: [], ...picture.versions, at_s: picture.head.at_s }), askToken: () => dialog("Operator's token", ...tokenForm("Buttons that change the run need a token.")) });
 }
 
 function shown(parts) {
@@ -69,11 +69,12 @@ function shown(parts) {
   show(names);
 }
 
-function askToken(told) {
+// What asks for a token; the page then begins anew with it.
+function tokenForm(told) {
   const given = el("input", { type: "password", autocomplete: "off", name: "token", spellcheck: "false" });
   const named = el("input", { autocomplete: "off", name: "run", value: run ?? "" });
   const error = el("p", { class: "error", role: "alert" });
-  const form = el("form", {}, el("label", {}, "Operator's token", given), el("label", {}, "Run, where the server has several", named), error, el("button", { class: "main", type: "submit" }, "Show the run"));
+  const form = el("form", {}, el("label", {}, "Operator's token", given), el("label", {}, "Run, where the server has several", named), error, el("button", { class: "main", type: "submit" }, show ? "Use this token" : "Show the run"));
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     const to = named.value.trim(), token = given.value.trim();
@@ -83,10 +84,14 @@ function askToken(told) {
     if (to !== (run ?? "")) location.hash = to ? `run=${encodeURIComponent(to)}` : "";
     location.reload();
   });
+  return [el("p", {}, told), el("p", {}, "Make a token with ", el("code", {}, "anarchic token add NAME --store STORE --rights operate"),
+    ". It is kept in this tab until the tab is closed, and sent in a header."), form];
+}
+
+function askToken(told) {
   show = null;
-  main.replaceChildren(el("div", { class: "note", role: "group", "aria-label": "Token" }, el("h2", {}, "This run is for operators"), el("p", {}, told),
-    el("p", {}, "Make a token with ", el("code", {}, "anarchic token add NAME --store STORE --rights operate"), ". It stays in this tab and is sent in a header."), form));
-  given.focus();
+  main.replaceChildren(el("div", { class: "note", role: "group", "aria-label": "Token" }, el("h2", {}, "This run is for operators"), ...tokenForm(told)));
+  main.querySelector("input").focus();
 }
 
 useColours(nav);
@@ -95,6 +100,10 @@ const ended = await follow(`${base}/live`, headers, {
   picture: shown,
   link: (kind, told) => (kind === "up" ? say("Live") : say(`${told} What is shown stays; trying again.`, "down")),
 });
-say(ended.told, "down");
+const given = sessionStorage.getItem(KEY) !== null;
+let told = ended.told;  // the server's words, but for what a person types into the page
+if (ended.status === 401) told = given ? "The token is not valid: it is unknown, has expired or was revoked." : "Type an operator's token to see the run.";
+if (ended.status === 404 && !run) told = "This server has several runs: type the name of one, and a token where it asks for one.";
+say(ended.status === 401 ? "A token is needed" : told, "down");
 if (ended.status === 401 || ended.status === 403) sessionStorage.removeItem(KEY);
-askToken(ended.told);
+askToken(told);

@@ -2,13 +2,15 @@
 // a few hundred points take about a millisecond.
 import { el, svg, number } from "./dom.js";
 
-const LEFT = 46, RIGHT = 10, TOP = 8, BOTTOM = 22;
+const RIGHT = 10, TOP = 8, BOTTOM = 22;
+const DIGIT = 7.1;  // width of a digit on an axis, in a wide font
 
-export function ticks(low, high, many) {
+// Round numbers between two, at least two of them; `least` is the smallest step.
+export function ticks(low, high, many, least = 0) {
   if (!(high > low)) return [low];
   const rough = (high - low) / many;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough);
+  const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= Math.max(0.8 * rough, least)) ?? least;
   const found = [];
   for (let at = Math.ceil(low / step) * step; at <= high + step * 1e-9; at += step) found.push(at);
   return found.map((at) => Number(at.toPrecision(12)));
@@ -34,26 +36,28 @@ export function lineChart(title, height = 190) {
   const heading = el("div", { class: "top" }, el("h3", {}, title));
   const legend = el("ul", { class: "key" });
   const box = el("div", { class: "plot" }, heading, legend, root, readout);
-  let given = null, width = 0, place = null, scale = null, cursor = null;
+  let given = null, width = 0, place = null, scale = null, cursor = null, left = 0;
 
   function paint() {
     if (!given || width < 40) return;
     const all = given.series.flatMap((line) => line.points);
     const [x0, x1] = range(all.map((p) => p[0]), given.x.floor, given.x.ceiling);
     const [y0, y1] = range(all.map((p) => p[1]), given.y.floor, given.y.ceiling);
-    const plain = { w: width - LEFT - RIGHT, h: height - TOP - BOTTOM };
-    const at = (p) => [LEFT + ((p[0] - x0) / (x1 - x0)) * plain.w, TOP + (1 - (p[1] - y0) / (y1 - y0)) * plain.h];
+    const levels = ticks(y0, y1, 4).map((tick) => [tick, given.y.show(tick)]);
+    left = Math.max(46, 10 + DIGIT * Math.max(...levels.map(([, text]) => text.length)));
+    const plain = { w: width - left - RIGHT, h: height - TOP - BOTTOM };
+    const at = (p) => [left + ((p[0] - x0) / (x1 - x0)) * plain.w, TOP + (1 - (p[1] - y0) / (y1 - y0)) * plain.h];
     scale = { at, x0, x1, plain };
     const parts = [];
-    for (const tick of ticks(y0, y1, 4)) {
+    for (const [tick, text] of levels) {
       const y = at([x0, tick])[1];
-      parts.push(svg("path", { class: "axis", d: `M${LEFT} ${y.toFixed(1)}H${width - RIGHT}` }),
-        svg("text", { class: "tick", x: LEFT - 6, y: (y + 4).toFixed(1), "text-anchor": "end" }, given.y.show(tick)));
+      parts.push(svg("path", { class: "axis", d: `M${left} ${y.toFixed(1)}H${width - RIGHT}` }),
+        svg("text", { class: "tick", x: left - 6, y: (y + 4).toFixed(1), "text-anchor": "end" }, text));
     }
-    const steps = ticks(x0, x1, Math.max(2, Math.floor(plain.w / 90)));
+    const steps = ticks(x0, x1, Math.max(2, Math.floor(plain.w / 90)), given.x.least);
     for (const tick of steps) {
       const x = at([tick, y0])[0];
-      const anchor = x > width - 24 ? "end" : "middle";
+      const anchor = x > width - 28 ? "end" : "middle";
       parts.push(svg("text", { class: "tick", x: Math.min(x, width - 2).toFixed(1), y: height - 5, "text-anchor": anchor }, given.x.show(tick)));
     }
     given.series.forEach((line, index) => parts.push(...drawn(line, index, at, y0)));
@@ -103,8 +107,8 @@ export function lineChart(title, height = 190) {
       return `${line.name} ${number(near[1])}`;
     });
     readout.textContent = `${given.x.name} ${given.x.show(x)}: ${told.join(", ")}`;
-    const left = scale.at([x, 0])[0].toFixed(1);
-    cursor.replaceChildren(svg("path", { class: "cursor", d: `M${left} ${TOP}V${height - BOTTOM}` }));
+    const across = scale.at([x, 0])[0].toFixed(1);
+    cursor.replaceChildren(svg("path", { class: "cursor", d: `M${across} ${TOP}V${height - BOTTOM}` }));
   }
 
   root.addEventListener("keydown", (event) => {
@@ -119,7 +123,7 @@ export function lineChart(title, height = 190) {
     const points = lead();
     if (!points.length || !scale) return;
     readout.setAttribute("aria-live", "off");
-    const share = (event.offsetX * (width / root.clientWidth) - LEFT) / scale.plain.w;
+    const share = (event.offsetX * (width / root.clientWidth) - left) / scale.plain.w;
     const x = scale.x0 + share * (scale.x1 - scale.x0);
     move(points.reduce((best, p, i) => (Math.abs(p[0] - x) < Math.abs(points[best][0] - x) ? i : best), 0));
   });
@@ -151,13 +155,16 @@ export function barChart(title, height = 150) {
     const room = { w: width - 8, h: height - BOTTOM - 4 };
     const each = Math.min(64, room.w / Math.max(1, given.length));
     const gap = Math.min(3, each / 5);
-    const every = Math.ceil(given.length / Math.max(1, Math.floor(room.w / 42)));
+    const widest = DIGIT * Math.max(0, ...given.map((bar) => bar.label.length));
+    const centred = widest <= each;  // otherwise a label begins where its bar does
+    const every = Math.ceil((widest + 8) / each);
     const parts = [svg("path", { class: "axis", d: `M4 ${height - BOTTOM}H${width - 4}` })];
     given.forEach((bar, index) => {
       const h = Math.max(bar.value ? 1.5 : 0, (bar.value / most) * room.h);
       const x = 4 + index * each;
       parts.push(svg("rect", { class: bar.far ? "bar far" : "bar", x: (x + gap / 2).toFixed(1), y: (height - BOTTOM - h).toFixed(1), width: Math.max(1, each - gap).toFixed(1), height: h.toFixed(1), rx: 1.5 }));
-      if (index % every === 0) parts.push(svg("text", { class: "tick", x: (x + each / 2).toFixed(1), y: height - 6, "text-anchor": "middle" }, bar.label));
+      const fits = centred || x + widest <= width;
+      if (index % every === 0 && fits) parts.push(svg("text", { class: "tick", x: (centred ? x + each / 2 : x).toFixed(1), y: height - 6, "text-anchor": centred ? "middle" : "start" }, bar.label));
     });
     root.setAttribute("viewBox", `0 0 ${width} ${height}`);
     root.setAttribute("aria-label", `${title}. ${note.textContent}`);

@@ -29,6 +29,10 @@ export function count(value) {
   return value === null || value === undefined ? NONE : whole.format(value);
 }
 
+export function plural(value, thing) {
+  return `${count(value)} ${thing}${value === 1 ? "" : "s"}`;
+}
+
 export function brief(value) {
   if (value === null || value === undefined) return NONE;
   return Math.abs(value) >= 10000 ? compact.format(value) : short.format(value);
@@ -51,6 +55,21 @@ export function duration(seconds) {
     if (seconds >= 2 * size) return `${short.format(seconds / size)} ${unit}`;
   }
   return `${short.format(seconds)} s`;
+}
+
+// Whole seconds: nobody needs to know more of what was a while ago.
+export function ago(seconds) {
+  return `${duration(Math.round(Math.max(0, seconds)))} ago`;
+}
+
+// The time of day, with the date if that is not today's.
+export function clock(at) {
+  const when = new Date(1000 * at), time = when.toLocaleTimeString("en-GB");
+  return when.toDateString() === new Date().toDateString() ? time : `${when.toLocaleDateString("en-CA")} ${time}`;
+}
+
+export function measured(name, value) {
+  return name.includes("accuracy") ? percent(value) : number(value);
 }
 
 export function table(header, rows, caption) {

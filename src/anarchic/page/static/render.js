@@ -1,5 +1,5 @@
 // A picture of a run as sections of the page. `show` draws what has changed, one section per frame.
-import { el, count, number, brief, percent, duration, table, tableBehind, NONE } from "./dom.js";
+import { el, ago, count, plural, number, brief, measured, percent, duration, table, tableBehind, NONE } from "./dom.js";
 import { lineChart, barChart } from "./chart.js";
 import { workerStrip, heatMap, LATE } from "./strip.js";
 
@@ -40,11 +40,10 @@ function headSection() {
       const at = evaluation.version;
       delete evaluation.version;
       const [name, value] = Object.entries(evaluation)[0] ?? ["evaluation", null];
-      const shown = name === "accuracy" ? percent(value) : number(value);
       const live = head.kind === "run" ? [["workers", howMany(everyone)]]
         : [["updates per second", number(head.rate_per_s), "in the last minute"], ["workers", howMany(everyone), everyone?.unusual ? `${everyone.unusual} unusual` : ""]];
       where.replaceChildren(facts([
-        ["version", count(head.version)], [name, shown, at === undefined ? "" : `at version ${count(at)}`],
+        ["version", count(head.version)], [name, measured(name, value), at === undefined ? "" : `at version ${count(at)}`],
         ["updates folded", brief(head.updates?.folded)], ...live,
         ...(head.kind === "run" ? [] : [["refused", brief(head.updates?.refused ?? null)]]),
       ]));
@@ -55,7 +54,7 @@ function headSection() {
       cells.setAttribute("aria-valuenow", String(Math.min(waiting, m)));
       cells.setAttribute("aria-valuetext", `${waiting} of ${m}`);
       cells.replaceChildren(...Array.from({ length: many }, (_, i) => el("i", { class: (i + 0.5) / many < waiting / m ? (waiting > m ? "over" : "full") : "" })));
-      said.textContent = `${count(waiting)} of ${count(m)} updates for the next version`;
+      said.textContent = `${count(waiting)} of ${plural(m, "update")} for the next version`;
       box.querySelector(".buffer").hidden = head.kind === "run";
     },
   };
@@ -80,7 +79,9 @@ function curvesSection(tools) {
     const metrics = [...new Set(runs.flatMap((run) => run.curves?.metrics ?? []))].slice(0, METRICS);
     const told = runs.some((run) => run.told?.rows?.length);
     if (told && !metrics.includes("loss")) metrics.push("loss");
-    empty.textContent = metrics.length ? "" : "Nothing was evaluated yet: give the server --evaluate, or let workers tell their loss.";
+    axis.hidden = !metrics.length;
+    behind.hidden = !last.curves?.rows.length;
+    empty.textContent = metrics.length ? "" : "Nothing was evaluated yet: give the server --evaluate, or let workers report their loss.";
     for (const metric of metrics) {
       if (!charts.has(metric)) {
         const chart = lineChart(metric, 270);
@@ -96,13 +97,13 @@ function curvesSection(tools) {
           const loss = run.told.rows.filter((row) => row[2] !== null).map((row) => [row[by], row[2]]);
           // A row without a loss: nobody looked before the next one.
           const breaks = new Set(run.told.rows.flatMap((row, i) => (row[2] === null ? [i] : [])).map((i, gaps) => i - gaps));
-          lines.push({ name: `${runs.length > 1 ? `${run.name}, ` : ""}told by workers`, points: loss, breaks, faint: true, hue: hue + 1 });
+          lines.push({ name: `${runs.length > 1 ? `${run.name}, ` : ""}reported by workers`, points: loss, breaks, faint: true, hue: hue + 1 });
         }
         return lines.filter((line) => line.points.length);
       });
       const share = metric.includes("accuracy");
       charts.get(metric).draw({
-        series, x: { name: by ? "time" : "version", show: by ? duration : brief },
+        series, x: { name: by ? "time" : "version", show: by ? duration : brief, least: by ? 0 : 1 },
         y: { show: (v) => (share ? `${Math.round(100 * v)} %` : number(v)), floor: share ? 0 : undefined, ceiling: share ? 1 : undefined },
       });
     }
@@ -133,13 +134,15 @@ function paceSection(tools) {
 function workersSection() {
   const strip = workerStrip();
   const said = el("p", { class: "hint" });
-  const box = section("Workers", null, "w8", said,
-    key([["s0", "pushed, staleness 0"], ...LATE.slice(1).map((text, i) => [`s${i + 1}`, text]), ["working", "working"], ["lost", "lost"], ["refused", "refused"]]), strip.box);
+  const marks = key([["s0", "pushed, staleness 0"], ...LATE.slice(1).map((text, i) => [`s${i + 1}`, text]), ["working", "working"], ["lost", "lost"], ["refused", "refused"]]);
+  const box = section("Workers", null, "w8", said, marks, strip.box);
   return {
     box, parts: ["workers"],
     draw({ workers, everyone }) {
       const known = everyone?.known ?? workers.rows.length;
-      said.textContent = known > workers.rows.length
+      marks.hidden = strip.box.hidden = !known;
+      if (!known) said.textContent = "No worker has sent an update yet.";
+      else said.textContent = known > workers.rows.length
         ? `${workers.rows.length} of ${howMany(everyone)} workers: the most influential, the unusual (!), and those heard last. On the right: share of influence.`
         : "Each mark is an update, its colour the staleness. On the right: share of influence. Unusual workers have a !.";
       strip.draw(workers);
@@ -151,14 +154,15 @@ function everyoneSection() {
   const heat = heatMap();
   const chart = lineChart("Share of influence (Lorenz curve)", 190);
   const said = el("p", { class: "hint" });
-  const box = section("Everybody", "Updates of all workers over time: dark cells have many.", "w4", heat.box, el("hr"), chart.box, said);
+  const box = section("Activity and influence", "Updates of all workers over time: the stronger the colour, the more.", "w4", heat.box, el("hr"), chart.box, said);
   return {
     box, parts: ["everyone"],
     draw({ everyone, head }) {
       heat.draw(everyone.heat);
       const found = everyone.influence;
       const equal = head?.kind === "run" ? " Norms are not recorded: each update counts by its staleness and local steps." : "";
-      said.textContent = found.gini === null ? "No update was folded yet." : `Gini index ${found.gini.toFixed(2)} over ${everyone.exact ? "" : "at most "}${count(found.workers)} workers: 0 is equal, 1 is one worker alone.${equal}`;
+      said.textContent = found.gini === null ? "No update was folded yet." : `Gini index ${found.gini.toFixed(2)} over ${everyone.exact ? "" : "at most "}${plural(found.workers, "worker")}: 0 is equal, 1 is one worker alone.${equal}`;
+      chart.box.hidden = found.gini === null;
       chart.draw({
         series: [{ name: "share of influence", points: found.lorenz }, { name: "equal", points: [[0, 0], [1, 1]], equal: true }],
         x: { name: "share of workers", show: (v) => percent(v, 0), floor: 0, ceiling: 1 }, y: { show: (v) => percent(v, 0), floor: 0, ceiling: 1 },
@@ -172,22 +176,24 @@ function histogramsSection() {
   const far = el("div");
   const said = el("p", { class: "hint" });
   const behind = tableBehind("Counts as a table", () => [["value", "updates"],
-    [["staleness", last.staleness], ["local steps", last.steps]].flatMap(([name, found]) => found.map(([label, n]) => [`${name} ${label}`, count(n)]))]);
-  const box = section("How late, how hard, how far", null, "", said, el("div", { class: "plots" }, stale.box, steps.box, el("div", {}, norms.box, far)), behind);
+    [["staleness", last.staleness], ["local steps", last.steps], ["norm from", (last.norms?.counts ?? []).map((n, i) => [number(last.norms.edges[i]), n])]].flatMap(([name, found]) => found.map(([label, n]) => [`${name} ${label}`, count(n)]))]);
+  const plots = el("div", { class: "plots" }, stale.box, steps.box, el("div", {}, norms.box, far));
+  const box = section("Staleness, local steps and norms", null, "", said, plots, behind);
   let last = { staleness: [], steps: [] };
   const most = (found) => (found.length ? `Most often ${found.reduce((a, b) => (b[1] > a[1] ? b : a))[0]}.` : "No update yet.");
   return {
     box, parts: ["histograms"],
     draw({ histograms }) {
       last = histograms;
-      said.textContent = `Of the newest ${count(histograms.updates)} updates.`;
+      said.textContent = histograms.updates ? `Of the newest ${plural(histograms.updates, "update")}.` : "No update yet.";
+      plots.hidden = behind.hidden = !histograms.updates;
       stale.draw(histograms.staleness.map(([label, value]) => ({ label, value })), most(histograms.staleness));
       steps.draw(histograms.steps.map(([label, value]) => ({ label, value })), most(histograms.steps));
       const found = histograms.norms;
       norms.box.hidden = !found;
       if (!found) return far.replaceChildren();
       norms.draw(found.counts.map((value, i) => ({ label: number(found.edges[i]), value, far: found.edges[i] >= found.limit })),
-        `Median ${number(found.median)}; ${found.outliers ? `${count(found.outliers)} outliers beyond ${number(found.limit)}` : "no outlier"}.`);
+        `Median ${number(found.median)}; ${found.outliers ? `${plural(found.outliers, "outlier")} beyond ${number(found.limit)}` : "no outlier"}.`);
       const names = [...new Map(found.newest.map((one) => [one.worker, one.times])).entries()].slice(0, 5);
       far.replaceChildren(names.length ? el("p", { class: "readout" }, `Outliers: ${names.map(([w, t]) => `${w} (${number(t)} times the median)`).join(", ")}.`) : "");
     },
@@ -204,7 +210,7 @@ function refusalsSection() {
       box.hidden = head.kind === "run";
       const found = Object.entries(head.refusals ?? {});
       const most = Math.max(1, ...found.map(([, n]) => n));
-      said.textContent = found.length ? `${count(head.updates?.refused)} requests were refused.` : "No request was refused.";
+      said.textContent = found.length ? `${plural(head.updates?.refused, "refused request")}.` : "No request was refused.";
       list.replaceChildren(...found.map(([code, n]) => {
         const bar = el("i");
         bar.style.width = `${(100 * n) / most}%`;
@@ -221,12 +227,12 @@ function leaderSection() {
     box, parts: ["head"],
     draw({ head }) {
       const leader = head.leader;
-      const who = leader ? `process ${leader.pid} on ${leader.host}, epoch ${leader.epoch}, heard ${duration(Math.max(0, head.at_s - leader.seen_s))} ago` : "none at work";
+      const who = leader ? `process ${leader.pid} on ${leader.host}, epoch ${leader.epoch}, heard ${ago(head.at_s - leader.seen_s)}` : "none at work";
       const rows = [["rule", `${head.rule}, m = ${head.m}, server rate ${number(head.server_lr)}`]];
       if (head.parameters) rows.push(["parameters", count(head.parameters)]);
       if (head.kind !== "run") rows.unshift(["leader", who]);
       if (head.kind === "server") rows.splice(1, 0, ["this server", head.leads ? "leads" : "follows"]);
-      if (head.updates) rows.push(["updates", Object.entries(head.updates).filter(([, n]) => n !== null).map(([name, n]) => `${count(n)} ${name.replace("_", " ")}`).join(", ")]);
+      if (head.updates) rows.push(["updates", Object.entries(head.updates).filter(([name, n]) => n || name === "accepted").map(([name, n]) => `${count(n)} ${name.replace("_", " ")}`).join(", ")]);
       for (const command of head.commands ?? []) rows.push(["waiting", `${command.kind}, by ${command.issued_by}`]);
       rows.push(["run", head.run]);
       where.replaceChildren(pairs(rows));
@@ -270,9 +276,9 @@ function theorySection() {
         return;
       }
       const K = theory.steps;
-      const rows = [["rounds looked at", `${count(theory.rounds)}, m = ${theory.m}, ${count(theory.workers)} workers`],
+      const rows = [["rounds looked at", `${count(theory.rounds)}, m = ${theory.m}, ${plural(theory.workers, "worker")}`],
         ["staleness (tau)", `at most ${theory.staleness}, mean ${number(theory.staleness_mean)}`],
-        ["local steps (K)", `${K[0]} to ${K[4]}, median ${K[2]}`],
+        ["local steps (K)", K[0] === K[4] ? K[0] : `${K[0]} to ${K[4]}, median ${K[2]}`],
         ["rates", `eta ${number(theory.server_lr)}, eta_L ${number(theory.local_lr)}`],
         ["arrivals", `${percent(theory.shares[0])} to ${percent(theory.shares[1])} of updates per worker: ${theory.arrivals}`]];
       if (theory.theorem === 4) rows.push(["age of rows", theory.row_age === null ? "unbounded" : count(theory.row_age)]);

@@ -1,5 +1,7 @@
 // What an operator can do from the page: each with a confirmation, through the operators' routes.
-import { el } from "./dom.js";
+import { el, ago, clock, measured } from "./dom.js";
+
+const OTHER = "other";
 
 export function dialog(title, ...inside) {
   const box = el("dialog", { "aria-label": title }, el("h2", {}, title), ...inside);
@@ -9,10 +11,14 @@ export function dialog(title, ...inside) {
   return box;
 }
 
+const field = (name, { options, ...facts }) => (options
+  ? el("select", { name, ...facts }, options.map(([value, text]) => el("option", { value }, text)))
+  : el("input", { name, autocomplete: "off", ...facts }));
+
 // A question with fields; `act` gets their values and returns what was done, or throws.
 function confirm(title, told, fields, verb, act, danger) {
   const error = el("p", { class: "error", role: "alert" });
-  const inputs = fields.map(([name, label, facts]) => [name, el("input", { name, autocomplete: "off", ...facts }), label]);
+  const inputs = fields.map(([name, label, facts]) => [name, field(name, facts ?? {}), label]);
   const send = el("button", { class: danger ? "danger" : "main", type: "submit" }, verb);
   const form = el("form", {}, el("p", {}, told), inputs.map(([, input, label]) => el("label", {}, label, input)), error,
     el("div", { class: "row" }, el("button", { type: "button", onclick: () => box.close() }, "Cancel"), send));
@@ -39,8 +45,36 @@ async function post(url, headers, body) {
   return told;
 }
 
-// Buttons for the header; `base` is where the routes of the run are, `say` tells what was done.
-export function makeActions(nav, { base, headers, say, askToken }) {
+// A rollback to one of the versions that the server keeps, or to another by its number.
+function rollBack({ at_s, metric: name, rows }, command) {
+  const versions = rows.map(([version, made, value]) => [String(version),
+    [`Version ${version}`, ...(made === null ? [] : [`${clock(made)}, ${ago(at_s - made)}`]), ...(value === null ? [] : [`${name} ${measured(name, value)}`])].join(" · ")]);
+  const box = confirm("Roll back?", "The next version will equal an old one, or be the run without one worker. Nothing is deleted: what comes after the old version is withdrawn.",
+    [["to", "To version", { options: [["", "Choose a version"], ...versions, [OTHER, "Another version, by its number"]] }],
+      ["number", "Number of the version", { inputmode: "numeric", pattern: "[0-9]+" }], ["without", "Without the updates of this worker (optional)"]], "Roll back",
+    ({ to: chosen, number, without }) => {
+      const to = chosen === OTHER ? number : chosen;
+      if (!to && !without) throw new Error("Choose a version, or name a worker.");
+      return command("rollback", { ...(to ? { to: Number(to) } : {}), ...(without ? { without } : {}) });
+    }, true);
+  const [to, number, without] = ["to", "number", "without"].map((each) => box.querySelector(`[name=${each}]`));
+  const effect = el("p", { class: "hint", role: "status" });
+  to.closest("label").after(effect);
+  const tell = () => {
+    number.parentNode.hidden = to.value !== OTHER;
+    const target = to.value === OTHER ? number.value.trim() : to.value;
+    const whose = without.value.trim();
+    if (!number.checkValidity() || !(target || whose)) effect.textContent = "";
+    else if (whose) effect.textContent = `The next version will be ${target ? `version ${target}` : "the newest one"} without the updates of ${whose}. Versions that hold them are withdrawn.`;
+    else effect.textContent = `The next version will equal version ${target}. Versions from ${Number(target) + 1} on are withdrawn.`;
+  };
+  for (const given of [to, number, without]) given.addEventListener("input", tell);
+  tell();
+}
+
+// Buttons for the header; `base` is where the routes of the run are, `say` tells what was done, and
+// `kept` which versions there are to go back to.
+export function makeActions(nav, { base, headers, say, askToken, kept }) {
   const asked = new Set();  // numbers of commands whose results are not told yet
   const command = async (kind, args) => {
     const given = await post(`${base}/commands`, headers, { kind, arguments: args });
@@ -53,9 +87,7 @@ export function makeActions(nav, { base, headers, say, askToken }) {
     ? confirm("Resume the run?", "Updates are taken again.", [], "Resume", () => command("resume", {}))
     : confirm("Pause the run?", "Updates are refused and no version is made until the run is resumed. Nothing that was accepted is lost.",
       [["reason", "Reason (optional)"]], "Pause", ({ reason }) => command("pause", reason ? { reason } : {}))));
-  const back = el("button", { type: "button", onclick: () => confirm("Roll back?", "A new version is made that equals an old one, or the run without one worker. Versions after it are withdrawn; the trace stays.",
-    [["to", "To version (or leave empty)", { inputmode: "numeric", pattern: "[0-9]*" }], ["without", "Without this worker (or leave empty)"]], "Roll back",
-    ({ to, without }) => command("rollback", { ...(to ? { to: Number(to) } : {}), ...(without ? { without } : {}) }), true) }, "Roll back…");
+  const back = el("button", { type: "button", onclick: () => rollBack(kept(), command) }, "Roll back…");
   const revoke = el("button", { type: "button", onclick: () => confirm("Revoke a token?", "The worker can push no more. What it has sent stays in the run; roll back without it to take that out.",
     [["worker", "Worker", { required: true }]], "Revoke", async ({ worker }) => {
       await post(`${base}/revocations`, headers, { worker });

@@ -1,5 +1,5 @@
 // Strips on canvases: one row of marks per worker, and everybody's updates as a heat map.
-import { el, colour, duration, count, percent, tableBehind } from "./dom.js";
+import { el, colour, duration, count, plural, percent, tableBehind } from "./dom.js";
 
 const ROW = 20, BAR = 12;
 export const LATE = ["0", "1", "2–3", "4–7", "8 and more"];
@@ -49,7 +49,7 @@ export function workerStrip() {
     ["worker", "updates", "share", "staleness", "norm", "loss", "refused", "unusual"],
     given.rows.map((w) => [w.worker, count(w.updates), percent(w.share), w.staleness_p50 ?? "–",
       w.norm_last === null ? "–" : w.norm_last.toPrecision(3), w.loss_last === null ? "–" : w.loss_last.toPrecision(3),
-      Object.entries(w.refused).map(([code, n]) => `${n} ${code}`).join(", ") || "0", w.marks.join(", ") || "no"]),
+      Object.entries(w.refused).map(([code, n]) => `${n} ${code.replaceAll("_", " ")}`).join(", ") || "0", w.marks.join(", ") || "no"]),
   ]);
   const box = el("div", {},
     el("div", { class: "strip" }, names, el("div", {}, drawing.canvas, el("p", { class: "ends" }, left, right)), shares), behind);
@@ -125,7 +125,8 @@ export function heatMap() {
   const behind = tableBehind("Groups as a table", () => [["group, the busiest first", "updates in this time"],
     Array.from({ length: given.rows }, (_, row) => [row + 1,
       count(given.counts.slice(row * given.columns, (row + 1) * given.columns).reduce((a, b) => a + b, 0))])]);
-  const box = el("div", {}, drawing.canvas, el("p", { class: "ends" }, left, right), told, behind);
+  const over = el("div", {}, drawing.canvas, el("p", { class: "ends" }, left, right));
+  const box = el("div", {}, over, told, behind);
 
   function paint(ink, width, height) {
     const { rows, columns, counts } = given;
@@ -145,9 +146,10 @@ export function heatMap() {
   function draw(next) {
     given = next;
     [left.textContent, right.textContent] = ends(next.span, next.axis);
+    over.hidden = behind.hidden = !next.rows;
     const each = next.rows ? next.workers / next.rows : 0;
     told.textContent = next.rows
-      ? `${count(next.workers)} workers in ${next.rows} rows, the busiest on top${each > 1 ? `; each row is about ${count(each)} workers` : ""}.`
+      ? `${plural(next.workers, "worker")} in ${plural(next.rows, "row")}, the busiest on top${each > 1 ? `; each row is about ${count(each)} workers` : ""}.`
       : "No update in this time.";
     drawing.height = Math.max(24, Math.min(10, 14) * next.rows);
     drawing.redraw();
