@@ -101,6 +101,8 @@ def compare(
         places = swept.Files(out, csv, latex)
         kind: Any = interval  # Test checks it
         how = Test(measure=measure, margin=margin, alpha=alpha, interval=kind, lost_as=lost_as)
+        if test is None:
+            _refuse_chosen(how)
         names = [] if group_by is None else [_name(each) for each in group_by.split(",")]
         swept.compare_sweeps(sweeps, asked, names, over, band, places, test, how)
         return
@@ -110,6 +112,16 @@ def compare(
             f"--{strange.replace('_', '-')} is for sweeps, and {runs[0]} is none: leave it out."
         )
     _compare_runs(runs, metric, out, workers, csv)
+
+
+def _refuse_chosen(how: Test) -> None:
+    """Without --test nobody would look at what says how to test."""
+    plain = vars(Test())
+    if strange := [name for name, value in vars(how).items() if value != plain[name]]:
+        raise ConfigError(
+            f"--{strange[0].replace('_', '-')} says how --test compares: add --test A B, or leave "
+            "it out."
+        )
 
 
 def _name(text: str) -> str:
