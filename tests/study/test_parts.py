@@ -54,7 +54,7 @@ def test_files_are_told_apart(tmp_path):
 
 def test_what_has_changed_is_named(tmp_path):
     check_unchanged({"a": "1"}, {"a": "1", "b": "2"}, tmp_path)
-    with pytest.raises(RunError, match=r"a has changed since .* was begun"):
+    with pytest.raises(RunError, match=r"Changed since .* was begun: a\."):
         check_unchanged({"a": "1", "b": "2"}, {"a": "3", "b": "2"}, tmp_path)
     check_same_parts({"one": {"a": "1"}, "two": {"a": "1", "b": "2"}})
     with pytest.raises(RunError, match="In two, a is not what it was in one"):

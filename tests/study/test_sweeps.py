@@ -108,7 +108,7 @@ def test_changed_data_are_refused_as_simulate_does(tmp_path):
     (out / FILE).write_bytes(whole.splitlines(keepends=True)[0])  # as if it had been cut off
     cut, text = (out / FILE).read_bytes(), file.read_text()
     file.write_text(text.replace("kind\n0,", "kind\n6,"))
-    with pytest.raises(RunError, match=r"the data set csv .* has changed since"):
+    with pytest.raises(RunError, match=r"Changed since .*: the data set csv path="):
         sweep(every, seed=range(2), out=out)
     assert (out / FILE).read_bytes() == cut
     other = sweep(every, seed=range(2, 4), out=tmp_path / "other")

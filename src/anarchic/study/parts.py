@@ -40,9 +40,8 @@ def check_unchanged(there: Parts, here: Parts, path: Path) -> None:
     """Refuse to go on in ``path`` with other parts than it was begun with."""
     if changed := [name for name in here if there.get(name, here[name]) != here[name]]:
         raise RunError(
-            f"{', '.join(changed)} has changed since {path} was begun: its old results and new "
-            "ones would not belong together. Put back what it was begun with, or run the sweep in "
-            "another directory."
+            f"Changed since {path} was begun: {', '.join(changed)}. Old results and new ones would "
+            "not belong together: put back what it was begun with, or choose another directory."
         )
 
 
