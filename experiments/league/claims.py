@@ -142,7 +142,7 @@ def best_less_synchronous(found: Findings) -> float | None:
 
 
 def _best(place: Findings, names: Sequence[str]) -> float:
-    return max(o.ours for o in place.where(rule=tuple(names)) if o.ours is not None)
+    return max(places.counted(outcome) for outcome in place.where(rule=tuple(names)))
 
 
 def cost_of_bias(found: Findings) -> float | None:
@@ -177,9 +177,9 @@ def correlation(found: Findings, tasks: tuple[str, str]) -> float | None:
 
 def _means(found: Findings) -> dict[str, float]:
     """Mean accuracy of each rule over all places of a task."""
-    of = {rule: [o.ours for o in found.where(rule=rule)] for rule in rules.RULES}
+    of = {r: [places.counted(o) for o in found.where(rule=r) if o.results] for r in rules.RULES}
     count = len(places.by_place(found))
-    return {r: float(np.mean(v)) for r, v in of.items() if len(v) == count and None not in v}
+    return {rule: float(np.mean(each)) for rule, each in of.items() if len(each) == count}
 
 
 def _ranked(values: Sequence[float]) -> np.ndarray:

@@ -55,6 +55,11 @@ def complete(place: Findings) -> bool:
     return len(place.run) == len(rules.RULES) and len(seeds) == 1
 
 
+def counted(outcome: Outcome) -> float:
+    """Mean accuracy as it counts against other rules: 0 for a rule of which a run diverged."""
+    return 0.0 if outcome.ours is None or outcome.diverged else outcome.ours
+
+
 def best(place: Findings) -> Outcome | None:
     """The rule with the highest mean accuracy, of those of which no run diverged."""
     safe = [o for o in place.run if not o.diverged and o.ours is not None]

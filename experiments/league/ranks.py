@@ -18,8 +18,8 @@ Over all places (a task, a skew and a kind of arrivals) where every rule was run
 of the mean accuracy, from 1 to {rules}, with a 95 % interval over the {count} places. They are no
 random sample of anything: the interval says how much the rank changes from place to place.
 *Behind* is how much lower the mean accuracy is than that of the best rule of the place, on average
-and at worst; a rule of which a run diverged counts as 0 there. *Level* counts the places where the
-rule is the best or was not shown to be worse.
+and at worst; a rule of which a run diverged counts as 0 there. Of the synchronous rules the columns
+of diurnal and biased arrivals are for workers that come when they are asked, as none do there.
 """.strip()
 KINDS = {
     "uniform": "If all workers are alike",
@@ -35,7 +35,7 @@ def behind(each: Sequence[Findings]) -> dict[str, list[float]]:
     """How much lower each rule's accuracy is than the best one's, by place; 1 if all diverged."""
     found: dict[str, list[float]] = {rule: [] for rule in rules.RULES}
     for place in each:
-        values = {o.get("rule"): 0.0 if o.ours is None or o.diverged else o.ours for o in place}
+        values = {o.get("rule"): places.counted(o) for o in place}
         top = max(values.values())
         for rule in found:
             found[rule].append(top - values[rule])
@@ -58,8 +58,6 @@ def rank_table(found: Findings, names: Mapping[str, str]) -> str:
         return ""
     lost = behind(list(every.values()))
     rank = ranks(lost)
-    level = [places.level_with_best(place) for place in every.values()]
-    tops = [places.best(place) for place in every.values()]
     kinds = list(dict.fromkeys(arrivals for _, _, arrivals in every))
     rows = []
     for rule in sorted(rank, key=lambda rule: float(np.mean(rank[rule]))):
@@ -67,15 +65,13 @@ def rank_table(found: Findings, names: Mapping[str, str]) -> str:
             np.mean([r for r, key in zip(rank[rule], every, strict=True) if key[2] == kind])
             for kind in kinds
         ]
-        good = sum(rule in names for names in level)
-        good += sum(top is not None and top.get("rule") == rule for top in tops)
         rows.append(
             [
                 rules.NAMES[rule], _with_interval(rank[rule]), *(f"{mean:.1f}" for mean in by),
-                f"{np.mean(lost[rule]):.3f}", f"{max(lost[rule]):.3f}", f"{good} of {len(every)}",
+                f"{np.mean(lost[rule]):.3f}", f"{max(lost[rule]):.3f}",
             ]
         )  # fmt: skip
-    header = ("rule", "mean rank", *kinds, "behind", "at worst", "level")
+    header = ("rule", "mean rank", *kinds, "behind", "at worst")
     about = ABOUT.format(rules=len(rules.RULES), count=len(every))
     text = ["## Which rule should I take?", *advice(every, names), about, markdown(header, rows)]
     return "\n\n".join(text)
@@ -91,18 +87,24 @@ def advice(every: Mapping[tuple[str, str, str], Findings], names: Mapping[str, s
     ]
     for kind in dict.fromkeys(key[2] for key in every):
         of_kind = behind([place for key, place in every.items() if key[2] == kind])
+        if kind in rules.UNCALLED:
+            of_kind = _without(of_kind, rules.SYNCHRONOUS)
         said.append(f"- **{KINDS[kind]}:** {_named(of_kind, FEW)}.")
     for task in dict.fromkeys(key[0] for key in every):
         of_task = behind([place for key, place in every.items() if key[0] == task])
         said.append(f"- **On {names[task]}:** {_named(of_task, FEW)}.")
-    few = {
-        rule: lost[rule] for rule in rules.RULES if rule not in (*rules.KEEPS, *rules.SYNCHRONOUS)
-    }
+    few = _without(lost, (*rules.KEEPS, *rules.SYNCHRONOUS))
     said.append(f"- **If the server may keep nothing of each worker:** {_named(few, FEW)}.")
     return [
         "\n".join(said),
-        "In brackets: how far behind the best rule of the place, on average (accuracy).",
+        "In brackets: how far behind the best rule of the place, on average (accuracy). The "
+        "sentences on workers that come by day or seldom leave out the synchronous rules, whose "
+        "workers come when they are asked.",
     ]
+
+
+def _without(lost: Table, names: Sequence[str]) -> Table:
+    return {rule: values for rule, values in lost.items() if rule not in names}
 
 
 def _named(lost: Table, count: int) -> str:

@@ -31,6 +31,7 @@ RULES: dict[str, dict[str, Any]] = {
     "area": {"rule": "area"},
 }
 SYNCHRONOUS = ("fedavg", "fedvarp")  # rounds that wait for the slowest of the m that were picked
+UNCALLED = ("diurnal", "biased")  # arrivals under which workers do not come when they are asked
 EVERY_UPDATE = ("fedasync", "fedasync-hinge", "ace", "async-sgd", "area")  # m is 1
 KEEPS = (
     *("afa-cs", "fedvarp", "ca2fl", "mifa", "ace", "area", "feddyn"),

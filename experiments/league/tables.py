@@ -17,9 +17,8 @@ EDGE = "\\*"  # the mark of a rate at an end of its range
 TARGET = 0.95  # of the best rule's accuracy in a place
 ENTRIES = """
 Accuracy on test data at the end, mean over the seeds ± half of its 95 % interval. **Bold**: the
-best of a column. ●: it was not shown to be worse than the best (paired differences over common
-seeds, Holm's correction for the column, 5 %). With few seeds this may only say that a rule varies
-much.
+best of a column. ?: not told apart from the best by these seeds (paired differences, Holm's
+correction for the column, 5 %), which is no praise: the more a rule varies, the sooner it has a ?.
 """.strip()
 COSTS = """
 Virtual hours / updates / MB (models down and updates up, all workers) until accuracy is {share:.0%}
@@ -38,7 +37,21 @@ def final_tables(found: Findings, task: str, skews: Mapping[str, str]) -> str:
         if of_skew:
             parts += [f"### {said}", ENTRIES, accuracy_table(of_skew)]
             parts += [COSTS.format(share=TARGET), cost_table(of_skew)]
-    return "\n\n".join(parts) or "Not run yet."
+    whole = designed(found, task, len(skews))
+    return "\n\n".join([whole, *parts] if whole and parts else parts) or "Not run yet."
+
+
+def designed(found: Findings, task: str, skews: int) -> str:
+    """Which final cells the design has, and which of them there can be; nothing if that is all."""
+    arrivals = len(dict.fromkeys(o.get("arrivals") for o in found.where(task=task)))
+    every, known = skews * arrivals * len(rules.RULES), len(found.where(task=task))
+    if known == every:
+        return ""
+    return (
+        f"The design has {every} cells: {skews} skews, {arrivals} kinds of arrivals and "
+        f"{len(rules.RULES)} rules. What is run in a cell is known once all tries of its rule "
+        f"have results, as those of {known} cells have; the others are not counted above."
+    )
 
 
 def accuracy_table(by_arrivals: Mapping[str, Findings]) -> str:
@@ -53,7 +66,7 @@ def accuracy_table(by_arrivals: Mapping[str, Findings]) -> str:
         text = places.with_interval(outcome)
         if top[arrivals] is outcome:
             return f"**{text}**"
-        return f"{text} ●" if rule in level[arrivals] else text
+        return f"{text} ?" if rule in level[arrivals] else text
 
     return _by_rule(by_arrivals, entry)
 
@@ -101,7 +114,7 @@ def search_table(found: Findings, task: str, bounds: Mapping[str, Any]) -> str:
         f"{sum(len(o.get('rates')) for o in ends)} chosen rates, marked \\*, lie within 5 % of an "
         "end of their range on its log scale: beyond it there may be better ones."
     )
-    parts = [said]
+    parts = [said, *ties(found, task)]
     for skew in dict.fromkeys(outcome.get("skew") for outcome in ends):
         by = {p[2]: f for p, f in places.by_place(ends.where(skew=skew)).items()}
         parts += [
@@ -109,6 +122,24 @@ def search_table(found: Findings, task: str, bounds: Mapping[str, Any]) -> str:
             _by_rule(by, lambda r, a, by=by: _rates(by[a], r, bounds)),
         ]
     return "\n\n".join(parts)
+
+
+def ties(found: Findings, task: str) -> list[str]:
+    """The searches in which several tries were equally good; the first of them was taken."""
+    ends, tied = found.where(task=task, whole=True), []
+    for end in ends:
+        where = {name: end.get(name) for name in ("skew", "arrivals", "rule")}
+        tries = found.where(task=f"{task}-search", **where).run
+        scores = [rules.score(result) for result in tries.results]
+        if (count := scores.count(max(scores, default=0.0))) > 1:
+            place = ", ".join([rules.NAMES[where["rule"]], where["skew"], where["arrivals"]])
+            tied.append(f"{place} ({count} tries at {max(scores):.4f})")
+    if not tied:
+        return []
+    return [
+        f"In {len(tied)} of {len(ends)} searches several tries were equally good, and the first "
+        f"was taken, which is arbitrary: {'; '.join(tied)}."
+    ]
 
 
 def _rates(place: Findings, rule: str, bounds: Mapping[str, Any]) -> str:

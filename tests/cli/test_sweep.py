@@ -40,6 +40,20 @@ def test_failed_and_diverged_runs_are_told_with_their_reason(anarchic, tmp_path)
     assert "rule=afa-cd+local_lr=1e+30: 1 diverged: Training diverged" in shown.stderr
 
 
+@pytest.mark.parametrize(
+    "lost",
+    [
+        ("--local-lr", 1e30),
+        ("--participation", "exponential", "--availability", "no_such_file.csv"),
+    ],
+)
+def test_a_sweep_without_any_result_is_a_failure(anarchic, tmp_path, lost):
+    for _ in range(2):
+        shown = anarchic("sweep", *lost, *SMALL, "--out", tmp_path)
+        assert shown.exit_code == 1
+        assert "No run of the sweep has a result" in shown.stderr
+
+
 def test_a_sweep_without_anything_to_vary_is_refused(refused, tmp_path):
     assert "holds no sweep: say what is to be varied" in refused(2, "sweep", "--out", tmp_path)
 
@@ -89,6 +103,22 @@ def test_a_test_says_what_can_be_said(anarchic, refused, swept):
     assert all("differ by less than 0.5 is shown" in line for line in said)
     told = refused(2, "compare", swept, "--group-by", "rule", "--test", "afa-cd", "fedbuf")
     assert "There is no group 'fedbuf'. Did you mean 'fedbuff'?" in told
+
+
+def test_what_differs_besides_is_told_or_refused(anarchic, refused, swept, tmp_path):
+    pytest.importorskip("scipy")
+    other = tmp_path / "other"
+    anarchic("sweep", "--rule", "fednova", "--data", "synthetic", "--seed", "0-3", *SMALL,
+             "--out", other)  # fmt: skip
+    shown = anarchic("compare", swept, other, "--group-by", "rule")
+    assert "Warning: the runs differ in data too." in shown.output
+    words = ("--group-by", "rule", "--test", "afa-cd", "fednova")
+    told = refused(2, "compare", swept, other, *words)
+    assert "afa-cd and fednova differ in data too" in told
+    told = refused(2, "compare", swept, "--group-by", "rule", "--margin", 0.1)
+    assert "--margin says how --test compares: add --test A B" in told
+    told = refused(2, "compare", swept, "--group-by", "rule", "--lost-as", 0)
+    assert "--lost-as says how --test compares" in told
 
 
 def test_runs_and_sweeps_are_told_apart(anarchic, refused, swept, tmp_path):

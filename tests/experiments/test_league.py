@@ -128,14 +128,60 @@ def test_ranks_are_shared_and_losses_are_to_the_best_of_the_place():
     assert found["fedavg"] == [9.5]  # twelve share ranks 4 to 15
 
 
-def test_the_table_marks_the_best_and_what_was_not_shown_to_be_worse():
+def ended_with_loss(rule, accuracies):
+    """The same with a last run that diverged."""
+    whole = ended(rule, accuracies)
+    *rest, last = whole.results
+    return replace(whole, results=[*rest, replace(last, stopped_at="diverged")])
+
+
+def test_a_rule_of_which_a_run_diverged_counts_as_0_in_ranks_and_in_claims():
+    claims = names_of("league", "claims")
+    good = [ended(rule, [0.5, 0.6]) for rule in rules.RULES if rule != "ace"]
+    found = places.ended(Findings([*good, ended_with_loss("ace", [0.9, 0.9])]))
+    assert found.one(rule="ace").ours == pytest.approx(0.9)
+    assert ranks.behind([found])["ace"] == pytest.approx([0.55])
+    assert claims._means(found)["ace"] == 0.0
+    assert claims.best_less_synchronous(found) == pytest.approx(0.0)
+
+
+def test_rules_whose_workers_come_when_asked_are_not_advised_where_none_do():
+    scores = {rule: [0.5] for rule in rules.RULES} | {"fedvarp": [0.9], "ace": [0.8]}
+    for arrivals in ("uniform", "stragglers", "diurnal", "biased"):
+        place = places.ended(Findings([ended(r, scores[r], arrivals) for r in rules.RULES]))
+        said = ranks.advice({("lr", "two-labels", arrivals): place}, {"lr": "LR"})[0]
+        (line,) = (
+            text for text in said.splitlines() if text.startswith(f"- **{ranks.KINDS[arrivals]}")
+        )
+        assert ("FedVARP" in line) == (arrivals in ("uniform", "stragglers"))
+        assert "ACE (0.100)" in line
+
+
+def test_equally_good_tries_and_missing_cells_are_told():
+    tries, _ = run.row(results(), *PLACE)
+    scores = [0.5] * len(tries)
+    scores[2] = scores[5] = 0.8
+    known = results(*(tried(cell, score) for cell, score in zip(tries, scores, strict=True)))
+    (end,) = run.row(known, *PLACE)[1]
+    searched = [Outcome(cell, known.of(cell)) for cell in tries]
+    found = Findings([*searched, Outcome(end)])
+    assert tables.ties(found, "lr") == [
+        "In 1 of 1 searches several tries were equally good, and the first was taken, which is "
+        "arbitrary: AFA-CD, two-labels, biased (2 tries at 0.8000)."
+    ]
+    assert "The design has 30 cells: 2 skews, 1 kinds" in tables.designed(found, "lr", 2)
+    every = Findings([ended(rule, [0.5]) for rule in rules.RULES])
+    assert tables.designed(every, "lr", 1) == ""
+
+
+def test_the_table_marks_the_best_and_what_was_not_told_apart_from_it():
     pytest.importorskip("scipy")
     clear = {rule: [0.5, 0.51, 0.49, 0.5, 0.5] for rule in rules.RULES}
     clear |= {"ace": [0.90, 0.91, 0.89, 0.92, 0.88], "mifa": [0.91, 0.90, 0.88, 0.91, 0.89]}
     place = places.ended(Findings([ended(rule, clear[rule]) for rule in rules.RULES]))
     by_name = {row[0]: row[1] for row in rows_of(tables.accuracy_table({"biased": place}))}
     assert by_name["ACE"].startswith("**0.900 ± 0.020")
-    assert by_name["MIFA"].endswith("●")
+    assert by_name["MIFA"].endswith(" ?")
     assert by_name["AFA-CD"] == "0.500 ± 0.009"
 
 

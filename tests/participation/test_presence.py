@@ -7,6 +7,7 @@ from anarchic.participation import (
     Change,
     ConstantSteps,
     ContinuousTime,
+    Coupling,
     Exponential,
     Work,
     make_timetable,
@@ -47,13 +48,30 @@ def test_windows_of_a_trace_are_cut():
     assert windows.until_s.tolist() == [10, 50, 8]
 
 
+@pytest.mark.parametrize("at_s", [1e4, 1e9])
+@pytest.mark.parametrize("coupling", [None, Coupling(max_concurrent=4)])
+def test_time_when_nobody_is_there_costs_nothing(at_s, coupling):
+    """All visits of twice 1e9 s would not fit into any memory."""
+    every = np.repeat(np.arange(12), 2)
+    begins, ends = np.tile([0.0, at_s], 12), np.tile([5.0, np.inf], 12)
+    for windows in (there(12, join=Change(1.0, at_s)), Availability.of(every, begins, ends)):
+        work = Work(ConstantSteps(1), 1.0)
+        process = ContinuousTime(Exponential(1.0), work, availability=windows)
+        table = make_timetable(process, workers=12, m=3, rounds=400, rng=0, coupling=coupling)
+        late = table.push_s[table.push_s > 5.0]
+        assert at_s < late[0] < at_s + 60
+        assert table.push_s[-1] < at_s + 2000
+
+
 def test_nothing_changes_without_changes():
     assert there(3) is None
     with pytest.raises(ConfigError, match="No worker is ever there"):
         there(3, Change(1.0, 9.0), Change(1.0, 5.0))
 
 
-@pytest.mark.parametrize("text", ["0.3", "x@5", "0.3@", "1.5@5", "0.3@-1", "0.3@inf", "nan@3"])
+@pytest.mark.parametrize(
+    "text", ["0.3", "x@5", "0.3@", "1.5@5", "0.3@-1", "0.3@inf", "nan@3", "1@1e13"]
+)
 def test_misuse(text):
     with pytest.raises(ConfigError):
         Change.parse("join", text)

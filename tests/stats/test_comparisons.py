@@ -117,5 +117,5 @@ def test_what_cannot_be_compared_is_refused():
     with pytest.raises(ConfigError, match="alpha is between 0 and 1"):
         compare(VALUES, [("first", "second")], alpha=5)
     lost = {**VALUES, "lost": {**FIRST, 3: float("nan")}}
-    with pytest.raises(RunError, match=r"seeds \[3\] diverged"):
+    with pytest.raises(RunError, match=r"seeds \[3\] are missing"):
         compare(lost, [("first", "lost")])

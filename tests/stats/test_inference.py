@@ -5,6 +5,7 @@ import pytest
 
 from anarchic.errors import ConfigError, RunError
 from anarchic.stats import (
+    Interval,
     at_most,
     different,
     equivalent,
@@ -24,7 +25,7 @@ def test_differences_are_of_common_seeds():
     assert paired(ours, theirs) == pytest.approx([0.3, 0.1])
     with pytest.raises(RunError, match="at least 2 common seeds, found 1"):
         paired({0: 1.0, 1: 1.0}, {1: 1.0})
-    with pytest.raises(RunError, match=r"seeds \[1\] diverged"):
+    with pytest.raises(RunError, match=r"seeds \[1\] are missing"):
         paired({0: 1.0, 1: float("nan")}, {0: 1.0, 1: 1.0})
 
 
@@ -33,6 +34,19 @@ def test_students_interval_is_scipys():
     low, high = scipy_stats.ttest_1samp(VALUES, 0).confidence_interval(0.95)
     assert (found.low, found.high) == pytest.approx((low, high))
     assert (found.mean, found.method) == (pytest.approx(VALUES.mean()), "t")
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        ((-0.0001, -0.0008, 0.0005), "-0.000100 [-0.000800, +0.000500]"),
+        ((0.0271, 0.0142, 0.04), "+0.0271 [+0.0142, +0.0400]"),
+        ((-1234.56, -1300.0, -1170.0), "-1234.6 [-1300.0, -1170.0]"),
+        ((0.5, 0.5, 0.5), "+0.5000 [+0.5000, +0.5000]"),
+    ],
+)
+def test_an_interval_has_three_digits_of_its_width(ends, said):
+    assert str(Interval(*ends, 0.95, "t", 5)) == said
 
 
 def test_the_bootstrap_is_taken_from_ten_values_on():

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
+from anarchic.data import Dataset
 from anarchic.errors import ConfigError
 from anarchic.study.grid import Grid
 from anarchic.study.sweeps import grid_of
@@ -85,6 +87,13 @@ def test_where_no_combination_can_be_the_first_error_is_raised():
 def test_what_cannot_be_a_sweep_is_refused(wrong, said):
     with pytest.raises(ConfigError, match=said):
         grid_of(**wrong)
+
+
+def test_data_of_ones_own_are_refused_with_the_remedy():
+    mine = Dataset.of(np.ones((9, 2)), np.arange(9) % 3)
+    for given in ({"data": mine}, {"cases": [{"data": mine}]}):
+        with pytest.raises(ConfigError, match=r'data is not .*data="my_module:my_data"'):
+            grid_of(**given).record()
 
 
 def test_a_definition_survives_json():

@@ -128,13 +128,43 @@ def swept(tmp_path):
 
 def test_runs_are_grouped_by_settings(swept):
     assert [g.label for g in groups_of([swept], Asked())] == [
-        "afa-cd, 0.5", "afa-cd, 1", "fedbuff, 0.5", "fedbuff, 1",
+        "afa-cd, server_lr=0.5", "afa-cd, server_lr=1",
+        "fedbuff, server_lr=0.5", "fedbuff, server_lr=1",
     ]  # fmt: skip
     best = groups_of([swept], Asked(), by=["rule"])
     assert [(g.label, len(g.runs)) for g in best] == [("afa-cd", 2), ("fedbuff", 2)]
     assert all(g.chosen.startswith("server_lr=") for g in best)
     every = groups_of([swept], Asked(), by=["rule"], over="all")
     assert [(len(g.runs), g.chosen) for g in every] == [(4, ""), (4, "")]
+
+
+def test_no_best_is_taken_across_other_conditions(tmp_path):
+    found = sweep(
+        {**SMALL, "rounds": 3}, data=["digits", "synthetic"], server_lr=[0.5, 1.0],
+        max_staleness=[0, 2], out=tmp_path,
+    )  # fmt: skip
+    said = r"The group afa-cd has .* differ in data, max_staleness.*--group-by rule,data,max_stal"
+    with pytest.raises(ConfigError, match=said):
+        groups_of([found], Asked(), by=["rule"])
+    apart = groups_of([found], Asked(), by=["rule", "data", "max_staleness"])
+    assert [g.label for g in apart] == [
+        "afa-cd, digits, max_staleness=0", "afa-cd, digits, max_staleness=2",
+        "afa-cd, synthetic, max_staleness=0", "afa-cd, synthetic, max_staleness=2",
+    ]  # fmt: skip
+    assert {g.chosen.partition("=")[0] for g in apart} == {"server_lr"}
+    assert [len(g.runs) for g in groups_of([found], Asked(), by=["rule"], over="all")] == [8]
+    assert len(groups_of([found], Asked())) == 8
+
+
+def test_what_was_chosen_is_told_also_where_a_sweep_has_one_value_of_it(swept, tmp_path):
+    other = sweep({**SMALL, "local_lr": 0.2}, rule=["afa-cd"], seed=range(2), out=tmp_path / "o")
+    (best, _) = groups_of([swept, other], Asked(), by=["rule"])
+    assert [part.partition("=")[0] for part in best.chosen.split(", ")] == ["server_lr", "local_lr"]
+
+
+def test_nothing_is_grouped_by_seed(swept):
+    with pytest.raises(ConfigError, match="nothing can be grouped by seed"):
+        groups_of([swept], Asked(), by=["seed"])
 
 
 def test_sweeps_are_compared_together(swept, tmp_path):

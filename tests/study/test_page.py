@@ -82,7 +82,7 @@ def test_a_claim_is_not_met_where_a_run_diverged_unless_it_counts_them(tmp_path)
         return claim.verdict(outcomes).words
 
     assert words(found) == "**no**, 1 of 2 runs diverged"
-    assert words(found, counts_diverged=True) == "yes"
+    assert words(found, counts_diverged=True) == "yes, 1 of 2 runs diverged"
     assert words(Findings([Outcome(a, runs[:1])])) == "yes"
     lost = Findings([Outcome(a, runs[1:])])  # no number at all: it is not computed
     assert words(lost) == "**no**, 1 of 1 runs diverged"

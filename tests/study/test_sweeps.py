@@ -19,7 +19,7 @@ import anarchic
 from anarchic import Compute, Settings, simulate
 from anarchic.core.files import locked
 from anarchic.errors import ConfigError, RunError
-from anarchic.study import Asked, load_sweep, sweep
+from anarchic.study import Asked, groups_of, load_sweep, sweep
 from anarchic.study.results import FILE
 from anarchic.study.sweeps import at_once_for, batches_of, grid_of, line_of
 from tests.study.test_groups import ran
@@ -96,6 +96,27 @@ def test_another_definition_is_refused(tmp_path):
         sweep(rule=["afa-cd"], **SMALL, out=tmp_path, compute=Compute(lookahead=2))
     assert (tmp_path / FILE).read_bytes() == before
     sweep(rule=["afa-cd"], **SMALL, out=tmp_path, compute=Compute(threads=1))  # changes no result
+
+
+def test_changed_data_are_refused_as_simulate_does(tmp_path):
+    file, out = tmp_path / "t.csv", tmp_path / "s"
+    file.write_text("a,b,kind\n" + "".join(f"{n % 7},{n % 5},{n % 2}\n" for n in range(60)))
+    options = {"path": str(file), "target": "kind"}
+    every = {**SMALL, "data": "csv", "data_options": options, "workers": 4, "m": 2}
+    sweep(every, seed=range(2), out=out)
+    whole = (out / FILE).read_bytes()
+    (out / FILE).write_bytes(whole.splitlines(keepends=True)[0])  # as if it had been cut off
+    cut, text = (out / FILE).read_bytes(), file.read_text()
+    file.write_text(text.replace("kind\n0,", "kind\n6,"))
+    with pytest.raises(RunError, match=r"Changed since .*: the data set csv path="):
+        sweep(every, seed=range(2), out=out)
+    assert (out / FILE).read_bytes() == cut
+    other = sweep(every, seed=range(2, 4), out=tmp_path / "other")
+    with pytest.raises(RunError, match=r"In .*other, the data set csv .* is not what it was in"):
+        groups_of([load_sweep(out), other], Asked())
+    file.write_text(text)
+    sweep(every, seed=range(2), out=out)
+    assert len((out / FILE).read_bytes().splitlines()) == 2
 
 
 def test_a_directory_of_something_else_is_left_alone(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -159,3 +160,16 @@ def test_optuna_is_asked_step_by_step_and_repeats(tmp_path):
     again = tune(SMALL, rule=["afa-cd", "fedbuff"], **little, out=tmp_path / "one")
     assert again.chosen("fedbuff") == one.chosen("fedbuff")
     assert [path.read_bytes() for path in sorted(one.path.rglob(FILE))] == before
+
+
+def test_data_that_changed_between_search_and_final_runs_are_refused(tmp_path):
+    file, out = tmp_path / "t.csv", tmp_path / "tuned"
+    file.write_text("a,b,kind\n" + "".join(f"{n % 7},{n % 5},{n % 2}\n" for n in range(60)))
+    options = {"path": str(file), "target": "kind"}
+    base = {"data": "csv", "data_options": options, "workers": 4, "m": 2, "rounds": 3, "batch": 4}
+    every = {"rule": ["afa-cd"], "budget": 1, "new_seed": [7], "out": out}
+    tune(base, **every)
+    shutil.rmtree(out / "final")
+    file.write_text(file.read_text().replace("kind\n0,", "kind\n6,"))
+    with pytest.raises(RunError, match=r"In .*final, the data set csv .* is not what it was in"):
+        tune(base, **every)

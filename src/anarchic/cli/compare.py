@@ -37,8 +37,8 @@ Runs
   workers FILE: Draw the worst tenth of the workers by round and all workers at the end, for runs
     with --per-worker. (default: nothing is drawn)
 Sweeps
-  group_by NAMES: Settings whose values make a group, with commas.
-    (default: all settings that differ)
+  group_by NAMES: Settings whose values make a group, with commas. Runs of a group must have equal
+    data, arrivals and rounds, or --over all. (default: all settings that differ)
   over WAY: Of a group with several settings take the best, by validation data if there are any, or
     all runs: best, all.
   band KIND: What is shown around the mean over the seeds: sd, se, ci, range, none.
@@ -48,7 +48,7 @@ Sweeps
   latex FILE: Write the table for a paper, as LaTeX. (default: it is not written)
   test A B: Compare groups A and B, paired over common seeds, and say what can be said; B may be
     "all": A with each other group. (default: no test)
-  measure NAME: What is tested: final, best, area, to_target.
+  measure NAME: With --test: what is tested: final, best, area, to_target.
   margin X: With --test: also test whether they differ by less than X (two one-sided tests).
     (default: no margin)
   alpha P: With --test: level of the tests, corrected for their number.
@@ -101,6 +101,8 @@ def compare(
         places = swept.Files(out, csv, latex)
         kind: Any = interval  # Test checks it
         how = Test(measure=measure, margin=margin, alpha=alpha, interval=kind, lost_as=lost_as)
+        if test is None:
+            _refuse_chosen(how)
         names = [] if group_by is None else [_name(each) for each in group_by.split(",")]
         swept.compare_sweeps(sweeps, asked, names, over, band, places, test, how)
         return
@@ -110,6 +112,16 @@ def compare(
             f"--{strange.replace('_', '-')} is for sweeps, and {runs[0]} is none: leave it out."
         )
     _compare_runs(runs, metric, out, workers, csv)
+
+
+def _refuse_chosen(how: Test) -> None:
+    """Without --test nobody would look at what says how to test."""
+    plain = vars(Test())
+    if strange := [name for name, value in vars(how).items() if value != plain[name]]:
+        raise ConfigError(
+            f"--{strange[0].replace('_', '-')} says how --test compares: add --test A B, or leave "
+            "it out."
+        )
 
 
 def _name(text: str) -> str:

@@ -12,7 +12,7 @@ import typer
 from anarchic.cli.show import MISSING, print_table
 from anarchic.core.validation import check_choice
 from anarchic.study.bands import AXES, BANDS, plot_groups
-from anarchic.study.groups import Asked, Group, groups_of
+from anarchic.study.groups import Asked, Group, groups_of, other_conditions
 from anarchic.study.publish import (
     BANDS_IN_WORDS,
     entry,
@@ -50,6 +50,8 @@ def compare_sweeps(
     groups = groups_of([load_sweep(place) for place in places], asked, by=by, over=way)
     found = [] if pair is None else compare_groups(groups, *pair, asked, test)
     _show(groups, asked, kind)
+    if others := other_conditions(groups):
+        typer.echo(f"Warning: the runs differ in {', '.join(others)} too.")
     if found and (told := counted_as(groups, asked, test)):
         typer.echo(told)
     for sentence in sentences(found, asked, test):

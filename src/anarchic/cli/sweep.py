@@ -13,7 +13,7 @@ from anarchic.cli.options import Given, examples
 from anarchic.cli.several import grid_from
 from anarchic.cli.show import print_table
 from anarchic.core.reading import printable
-from anarchic.errors import ConfigError
+from anarchic.errors import ConfigError, RunError
 from anarchic.study.sweeps import Sweep, is_sweep, load_sweep
 from anarchic.study.sweeps import run as run_sweep
 
@@ -98,9 +98,10 @@ def _show_results(found: Sweep) -> None:
     from anarchic.study.trainer import FAILED
 
     asked = Asked()
+    lines = lines_of(groups_of([found], asked), asked)
     rows = [
         (line.group.label, line.runs, *(entry(line, n, "sd") or "-" for n in ("final", "best")))
-        for line in lines_of(groups_of([found], asked), asked)
+        for line in lines
     ]
     names = ", ".join(found.grid.names) or "run"
     print_table((names, "runs", "final accuracy", "best"), rows, names=1)
@@ -110,3 +111,5 @@ def _show_results(found: Sweep) -> None:
                 why = printable(str(lost[0].numbers.get("reason", "no reason known")))
                 typer.echo(f"{outcome.cell.name}: {len(lost)} {kind}: {why}", err=True)
     typer.echo(f"Written to {found.path}. Tables, figures and tests: anarchic compare {found.path}")
+    if not any(line.group.finished for line in lines):
+        raise RunError("No run of the sweep has a result: all of them failed or diverged.")

@@ -171,6 +171,12 @@ def find(kind: str, name: str) -> Any:
     return found
 
 
+def spec(kind: str, name: str) -> str:
+    """The ``module:Name`` of a part; nothing is imported."""
+    check_name(kind, name)
+    return name if ":" in name else _parts(kind)[name].spec
+
+
 _REFUSING: list[None] = []  # an entry for each ``installed_only`` that holds
 
 

@@ -22,14 +22,15 @@ class Drawing:
 
     def __init__(self, process: Participation, rng: Generator, workers: int, m: int) -> None:
         wanted = min(FIRST_ROUNDS * m, STRETCH)
-        self.since_s = 0.0
+        self.since_s = 0.0  # when the stretch begins; times when nobody comes are passed over
         self._visits, self._visit_s = 0, np.inf  # so far; seconds per visit in the busiest stretch
         self.ended = False
         # Workers begin idle: add one pace for that, and 3 % for chance.
-        self.horizon_s = process.pace_s * (1.03 * wanted / workers + 1)
+        first_s = length_s = process.pace_s * (1.03 * wanted / workers + 1)
         before, stalls = 0, 0
         # Each attempt draws anew, so that a horizon that was too short leaves no trace.
         for _ in range(ATTEMPTS):
+            self.horizon_s = self.since_s + length_s
             self.stream = process.begin(rng, workers)
             self.visits = self.stream.until(self.horizon_s)
             found = int(np.count_nonzero(self.visits.push_s <= self.horizon_s))
@@ -40,7 +41,9 @@ class Drawing:
             if stalls == 3 or len(self.visits) > 100 * wanted + IN_VAIN:
                 break
             before = found
-            self.horizon_s *= min(max(1.1 * wanted / max(found, 1), 1.5), 8.0)
+            length_s *= min(max(1.1 * wanted / max(found, 1), 1.5), 8.0)
+            if self.since_s + length_s < (next_s := self.stream.next_s) < np.inf:
+                self.since_s, length_s = next_s, first_s  # nobody comes before
         self.ended = True
 
     def go_on(self) -> None:

@@ -13,6 +13,8 @@ from anarchic.core.types import Rows
 from anarchic.errors import ConfigError
 from anarchic.participation.availability import Availability
 
+MOST_S = 1e12  # 30,000 years; later, a float has no milliseconds
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -23,9 +25,9 @@ class Change:
     at_s: float
 
     def __post_init__(self) -> None:
-        if not (0 <= self.share <= 1 and 0 <= self.at_s < np.inf):
+        if not (0 <= self.share <= 1 and 0 <= self.at_s <= MOST_S):
             raise ConfigError(
-                "Workers join or leave with 0 <= share <= 1 at a finite time >= 0, got "
+                f"Workers join or leave with 0 <= share <= 1 at a time from 0 to {MOST_S:g} s, got "
                 f"share={self.share} and at_s={self.at_s}."
             )
 

@@ -255,10 +255,16 @@ def partition(settings: Settings) -> tuple[Dataset, Parts]:
 
 def data_of(settings: Settings) -> Dataset:
     """The data set of a run; as long as somebody keeps it, others get the same one."""
+    options = data_options(settings)
+    return _loaded(settings.data, settings.data_dir, options, settings.val_share)
+
+
+def data_options(settings: Settings) -> dict[str, Any]:
+    """What the loader of the data is given."""
     options = dict(settings.data_options)
     if settings.data == "synthetic" and _by_nature(settings) and settings.workers is not None:
         options.setdefault("workers", settings.workers)  # no other data are made for a number
-    return _loaded(settings.data, settings.data_dir, options, settings.val_share)
+    return options
 
 
 def _by_nature(settings: Settings) -> bool:

@@ -33,7 +33,10 @@ class Interval:
     values: int  # how many it rests on
 
     def __str__(self) -> str:
-        return f"{self.mean:+.4f} [{self.low:+.4f}, {self.high:+.4f}]"
+        """With three significant digits of its width; four decimals where it has none."""
+        half = (self.high - self.low) / 2
+        digits = int(np.clip(2 - np.floor(np.log10(half)), 0, 12)) if 0 < half < np.inf else 4
+        return f"{self.mean:+.{digits}f} [{self.low:+.{digits}f}, {self.high:+.{digits}f}]"
 
 
 def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Floats:
@@ -47,7 +50,10 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Floats:
     found = np.array([ours[seed] - theirs[seed] for seed in common], np.float64)
     if not np.isfinite(found).all():
         lost = [seed for seed, value in zip(common, found, strict=True) if not np.isfinite(value)]
-        raise RunError(f"Runs of seeds {lost} diverged: say what counts in their place.")
+        raise RunError(
+            f"The values of seeds {lost} are missing or not finite: leave these seeds out, or "
+            "give values that count in their place."
+        )
     return found
 
 

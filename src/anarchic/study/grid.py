@@ -110,12 +110,10 @@ class Grid:
             "compute": compute,
             "reads": self.reads,
         }
-        try:
-            plain: dict[str, Any] = json.loads(json.dumps(found))
-        except TypeError as error:
-            raise ConfigError(
-                f"Settings of a sweep are numbers, texts and mappings of these: {error}."
-            ) from error
+        for part in (found["base"], found["varied"], *found["cases"]):
+            for name, value in part.items():
+                _check_plain(name, value)
+        plain: dict[str, Any] = json.loads(json.dumps(found))
         return plain
 
     @staticmethod
@@ -136,6 +134,17 @@ def check_name(name: str) -> None:
         raise ConfigError("Seeds are not a setting of a cell: give them as seed.")
     if head not in NAMES or (dot and (head not in MAPPINGS or not rest)):
         raise ConfigError(f"There is no setting {name!r}.{did_you_mean(head, NAMES)}")
+
+
+def _check_plain(name: str, value: Any) -> None:
+    try:
+        json.dumps(value)
+    except TypeError as error:
+        raise ConfigError(
+            f"A sweep writes its settings down as JSON, which {name} is not ({error}). Data, "
+            "models and rules of your own have a name: put what makes them into a module, and "
+            f'give {name}="my_module:my_{name}".'
+        ) from error
 
 
 def _check_values(name: str, values: Sequence[Any]) -> None:

@@ -13,10 +13,10 @@ from anarchic.core import factory
 from anarchic.core.types import Floats
 from anarchic.core.validation import check_choice
 from anarchic.errors import ConfigError, RunError
-from anarchic.sim.settings import Settings
-from anarchic.study.cell import Cell
+from anarchic.study.conditions import DEFAULTS, differing, setting, unlike
 from anarchic.study.findings import Outcome
 from anarchic.study.grid import said
+from anarchic.study.parts import check_same_parts
 from anarchic.study.results import Result
 from anarchic.study.sweeps import Sweep
 from anarchic.study.trainer import FAILED
@@ -31,12 +31,14 @@ NO_METRIC = ("round", "virtual_s", "updates", "local_steps", "test_samples", "by
 class Group:
     """The runs that one line of a table, or one curve, is made of.
 
-    ``chosen`` says which of several settings the runs are of, where the best was taken.
+    ``chosen`` says which of several settings the runs are of, where the best was taken; ``by`` are
+    the settings that make groups.
     """
 
     label: str
     runs: Sequence[Result]
     chosen: str = ""
+    by: Sequence[str] = ()
 
     @property
     def lost(self) -> list[Result]:
@@ -137,42 +139,36 @@ def groups_of(
     by validation data where there are any, and ``all`` takes all runs.
     """
     check_choice("choice", over, get_args(Over))
+    check_same_parts({str(each.path): each.parts() for each in sweeps})
     outcomes = [outcome for each in sweeps for outcome in each.findings()]
-    names = list(by) or differing(sweeps, outcomes)
-    for name in names:
+    for name in by:
         _check_setting(name)
+    names = list(by) or differing([outcome.cell for outcome in outcomes])
     grouped: dict[str, dict[str, Outcome]] = {}
     for outcome in outcomes:
-        label = ", ".join(said(setting(outcome.cell, name)) for name in names) or "all runs"
+        label = ", ".join(_named(name, setting(outcome.cell, name)) for name in names) or "all runs"
         same = grouped.setdefault(label, {})
         key = repr(sorted(outcome.cell.asked.items()))
         same[key] = _joined(same[key], outcome) if key in same else outcome
     _check_metric(outcomes, asked.metric)
-    return [_group(label, list(same.values()), asked, over) for label, same in grouped.items()]
-
-
-def differing(sweeps: Sequence[Sweep], outcomes: Sequence[Outcome]) -> list[str]:
-    """The settings by which the cells of sweeps differ."""
-    names = [name for each in sweeps for name in [*each.grid.names, *each.grid.base]]
     return [
-        name
-        for name in dict.fromkeys(names)
-        if len({said(setting(outcome.cell, name)) for outcome in outcomes}) > 1
+        _group(label, list(same.values()), asked, over, names) for label, same in grouped.items()
     ]
 
 
-def setting(cell: Cell, name: str) -> Any:
-    """A setting of a cell, or an entry of one."""
-    if name in cell.columns:
-        return cell.columns[name]
-    head, dot, entry = name.partition(".")
-    asked = cell.settings
-    value = getattr(asked, head) if isinstance(asked, Settings) else asked.get(head)
-    return (value or {}).get(entry) if dot else value
+def _named(name: str, value: Any) -> str:
+    """A value in a label: a word speaks for itself, a number needs the name of its setting."""
+    word = isinstance(value, str) and value[:1].isalpha()
+    return str(value) if word else f"{name}={said(value)}"
 
 
 def _check_setting(name: str) -> None:
-    check_choice("setting", name.partition(".")[0], list(vars(Settings())))
+    if name == "seed":
+        raise ConfigError(
+            "Runs that differ in their seed alone are one group, and nothing can be grouped by "
+            "seed: name other settings."
+        )
+    check_choice("setting", name.partition(".")[0], [each for each in DEFAULTS if each != "seed"])
 
 
 def _check_metric(outcomes: Sequence[Outcome], metric: str) -> None:
@@ -195,17 +191,29 @@ def _joined(one: Outcome, other: Outcome) -> Outcome:
     return Outcome(one.cell, [found[seed] for seed in sorted(found)])
 
 
-def _group(label: str, outcomes: Sequence[Outcome], asked: Asked, over: Over) -> Group:
+def _group(
+    label: str, outcomes: Sequence[Outcome], asked: Asked, over: Over, by: Sequence[str]
+) -> Group:
     if len(outcomes) == 1:
-        return Group(label, outcomes[0].results)
+        return Group(label, outcomes[0].results, by=by)
     if over == "all":
-        return Group(label, [run for outcome in outcomes for run in outcome.results])
+        return Group(label, [run for outcome in outcomes for run in outcome.results], by=by)
+    if others := unlike((outcome.cell.asked for outcome in outcomes), by):
+        raise ConfigError(
+            f"The group {label} has runs that differ in {', '.join(others)}, and under such "
+            "different conditions none of its settings is the best: give --group-by "
+            f"{','.join([*by, *others])}, or --over all."
+        )
     chosen = best_of(outcomes, asked.metric)
-    names = [
-        n for n in chosen.cell.columns if len({said(setting(o.cell, n)) for o in outcomes}) > 1
-    ]
+    names = differing([outcome.cell for outcome in outcomes])
     told = ", ".join(f"{name}={said(setting(chosen.cell, name))}" for name in names)
-    return Group(label, chosen.results, told)
+    return Group(label, chosen.results, told, by)
+
+
+def other_conditions(groups: Sequence[Group]) -> list[str]:
+    """The conditions besides what makes groups by which their runs differ."""
+    by = [name for group in groups for name in group.by]
+    return unlike((run.settings for group in groups for run in group.runs), by)
 
 
 def best_of(outcomes: Sequence[Outcome], metric: str) -> Outcome:
@@ -223,8 +231,13 @@ def best_of(outcomes: Sequence[Outcome], metric: str) -> Outcome:
     return max(outcomes, key=rank)
 
 
-def by_seed(group: Group, asked: Asked, measure: str, lost_as: float | None) -> dict[int, float]:
-    """A measure by seed, for paired comparisons; ``lost_as`` stands for runs without a value."""
+def by_seed(
+    group: Group, asked: Asked, measure: str, lost_as: float | None, until: float = np.inf
+) -> dict[int, float]:
+    """A measure by seed, for paired comparisons; ``lost_as`` stands for runs without a value.
+
+    Areas are those up to ``until``.
+    """
     found: dict[int, float] = {}
     for run in group.runs:
         if run.seed in found:
@@ -232,7 +245,7 @@ def by_seed(group: Group, asked: Asked, measure: str, lost_as: float | None) -> 
                 f"{group.label} has several runs with seed {run.seed}: compare one setting with "
                 "another, with --over best or a finer --group-by."
             )
-        value = None if run in group.lost else asked.value(run, measure)
+        value = None if run in group.lost else asked.value(run, measure, until)
         if value is None:
             value = float("nan") if lost_as is None else lost_as
         found[run.seed] = value

@@ -63,13 +63,13 @@ class Claim:
         if not selected.complete:
             return Verdict(None, None, "not run")
         bad = sum(len(outcome.diverged) for outcome in selected)
+        told = f", {bad} of {len(selected.results)} runs diverged" if bad else ""
         if bad and not self.counts_diverged:
-            of = len(selected.results)
-            return Verdict(value, False, f"**no**, {bad} of {of} runs diverged")
+            return Verdict(value, False, f"**no**{told}")
         if value is None:
             return Verdict(None, None, "not run")
         met = self.holds(value)
-        return Verdict(value, met, "yes" if met else "**no**")
+        return Verdict(value, met, ("yes" if met else "**no**") + told)
 
     def holds(self, value: float) -> bool:
         above = self.at_least is None or value >= self.at_least

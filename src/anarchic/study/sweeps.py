@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -18,10 +18,11 @@ from typing import Any, final
 from anarchic.core.files import locked, write_file
 from anarchic.core.reading import parse_json, read_file, reason
 from anarchic.errors import AnarchicError, ConfigError, RunError
-from anarchic.sim.settings import Settings, data_of
-from anarchic.study.cell import Job
+from anarchic.sim.settings import Settings
+from anarchic.study.cell import Cell, Job
 from anarchic.study.findings import Findings, Outcome
 from anarchic.study.grid import Grid, said
+from anarchic.study.parts import Parts, check_unchanged, parts_of
 from anarchic.study.results import FILE, Result, Results, add_results, read_results
 from anarchic.study.trainer import FAILED, train_all, train_in_processes
 from anarchic.study.watch import watching
@@ -55,6 +56,20 @@ class Sweep:
         """The runs that have no result; with ``retry`` also those that failed."""
         results = self.results()
         return [job for job in self.grid.jobs() if not _has(results, job, retry)]
+
+    def parts(self) -> Parts:
+        """Digests of the data, files and code that its runs are made of."""
+        there = read_json(self.path / DEFINITION).get("parts", {})
+        return there if isinstance(there, Mapping) else {}
+
+    def note_parts(self, cells: Iterable[Cell]) -> None:
+        """Keep the digests of what these cells are made of; refuse what has changed."""
+        asked = [cell.settings for cell in cells if cell.measure is None]
+        here = parts_of(each for each in asked if isinstance(each, Settings))
+        there = self.parts()
+        check_unchanged(there, here, self.path)
+        if here.keys() - there.keys():
+            _write(self.path / DEFINITION, {**self.grid.record(), "parts": {**there, **here}})
 
     def __repr__(self) -> str:
         done = self.grid.size - len(self.missing())
@@ -127,8 +142,7 @@ def run(
     _check(grid, jobs, at_once)
     with opened(grid, path) as found:
         todo = found.missing(retry=retry)
-        for each in {_data_key(job): job for job in todo if job.cell.measure is None}.values():
-            data_of(each.settings_of(each.cell.settings))  # what cannot be loaded stops here
+        found.note_parts(job.cell for job in todo)  # what cannot be loaded stops here
         out = path / RUNS if keep_runs else None
         batches = list(batches_of(todo, at_once or at_once_for(len(todo), jobs)))
         measured = [batch for batch in batches if batch[0].cell.measure is not None]
@@ -172,11 +186,15 @@ def opened(grid: Grid, path: Path) -> Iterator[Sweep]:
         (path / RUNS).mkdir(parents=True, exist_ok=True)
         with locked(path / RUNS, wait=False):
             if not file.exists():
-                write_file(file, (json.dumps(record, indent=2) + "\n").encode())
+                _write(file, record)
             _same(read_json(file), record, path)
             yield Sweep(grid, path)
     except BlockingIOError as error:
         raise RunError(f"Another process is running the sweep in {path}: let it end.") from error
+
+
+def _write(file: Path, record: Mapping[str, Any]) -> None:
+    write_file(file, (json.dumps(record, indent=2) + "\n").encode())
 
 
 def load_sweep(path: str | os.PathLike[str]) -> Sweep:
@@ -248,12 +266,6 @@ def _differing(settings: Settings) -> dict[str, Any]:
 def _has(results: Results, job: Job, retry: bool) -> bool:
     key = job.cell.task, job.cell.name, job.seed
     return results.has(job) and not (retry and results.by_key[key].stopped_at == FAILED)
-
-
-def _data_key(job: Job) -> str:
-    asked = job.cell.settings
-    assert isinstance(asked, Settings)
-    return repr((asked.data, asked.data_dir, asked.data_options, asked.val_share))
 
 
 def batches_of(todo: Sequence[Job], at_once: int) -> Iterator[list[Job]]:

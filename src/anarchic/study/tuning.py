@@ -20,9 +20,11 @@ from anarchic.core.files import write_file
 from anarchic.core.validation import check_choice
 from anarchic.errors import ConfigError, RunError
 from anarchic.sim.settings import Settings, data_of
+from anarchic.study.conditions import setting
 from anarchic.study.findings import Outcome
 from anarchic.study.grid import Grid, check_name, said
-from anarchic.study.groups import Asked, Group, best_of, setting
+from anarchic.study.groups import Asked, Group, best_of
+from anarchic.study.parts import check_same_parts
 from anarchic.study.sweeps import Sweep, computed, grid_of, read_json, run
 from anarchic.train.compute import Compute
 
@@ -149,12 +151,19 @@ def run_tuning(tuning: Tuning, path: Path, **how: Any) -> Tuned:
     ``how`` are jobs, at_once and retry, as ``sweep`` takes them.
     """
     _open(tuning, path)
+    swept: list[Sweep] = []
+
+    def swept_in(place: Path, grid: Grid) -> Sweep:
+        swept.append(run(grid, place, **how))
+        check_same_parts({str(each.path): each.parts() for each in swept})
+        return swept[-1]
+
     outcomes: list[Outcome] = []
     steps = SAMPLERS[tuning.sampler](tuning)
     for number, tried in enumerate(steps.steps()):
         cases = [{"rule": rule, **each} for rule in tuning.rules for each in tried[rule]]
         grid = _grid(tuning, cases, tuning.seeds, "validation")
-        found = run(grid, path / "search" / f"{number:03}", **how).findings()
+        found = swept_in(path / "search" / f"{number:03}", grid).findings()
         outcomes += found
         steps.tell(list(found))
     best = {rule: _best(rule, outcomes, tuning.metric) for rule in tuning.rules}
@@ -163,7 +172,7 @@ def run_tuning(tuning: Tuning, path: Path, **how: Any) -> Tuned:
         for rule in tuning.rules
     ]
     grid = _grid(tuning, cases, tuning.new_seeds, "all")
-    return Tuned(tuning, path, best, run(grid, path / "final", **how))
+    return Tuned(tuning, path, best, swept_in(path / "final", grid))
 
 
 def _grid(
