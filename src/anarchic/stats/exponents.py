@@ -73,4 +73,4 @@ def _half_width(weights: Floats, logs: Sequence[Floats], level: float) -> float:
     if not (total := float(parts.sum())):
         return 0.0
     degrees = total**2 / (parts**2 / free).sum()
-    return float(scipy_stats().t.ppf((1 + level) / 2, degrees)) * total**0.5
+    return float(scipy_stats().t.ppf((1 + level) / 2, degrees) * total**0.5)
