@@ -65,7 +65,7 @@ def test_a_sweep_is_a_set_of_runs(anarchic, tmp_path):
 
 def test_a_place_that_is_not_there(refused, tmp_path):
     told = refused(1, "speedup", tmp_path / "none", "--to", "loss=1")
-    assert told.endswith("none: name the directory of a run.")
+    assert told.endswith("none does not exist: it is not the directory of a run.")
 
 
 def test_a_size_that_never_reaches_the_target_is_named(anarchic, runs):

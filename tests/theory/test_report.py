@@ -281,6 +281,12 @@ def test_a_run_with_another_rule_than_its_settings_name_is_refused(tmp_path):
         judge(run=tmp_path, points=1, repeats=2)
 
 
+def test_a_run_whose_rounds_are_larger_than_its_workers_has_no_theorem_3():
+    found = report(AfaCd(WORKERS + 1))
+    assert theorems(found) == [2]
+    assert "Theorem 3 is left out" in found.warnings[0]
+
+
 REFUSING = Settings(
     rounds=40, workers=12, m=3, participation="exponential", refuse_staleness=1, slow_share=0.3
 )
