@@ -40,7 +40,7 @@ def test_a_directory_without_a_run_is_refused(refused, tmp_path):
     assert "empty has no settings.json" in refused(
         1, "compare", tmp_path / "one", tmp_path / "empty"
     )
-    assert "none has no settings.json" in refused(1, "compare", tmp_path / "none")
+    assert "none does not exist" in refused(1, "compare", tmp_path / "none")
 
 
 def test_an_unknown_format_is_refused(refused, tmp_path):

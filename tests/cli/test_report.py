@@ -31,4 +31,4 @@ def test_a_view_checks_its_port(refused, tmp_path, port):
 
 
 def test_a_view_of_nothing_is_refused(refused, tmp_path):
-    assert "settings.json" in refused(1, "view", tmp_path / "nothing")
+    assert "does not exist" in refused(1, "view", tmp_path / "nothing")

@@ -36,6 +36,36 @@ def test_repeats_give_an_interval_and_a_picture(anarchic, runs, tmp_path):
     told = anarchic("speedup", *runs((2, 8), (0, 1)), "--to", "accuracy=0.5", "--out", picture)
     assert re.search(r"Exponent of round in m: -?\d\.\d+ \[-?\d\.\d+, -?\d\.\d+\]", told.output)
     assert picture.read_text().startswith("<?xml")
+    assert "geometric mean" in told.output
+
+
+def test_one_run_of_each_size_has_no_interval_and_it_says_so(anarchic, runs):
+    told = anarchic("speedup", *runs((2, 8)), "--to", "accuracy=0.5").output
+    assert "(no interval: that takes two runs or more of each size)" in told
+    assert "geometric" not in told
+
+
+def test_evaluations_that_are_far_apart_are_a_warning(anarchic, tmp_path):
+    for m in (2, 8):
+        anarchic(
+            "simulate", "--m", m, "--rounds", 60, "--eval-every", 20, "--out", tmp_path / f"{m}"
+        )
+    told = " ".join(
+        anarchic("speedup", tmp_path / "2", tmp_path / "8", "--to", "loss=1").output.split()
+    )
+    assert "Warning: around the target, evaluations are up to" in told
+
+
+def test_a_sweep_is_a_set_of_runs(anarchic, tmp_path):
+    asked = ("--m", "2,8", "--seed", "0-1", "--rounds", 60)
+    anarchic("sweep", *asked, "--out", tmp_path / "sweep")
+    told = anarchic("speedup", tmp_path / "sweep", "--over", "m", "--to", "accuracy=0.5").output
+    assert re.search(r"Exponent of round in m: -?\d\.\d+ \[-?\d\.\d+, -?\d\.\d+\]", told)
+
+
+def test_a_place_that_is_not_there(refused, tmp_path):
+    told = refused(1, "speedup", tmp_path / "none", "--to", "loss=1")
+    assert told.endswith("none does not exist: it is not the directory of a run.")
 
 
 def test_a_size_that_never_reaches_the_target_is_named(anarchic, runs):

@@ -75,6 +75,14 @@ def test_a_silent_worker_is_reported_without_infinities(anarchic, tmp_path):
     for words in ("none: the delay is unbounded", "allowed never", "first model"):
         assert words in shown
     assert "first to last model" not in shown
+    assert "first model, estimated" in shown
+
+
+def test_more_updates_per_step_than_workers_leave_theorem_3_out(anarchic):
+    shown = anarchic("theory", "--workers", 10, "--m", 20).output
+    assert "Theorem 2:" in shown
+    assert "Theorem 3:" not in shown
+    assert "Warning: Theorem 3 is left out: a round draws m different workers" in shown
 
 
 def test_a_run_is_reported_with_warnings(anarchic, refused, tmp_path):

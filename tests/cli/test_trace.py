@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from anarchic.cli.app import app
+from anarchic.cli.trace import wasted_facts
 from anarchic.sim.record import RunDirectory
 from tests.server.live import serving
 from tests.server.make import body
@@ -98,3 +99,21 @@ def test_what_contradicts_the_trace_is_refused(store, tmp_path):
     damaged = tmp_path / "t.safetensors"
     damaged.write_text(json.dumps({}))
     assert simulate("--trace", damaged).exit_code == 1
+
+
+def test_shares_are_of_what_was_sent_and_of_all_visits():
+    total = {"refused": 20, "retried": 5, "skipped": 60, "stopped": 15, "lost": 25}
+    facts = wasted_facts({**total, "local_steps": 100, "bytes": 2000}, updates=80)
+    assert facts == [
+        ("refused updates", "20, 20.0 % of the updates sent"),  # 80 + 20
+        ("of these retried", "5, 25.0 % of the refused updates"),
+        ("skipped visits", "60, 30.0 % of the visits"),  # 100 + 60 + 15 + 25
+        ("stopped visits", "15, 7.5 % of the visits"),
+        ("lost visits", "25, 12.5 % of the visits"),
+        ("local steps in vain", "100"),
+        ("bytes in vain, down and up", "2,000"),
+    ]
+
+
+def test_nothing_in_vain_is_no_line():
+    assert wasted_facts({"refused": 0, "retried": 0}, updates=5) == wasted_facts(None, 5) == []

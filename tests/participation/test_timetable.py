@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anarchic.errors import ConfigError
-from anarchic.participation import Timetable, Visits, from_visits
+from anarchic.participation import Timetable, Visits, Wasted, from_visits
 from anarchic.participation.make import Folding
 from anarchic.participation.timetable import running_numbers
 
@@ -109,6 +109,22 @@ def test_a_table_survives_conversion_to_arrays():
     assert clockless.version_s is None
     with pytest.raises(ConfigError, match="lacks visit, m"):
         Timetable.from_arrays({k: v for k, v in arrays.items() if k != "visit"}, {"workers": 3})
+
+
+def test_what_was_in_vain_is_saved_and_makes_no_other_table():
+    table = three_workers().cut(2)
+    known = replace(table, wasted=Wasted.of([[1, 0, 0, 2, 0, 5], [0, 3, 4, 0, 1, 0]]))
+    arrays, meta = known.to_arrays()
+    again = Timetable.from_arrays(arrays, meta)
+    assert again.wasted.total == known.wasted.total
+    assert again.wasted.refused.tolist() == [1, 0]
+    assert again == known == table
+    for wrong in (np.array([1, 0], np.int32), np.array([1]), np.array([1, -1])):
+        with pytest.raises(ConfigError, match="refused"):
+            Timetable.from_arrays(arrays | {"wasted.refused": wrong}, meta)
+    del arrays["wasted.lost"]
+    with pytest.raises(ConfigError, match=r"wasted\.lost"):
+        Timetable.from_arrays(arrays, meta)
 
 
 def test_digest_tells_tables_apart():

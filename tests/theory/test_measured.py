@@ -88,6 +88,7 @@ def test_a_run_with_controls_has_gradients_and_no_noise():
     assert [row.round for row in found] == [0, 2]
     assert found[0].squared_gradient == 1.0
     assert all(isnan(row.noise) and isnan(row.drift) for row in found)
+    assert found[1].bytes == 4 * 2 * 2 * 8  # four updates; the control travels beside the model
 
 
 def test_the_age_of_each_workers_last_update():
@@ -103,6 +104,11 @@ def test_weights_of_afa_cd_count_updates_and_rates():
     assert found.by_worker.tolist() == [3.0, 1.0]  # eta eta_L / m = 1 for each update
     assert found.shares.tolist() == [0.75, 0.25]
     assert found.gini == 0.25
+
+
+def test_a_silent_worker_has_no_negative_zero():
+    made = table([0, 0], [0, 0], [1, 1], workers=2)
+    assert np.copysign(1, weights_of(experiment(AfaCd(2), made)).by_worker).tolist() == [1, 1]
 
 
 def test_weights_of_afa_cs_count_rows_as_often_as_they_are_used():

@@ -6,20 +6,38 @@ from math import log
 import numpy as np
 import pytest
 
-from anarchic import AfaCd, AfaCs, Clip, Experiment, FedAvg, FedBuff, LocalWork, Prox, Settings
+from anarchic import (
+    AfaCd,
+    AfaCs,
+    Clip,
+    Compute,
+    Experiment,
+    FedAvg,
+    FedBuff,
+    LocalWork,
+    Loop,
+    Prox,
+    Settings,
+    build,
+    simulate,
+)  # fmt: skip
 from anarchic.data import Dataset, Quadratics
 from anarchic.errors import ConfigError, RunError
+from anarchic.models import make
 from anarchic.participation import ConstantSteps, Sampler, Timetable, UniformSteps
 from anarchic.participation.timetable import running_numbers
 from anarchic.server.store import open_store
 from anarchic.sim.record import RunDirectory
+from anarchic.sim.settings import partition
 from anarchic.theory import (
     KnownNumbers,
     as_dict,
     calculate,
     judge,
     judge_experiment,
+    measure,
 )
+from anarchic.theory.recorded import experiment_of
 from anarchic.theory.report import Report, model_at, training_loss
 from anarchic.train.quadratic import QuadraticTask
 from tests.server.make import begun
@@ -196,8 +214,6 @@ def test_theorem_4_begins_when_every_worker_has_reported():
 
 def test_a_recorded_run(tmp_path):
     pytest.importorskip("torch")
-    from anarchic import simulate
-
     settings = Settings(rounds=12, max_staleness=2, labels_per_worker=2, batch=8)
     simulate(settings, out=tmp_path / "run")
     found = judge(run=tmp_path / "run", points=2, repeats=2)
@@ -213,22 +229,85 @@ def test_a_recorded_run(tmp_path):
 
 def test_a_run_from_a_gpu_is_judged_on_the_cpu(tmp_path):
     pytest.importorskip("torch")
-    from anarchic import simulate
-
-    simulate(Settings(rounds=3, batch=8), out=tmp_path)
+    settings = Settings(rounds=3, batch=8)
+    simulate(settings, out=tmp_path)
     here = judge(run=tmp_path, points=1, repeats=2)
     path = tmp_path / "settings.json"
-    there = {"device": "cuda", "precision": "bf16", "graphs": True, "backend": "ray"}
+    there = {"device": "cuda:1", "precision": "bf16", "graphs": True, "backend": "ray"}
     record = json.loads(path.read_text())
     record["compute"] |= there
+    record["fingerprint"] = build(settings).fingerprint(Compute(**record["compute"]))
     path.write_text(json.dumps(record))
     assert judge(run=tmp_path, points=1, repeats=2) == here
 
 
+def test_a_run_is_known_wherever_it_was_computed():
+    torch = pytest.importorskip("torch")
+    from anarchic.train.torch_task import TorchTask
+
+    settings = Settings(rounds=3)
+    run = build(settings)
+    data, parts = partition(settings)
+    task = TorchTask(make("logistic", data, seed=0), data, parts)
+    task.device, task.precision = torch.device("cuda:1"), "tf32"  # as one that was made there
+    there = replace(run, task=task, backend=Loop())
+    known = Compute(device="cuda:1", precision="tf32", backend="loop")
+    assert run.fingerprint(known) == there.fingerprint() != run.fingerprint()
+
+
+def test_changed_data_are_refused(tmp_path):
+    path, out, rng = tmp_path / "p.csv", tmp_path / "run", np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 2)), rng.integers(0, 2, 60)
+
+    def write(labels):
+        lines = [f"{a:.3f},{b:.3f},{label}" for (a, b), label in zip(x, labels, strict=True)]
+        path.write_text("\n".join(["a,b,ill", *lines]))
+
+    write(y)
+    options = {"path": str(path), "target": "ill"}
+    simulate(Settings(data="csv", data_options=options, rounds=3, batch=8), out=out)
+    rows = measure(experiment_of(RunDirectory(out))[1], every=1)
+    write(rng.permutation(y))
+    with pytest.raises(RunError, match="was trained on other data than 'csv' holds now"):
+        judge(run=out, points=1, repeats=2)
+    write(y)
+    assert measure(experiment_of(RunDirectory(out))[1], every=1) == rows
+
+
+def test_a_run_with_another_rule_than_its_settings_name_is_refused(tmp_path):
+    own = replace(build(Settings(rounds=3)), rule=AfaCd(5, 0.5))
+    simulate(own, out=tmp_path)
+    with pytest.raises(RunError, match="another model or rule"):
+        judge(run=tmp_path, points=1, repeats=2)
+
+
+def test_a_run_whose_rounds_are_larger_than_its_workers_has_no_theorem_3():
+    found = report(AfaCd(WORKERS + 1))
+    assert theorems(found) == [2]
+    assert "Theorem 3 is left out" in found.warnings[0]
+
+
+REFUSING = Settings(
+    rounds=40, workers=12, m=3, participation="exponential", refuse_staleness=1, slow_share=0.3
+)
+
+
+@pytest.mark.parametrize("saved", [True, False], ids=["saved", "of an earlier version"])
+def test_the_bytes_of_a_recorded_run_count_refused_updates(saved, tmp_path):
+    simulate(REFUSING, out=tmp_path)
+    record = RunDirectory(tmp_path)
+    if not saved:
+        record.write_timetable(replace(record.timetable(), wasted=None))
+    experiment = experiment_of(record)[1]
+    last = measure(experiment, every=20)[-1]
+    refused = next(row["refused"] for row in record.metrics() if row["round"] == 20)
+    model = build(REFUSING).task.init().nbytes
+    assert refused > 0
+    assert last.bytes == (20 * 3 + refused) * 2 * model
+
+
 def test_an_unfinished_run(tmp_path):
     pytest.importorskip("torch")
-    from anarchic import simulate
-
     simulate(Settings(rounds=12, batch=8), out=tmp_path / "run")
     (tmp_path / "run" / "summary.json").unlink()
     record = RunDirectory(tmp_path / "run")

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from anarchic.errors import ConfigError
 from anarchic.theory import (
     KnownNumbers,
     Rates,
@@ -91,3 +92,39 @@ def test_records_become_plain_data():
     assert found["conditions"][0]["holds"] is True
     assert found["bound"]["alpha_global"] == {"drift": pytest.approx(19.2)}
     assert found["rates"]["step"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("numbers", "why"),
+    [
+        ({"rounds": 5, "staleness": 700}, "In 5 rounds an update is at most 4 versions late"),
+        ({"rounds": 5, "staleness": 5}, "staleness=5"),
+        ({"m": 3, "row_age": 3, "fresh": 4}, "at most m=3 rows of the memory.*fresh=4"),
+        (
+            {"m": 3, "row_age": 0, "fresh": 3},
+            "at least 3 rounds old, since m=3 updates.*in 4 round",
+        ),
+        ({"m": 10, "row_age": 0, "staleness": 4}, "at least 4 rounds old, since an update is 4"),
+    ],
+)
+def test_numbers_that_no_run_has_are_refused(numbers, why):
+    with pytest.raises(ConfigError, match=why):
+        calculate(KnownNumbers(workers=10, **numbers))
+
+
+def test_the_closest_numbers_that_a_run_can_have():
+    assert calculate(KnownNumbers(rounds=5, staleness=4)).arrivals.staleness == 4
+    found = calculate(KnownNumbers(workers=10, m=3, row_age=3, fresh=3)).memory
+    assert (found.row_age, found.fresh) == (3, 3)
+    assert calculate(KnownNumbers(workers=10, m=10, row_age=0)).memory.delay == 0
+
+
+def test_theorem_3_draws_at_most_all_workers():
+    found = calculate(KnownNumbers(workers=10, m=20))
+    assert [verdict.theorem for verdict in found.verdicts] == [2, 4]
+    assert "m = 20 is more than the 10 that there are" in found.warnings[0]
+    every = calculate(KnownNumbers(workers=10, m=10))
+    assert [verdict.theorem for verdict in every.verdicts] == [2, 3, 4]
+    assert every.warnings == ()
+    with pytest.raises(ConfigError, match="Theorem 3 is left out"):
+        judge_uniform(PROBLEM, RATES, arrivals(m=11))

@@ -39,12 +39,12 @@ Learning rates (with --run: its own where not given)
 Participation (with --run: counted, not given)
   rounds: T: rounds, that is server steps. (default: 10,000)
   workers: M: number of workers. (default: 10)
-  m: m: updates per server step. (default: 5)
+  m: m: updates per server step; Theorem 3 is about m up to M. (default: 5)
   local_steps: K: local steps of every visit. (default: 5)
   staleness: tau of Theorems 2 and 3: largest staleness of an update, in rounds. (default: 0)
   row_age: tau of Theorem 4: largest age of a row in the memory of AFA-CS, in rounds.
     (default: workers take turns: --staleness + ceil(M/m) - 1)
-  fresh: m' of Theorem 4: rows without delay, the fewest of all rounds.
+  fresh: m' of Theorem 4: rows without delay, the fewest of all rounds, at most m.
     (default: m if --staleness is 0, else 0)
 Run
   run DIR|STORE: Directory of a recorded run. Its constants are estimated (on the CPU), its delays
@@ -96,7 +96,7 @@ def print_verdicts(found: Calculation | Report, run: str | Path | None) -> None:
     print_facts(facts, "Numbers")
     for verdict in found.verdicts:
         _print_verdict(verdict)
-    for warning in found.warnings if isinstance(found, Report) else ():
+    for warning in found.warnings:
         typer.echo(f"Warning: {warning}")
 
 
@@ -137,7 +137,7 @@ def _measured(report: Report) -> list[tuple[str, str]]:
         shares = (f"{K} in {percent(count / updates)}" for K, count in steps.counts.items())
         spread = ", ".join(shares) + " of updates"
     which = "first to last model" if len(squared) > 1 else "first model"
-    gradients = " -> ".join(f"{value:.3g}" for value in squared) + f", {which}"
+    gradients = " -> ".join(f"{value:.2g}" for value in squared) + f", {which}, estimated"
     return [
         ("distribution of K", spread),
         ("arrivals", arrivals),

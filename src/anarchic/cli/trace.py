@@ -62,11 +62,16 @@ def read_trace(where: str, settings: Settings) -> Timetable:
 
 
 def wasted_facts(total: Mapping[str, int] | None, updates: int) -> list[tuple[str, str]]:
-    """What was in vain, and how it compares with the updates that were folded."""
+    """What was in vain, beside the ``updates`` that were folded: shares of all sent or visits."""
+    found = {name: count for name, count in (total or {}).items() if count}
+    refused = found.get("refused", 0)
+    sent = updates + refused
+    visits = sent + sum(found.get(name, 0) for name in ("skipped", "stopped", "lost"))
+    bases = {"refused": (sent, "updates sent"), "retried": (refused, "refused updates")}
+    bases |= dict.fromkeys(("skipped", "stopped", "lost"), (visits, "visits"))
     rows = []
-    for name, count in (total or {}).items():
-        spent = name in ("local_steps", "bytes")
-        share = "" if spent else f", {percent(count / updates)} of the updates"
-        if count:
-            rows.append((_WORDS[name], f"{number(count)}{share}"))
+    for name, count in found.items():
+        base, of = bases.get(name, (0, ""))
+        share = f", {percent(count / base)} of the {of}" if base else ""
+        rows.append((_WORDS[name], f"{number(count)}{share}"))
     return rows

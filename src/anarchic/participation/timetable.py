@@ -187,11 +187,8 @@ class Timetable:
 
     def to_arrays(self) -> tuple[dict[str, NDArray[Any]], dict[str, int]]:
         """Columns by name (times only where there is a clock), and the scalar fields."""
-        arrays = self._rows()
-        if self.stepped is not None:
-            arrays |= {"sizes": self.stepped.sizes, "stepped_s": self.stepped.at_s}
-        meta = {"workers": self.workers, "m": self.m}
-        return arrays, meta | ({"before": self.before} if self.before else {})
+        arrays, meta = self._defining()
+        return arrays | ({} if self.wasted is None else self.wasted.to_arrays()), meta
 
     @staticmethod
     def from_arrays(arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, int]) -> Timetable:
@@ -212,17 +209,25 @@ class Timetable:
             values["stepped"] = Stepped(arrays["sizes"], arrays["stepped_s"])
         table = Timetable(**values)
         table.check()
-        return table
+        return replace(table, wasted=Wasted.from_arrays(arrays, table.rounds))
 
     def digest(self) -> str:
-        """SHA-256 (hex) of everything in the table: equal tables have equal digests."""
-        arrays, meta = self.to_arrays()
+        """SHA-256 (hex) of all rows and steps: equal tables have equal digests."""
+        arrays, meta = self._defining()
         digest = hashlib.sha256(repr(sorted(meta.items())).encode())
         for name, column in arrays.items():
             digest.update(f"{name}:{len(column)}:".encode())
             # Little-endian everywhere, so that the digest does not depend on the machine.
             digest.update(np.ascontiguousarray(column, column.dtype.newbyteorder("<")).data)
         return digest.hexdigest()
+
+    def _defining(self) -> tuple[dict[str, NDArray[Any]], dict[str, int]]:
+        """What makes a table differ from another."""
+        arrays = self._rows()
+        if self.stepped is not None:
+            arrays |= {"sizes": self.stepped.sizes, "stepped_s": self.stepped.at_s}
+        meta = {"workers": self.workers, "m": self.m}
+        return arrays, meta | ({"before": self.before} if self.before else {})
 
     def _rows(self) -> dict[str, NDArray[Any]]:
         arrays: dict[str, NDArray[Any]] = {name: getattr(self, name) for name in _INTS}

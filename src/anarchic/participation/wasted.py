@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anarchic.errors import ConfigError
+
 Counts = NDArray[np.int64]
+PREFIX = "wasted."  # of the columns in a file
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +52,27 @@ class Wasted:
     def block(self, first: int, end: int) -> Wasted:
         """The counts of some rounds."""
         return Wasted(*(getattr(self, name)[first:end].copy() for name in NAMES))
+
+    def to_arrays(self) -> dict[str, Counts]:
+        """Columns by the names that they have in a file."""
+        return {PREFIX + name: getattr(self, name) for name in NAMES}
+
+    @staticmethod
+    def from_arrays(arrays: Mapping[str, NDArray[Any]], rounds: int) -> Wasted | None:
+        """What ``to_arrays`` returned, checked; None where there is nothing of it."""
+        found = {name: arrays[PREFIX + name] for name in NAMES if PREFIX + name in arrays}
+        if not found:
+            return None
+        for name in NAMES:
+            column = found.get(name)
+            if column is None or column.dtype != np.int64 or column.shape != (rounds,):
+                raise ConfigError(
+                    f"A saved timetable has {PREFIX}{name} as one whole number (int64) for each of "
+                    f"its {rounds} rounds; save it again."
+                )
+            if (column < 0).any():
+                raise ConfigError(f"A saved timetable counts {name} below 0; save it again.")
+        return Wasted(**found)
 
     @staticmethod
     def join(parts: Sequence[Wasted]) -> Wasted:

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields, replace
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from anarchic.core import factory
+from anarchic.core.validation import check_choice
+from anarchic.core.wrappers import Wrapper
 from anarchic.errors import ConfigError
 from anarchic.report.figure import check_format, line_style, new_figure, save, style
 from anarchic.report.runs import RecordedRun, check_metric
+from anarchic.sim.settings import Settings, partition
 from anarchic.stats import Exponent
 from anarchic.train.compute import Compute
 
 FALLING = ("loss", "distance", "error", "rmse")  # in the name of a metric that is to fall
+AXES = ("round", "updates", "local_steps", "virtual_s")
 ALIKE = (  # settings in which repeats may differ
     *("seed", "rounds", "until_s", "eval_every", "eval_samples", "last10", "target_accuracy"),
     *("data_dir", "fingerprint", "trace", "compute", "format"),
@@ -24,31 +30,47 @@ ALIKE = (  # settings in which repeats may differ
 )
 
 
-def costs_of(
-    runs: Sequence[RecordedRun], *, over: str, to: str, against: str
-) -> tuple[dict[float, list[float]], list[str]]:
-    """What each run paid until it reached the target, by size; and the runs that never did.
+@dataclass(frozen=True)
+class Costs:
+    """What runs paid until they reached a target.
 
-    ``to`` is METRIC=VALUE. Sizes of which a run never reached the target are left out: the others
-    of that size would be the lucky ones.
+    ``by_size`` has one cost per run, ``short`` names the runs that never reached it. ``coarsest``
+    is the largest distance between the two evaluations around the target, as a share of the cost.
+    """
+
+    by_size: dict[float, list[float]]
+    short: list[str]
+    coarsest: float
+
+
+def costs_of(runs: Sequence[RecordedRun], *, over: str, to: str, against: str) -> Costs:
+    """What each run paid until it reached the target, by size.
+
+    ``to`` is METRIC=VALUE. A cost is where the line between the evaluations before and after meets
+    the target. Sizes of which a run never reached it are left out: the others of that size would be
+    the lucky ones.
     """
     metric, target = _target(to)
     check_metric(runs, metric)
+    check_choice("axis", against, AXES)
+    _check_axis(runs, against)
     _check_repeats(runs, over)
     costs: dict[float, list[float]] = {}
-    short, sizes_short = [], set()
+    short, sizes_short, coarsest = [], set(), 0.0
     for run in runs:
         size = _size(run, over)
-        cost = _cost(run, metric, target, against)
-        if cost is None:
+        found = _reached(run, metric, target, against)
+        if found is None:
             short.append(run.name)
             sizes_short.add(size)
         else:
+            cost, apart = found
+            coarsest = max(coarsest, apart / cost)
             costs.setdefault(size, []).append(cost)
-    found = {size: each for size, each in costs.items() if size not in sizes_short}
-    if not found:
+    kept = {size: each for size, each in costs.items() if size not in sizes_short}
+    if not kept:
         raise ConfigError(f"None of the runs reached {to}; {_nearest(runs, metric)}.")
-    return found, short
+    return Costs(kept, short, coarsest)
 
 
 def other_differences(runs: Sequence[RecordedRun], over: str) -> list[str]:
@@ -92,32 +114,72 @@ def _falls(metric: str) -> bool:
 def _target(to: str) -> tuple[str, float]:
     metric, equals, value = to.partition("=")
     try:
-        if not equals:
+        if not equals or not isfinite(float(value)):
             raise ValueError
         return metric, float(value)
     except ValueError:
         raise ConfigError(f"A target is METRIC=VALUE, such as loss=0.4, got {to!r}.") from None
 
 
+def _check_axis(runs: Sequence[RecordedRun], against: str) -> None:
+    """Refuse runs that did not count what is asked for."""
+    if lacking := [r.name for r in runs if all(row.get(against) is None for row in r.metrics)]:
+        who = "all runs" if len(lacking) == len(runs) else ", ".join(lacking)
+        why = " (no clock)" if against == "virtual_s" else ""
+        raise ConfigError(
+            f"Nothing is known of {against}{why} in {who}: count one of {', '.join(AXES)} that all "
+            "runs have. Runs in continuous time have a clock."
+        )
+
+
 def _size(run: RecordedRun, over: str) -> float:
     value = run.settings.get(over)
+    if value is None:
+        value = _default(run, over)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        known = [n for n, v in run.settings.items() if type(v) in (int, float)]
+        known = [n for n, v in _compared(run).items() if type(v) in (int, float)]
         raise ConfigError(
             f"The run {run.name} has no number {over!r} among its settings, but {value!r}; numbers "
-            f"are {', '.join(known)}."
+            f"are {', '.join(dict.fromkeys(['m', 'workers', *known]))}."
         )
     return float(value)
 
 
-def _cost(run: RecordedRun, metric: str, target: float, against: str) -> float | None:
-    falls = _falls(metric)
+def _default(run: RecordedRun, over: str) -> Any:
+    """The value of a setting that was not given: the data's, or the rule's own."""
+    if over == "workers" and "data" in run.settings:
+        return len(partition(Settings.from_record(run.settings))[1])
+    names = {f.name for f in fields(factory.RuleSettings)} & run.settings.keys()
+    if over not in names:
+        return None
+    chosen = factory.RuleSettings(**{name: run.settings[name] for name in names})
+    rule: Any = factory.make_rule(replace(chosen, workers=chosen.workers or 1), {"population": 1})
+    while isinstance(rule, Wrapper):
+        rule = rule.rule
+    return getattr(rule, over, None)
+
+
+def _reached(
+    run: RecordedRun, metric: str, target: float, against: str
+) -> tuple[float, float] | None:
+    """Where a run met the target, and how far apart the evaluations around it are."""
+    falls, before = _falls(metric), None
     for row in run.metrics:
         value, cost = row.get(metric), row.get(against)
-        if value is None or not cost:  # the first version costs nothing
+        if value is None or cost is None:
             continue
-        if value <= target if falls else value >= target:
-            return float(cost)
+        if value > target if falls else value < target:
+            before = float(cost), value
+        elif not cost:
+            raise ConfigError(
+                f"The run {run.name} has {metric} {value:.4g} before training, which meets "
+                f"{metric}={target:g} at no cost: choose a target that takes training."
+            )
+        elif before is None:
+            return float(cost), float(cost)
+        else:
+            share = (target - before[1]) / (value - before[1])
+            return before[0] + share * (cost - before[0]), cost - before[0]
     return None
 
 

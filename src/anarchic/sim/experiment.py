@@ -20,9 +20,9 @@ from anarchic.core.saving import pack
 from anarchic.errors import ConfigError
 from anarchic.participation.timetable import Timetable
 from anarchic.train.backends import Batched
-from anarchic.train.compute import check_lookahead, computing
+from anarchic.train.compute import CLASSES, Compute, check_lookahead, computing
 from anarchic.train.metrics import Function, Metric, check_metrics
-from anarchic.train.task import Backend, JudgedTask, LocalWork, Task
+from anarchic.train.task import Backend, DataTask, JudgedTask, LocalWork, Task
 
 LOGGER = logging.getLogger("anarchic.train")
 MAX_DRAWS = 1 << 26  # random numbers of one visit, which are drawn together: 512 MiB
@@ -185,11 +185,19 @@ class Experiment:
         """Set the process up to compute it, for as long as the context is open."""
         return computing(self.threads, self.folded)
 
-    def fingerprint(self) -> str:
-        """Equal for experiments whose runs are equal to the last byte (on the same machine)."""
+    def fingerprint(self, elsewhere: Compute | None = None) -> str:
+        """Equal for experiments whose runs are equal to the last byte (on the same machine).
+
+        ``elsewhere`` gives that of the same experiment, made of settings, when computed so.
+        """
+        backend, data = type(self.backend).__name__, self.task.digest()
+        if elsewhere is not None:
+            assert isinstance(self.task, DataTask)  # settings make no other
+            backend = CLASSES[elsewhere.backend]
+            data = self.task.digest_on(elsewhere.device_type, elsewhere.precision)
         parts = hashlib.sha256(self.task.init().tobytes())
-        same = (self.rule, self.work, self.seed, type(self.backend).__name__, self.lookahead)
-        data, table = self.task.digest(), self.timetable.digest()
+        same = (self.rule, self.work, self.seed, backend, self.lookahead)
+        table = self.timetable.digest()
         parts.update(f"{data} {table} {_first_names(same)} {self.task.layout}".encode())
         return parts.hexdigest()
 

@@ -244,6 +244,10 @@ class RunDirectory:
         try:
             found = parse_json(read_file(self.path / name, most=MAX_JSON))
         except FileNotFoundError as error:
+            if not self.path.exists():
+                raise RunError(
+                    f"{self.path} does not exist: it is not the directory of a run."
+                ) from error
             raise RunError(
                 f"{self.path} has no {name}: it is not the directory of a "
                 f"{'finished ' if name == 'summary.json' else ''}run."

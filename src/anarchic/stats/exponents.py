@@ -9,14 +9,13 @@ from typing import final
 import numpy as np
 
 from anarchic.errors import ConfigError
-
-RESAMPLES = 9_999
+from anarchic.stats.inference import Floats, scipy_stats
 
 
 @final
 @dataclass(frozen=True)
 class Exponent:
-    """The slope of log cost over log size, with a bootstrap interval over the repeats.
+    """The slope of log cost over log size, with Student's interval where there are repeats.
 
     -1 is a linear speed-up: twice the size, half the cost. Without repeats the interval is None.
     """
@@ -34,13 +33,13 @@ class Exponent:
         return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
-def exponent(
-    costs: Mapping[float, Sequence[float]], *, level: float = 0.95, seed: int = 0
-) -> Exponent:
+def exponent(costs: Mapping[float, Sequence[float]], *, level: float = 0.95) -> Exponent:
     """Fit cost = c * size^p by least squares on logarithmic axes; ``costs`` are by size, repeated.
 
-    The repeats of each size are resampled, so two sizes or more and two repeats of each give an
-    interval.
+    The slope is a weighted sum of the means of log cost, one per size. With two repeats or more of
+    each size it has an interval: the variances of these means, each from its own repeats, and
+    Student's t with Welch's and Satterthwaite's degrees of freedom. The sizes are taken to vary
+    independently; where runs of the same seed vary together the interval is too wide.
 
     >>> exponent({1: [100.0], 2: [50.0], 4: [25.0]}).value
     -1.0
@@ -58,18 +57,20 @@ def exponent(
             )
     x = np.log(list(found))
     logs = [np.log(each) for each in found.values()]
-    value = round(float(_slopes(x, np.array([[each.mean() for each in logs]]))[0]), 12)
-    means = tuple(float(np.exp(each.mean())) for each in logs)
-    if min(map(len, logs)) < 2:
-        return Exponent(value, None, None, level, tuple(found), means)
-    rng = np.random.default_rng(seed)
-    drawn = [each[rng.integers(0, len(each), (RESAMPLES, len(each)))].mean(axis=1) for each in logs]
-    slopes = _slopes(x, np.stack(drawn, axis=1))
-    low, high = np.quantile(slopes, ((1 - level) / 2, (1 + level) / 2))
-    return Exponent(value, float(low), float(high), level, tuple(found), means)
-
-
-def _slopes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Least-squares slopes of rows of y over x."""
     away = x - x.mean()
-    return np.asarray((y @ away) / (away @ away))
+    weights = away / (away @ away)
+    value = round(float(weights @ [each.mean() for each in logs]), 12)
+    means = tuple(float(np.exp(each.mean())) for each in logs)
+    half = None if min(map(len, logs)) < 2 else _half_width(weights, logs, level)
+    low, high = (None, None) if half is None else (value - half, value + half)
+    return Exponent(value, low, high, level, tuple(found), means)
+
+
+def _half_width(weights: Floats, logs: Sequence[Floats], level: float) -> float:
+    """Half the width of the interval of a weighted sum of means."""
+    free = np.array([len(each) - 1 for each in logs])
+    parts = weights**2 * [each.var(ddof=1) / len(each) for each in logs]
+    if not (total := float(parts.sum())):
+        return 0.0
+    degrees = total**2 / (parts**2 / free).sum()
+    return float(scipy_stats().t.ppf((1 + level) / 2, degrees) * total**0.5)

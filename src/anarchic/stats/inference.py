@@ -77,7 +77,7 @@ def interval(
     mean, count = float(found.mean()), len(found)
     if np.ptp(found) == 0:
         return Interval(mean, mean, mean, level, method, count)
-    stats = _scipy_stats()
+    stats = scipy_stats()
     if method == "t":
         half = stats.t.ppf((1 + level) / 2, count - 1) * stats.sem(found)
         return Interval(mean, mean - float(half), mean + float(half), level, method, count)
@@ -131,7 +131,7 @@ def seeds_needed(
         )
     if deviation == 0:
         return 2
-    stats = _scipy_stats()
+    stats = scipy_stats()
     for count in range(2, most + 1):
         critical = stats.t.ppf(alpha, count - 1)
         shift = -bound / deviation * np.sqrt(count)
@@ -184,7 +184,7 @@ def _p(values: Sequence[float] | Floats, mean: float, alternative: str) -> float
         value = float(found[0])
         against = {"less": value >= mean, "greater": value <= mean, "two-sided": value == mean}
         return 1.0 if against[alternative] else 0.0
-    return float(_scipy_stats().ttest_1samp(found, mean, alternative=alternative).pvalue)
+    return float(scipy_stats().ttest_1samp(found, mean, alternative=alternative).pvalue)
 
 
 def _checked(values: Sequence[float] | Floats) -> Floats:
@@ -196,7 +196,7 @@ def _checked(values: Sequence[float] | Floats) -> Floats:
     return found
 
 
-def _scipy_stats() -> Any:
+def scipy_stats() -> Any:
     try:
         from scipy import stats
     except ImportError as error:

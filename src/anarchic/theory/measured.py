@@ -45,8 +45,9 @@ class Measured:
     Of plain SGD the four add up, as vectors, to G_i - grad f(x_t). ``squared_gradient`` is
     ||grad f(x_t)||^2 with f the mean over all workers. Ages are in versions; a row is what AFA-CS
     and its kin keep of a worker. ``bytes`` and ``local_steps`` were spent from the beginning up to
-    x_t; where the timetable knows them, refused, stopped and lost visits count in ``bytes``. noise,
-    drift and delay are nan where workers keep or share vectors.
+    x_t. ``bytes`` are of the model and the vectors beside it, down and up; where the timetable
+    knows refused, stopped and lost visits, these count too. noise, drift and delay are nan where
+    workers keep or share vectors.
     """
 
     round: int
@@ -138,7 +139,7 @@ class _Measuring:
             virtual_s=None if table.version_s is None else _time(table.version_s, version),
             updates=engine.row,
             local_steps=engine.local_steps,
-            bytes=(PULL_AND_PUSH * engine.row + _in_vain(table, version)) * now.nbytes,
+            bytes=(PULL_AND_PUSH * engine.row + _in_vain(table, version)) * _size(engine),
             squared_gradient=float(mean @ mean),
             **dict(zip(("noise", "drift", "delay"), parts.mean(axis=0).tolist(), strict=True)),
             heterogeneity=float((apart**2).sum(axis=1).mean()),
@@ -189,6 +190,12 @@ class _Measuring:
     def _on_host(self, array: Any) -> Floats:
         found: Floats = np.asarray(on_host(self._task.get(array)), np.float64)
         return found
+
+
+def _size(engine: Engine) -> int:
+    """Bytes of a model, with the vectors beside it."""
+    state = engine.state
+    return int(state.params.nbytes) + sum(int(each.nbytes) for each in state.extras.values())
 
 
 def _in_vain(table: Timetable, version: int) -> int:
@@ -272,7 +279,7 @@ def weights_of(experiment: Experiment) -> Weights:
         numbers = table.base_version[rows], table.local_steps[rows], lrs[workers], units
         samples = experiment.task.samples[workers]
         state = rule.receive_many(state, Updates([str(w) for w in workers], *numbers, samples))
-    return Weights(-np.asarray(state.params))
+    return Weights(0.0 - np.asarray(state.params))  # -x would make -0.0 of a silent worker's 0
 
 
 def _check_linear(rule: Any) -> None:

@@ -29,6 +29,7 @@ from anarchic.theory.numbers import PROBLEM, RATES, Arrivals, KnownNumbers, Memo
 from anarchic.theory.observed import Balance, Steps, arrivals_of, balance_of, memory_of, steps_of
 from anarchic.theory.recorded import experiment_of
 from anarchic.theory.verdict import (
+    NO_DRAW,
     Calculation,
     Verdict,
     calculate,
@@ -166,7 +167,10 @@ def _report(
         covering = [judge_memory(problem, rates, memory)]
     else:
         covering = [judge_general(problem, rates, arrivals)]
-        covering += [judge_uniform(problem, rates, arrivals)] if balance.even else []
+        drawn = balance.even and arrivals.m <= arrivals.workers
+        covering += [judge_uniform(problem, rates, arrivals)] if drawn else []
+        if balance.even and not drawn:
+            warnings = [*warnings, NO_DRAW.format(m=arrivals.m, workers=arrivals.workers)]
     warnings = [
         *warnings,
         *_arrival_warnings(rule, problem, memory, balance),

@@ -6,11 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from anarchic.errors import ConfigError
 from anarchic.theory import bounds, conditions
 from anarchic.theory import rates as corollaries
 from anarchic.theory.bounds import Bound
 from anarchic.theory.conditions import Condition, RateLimits
 from anarchic.theory.numbers import PROBLEM, RATES, Arrivals, KnownNumbers, Memory, Problem, Rates
+
+NO_DRAW = (
+    "Theorem 3 is left out: a round draws m different workers, and m = {m} is more than the "
+    "{workers} that there are."
+)
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,9 @@ def judge_general(problem: Problem, rates: Rates, arrivals: Arrivals) -> Verdict
 
 
 def judge_uniform(problem: Problem, rates: Rates, arrivals: Arrivals) -> Verdict:
-    """Theorem 3."""
+    """Theorem 3, for m <= M: a round draws m different workers."""
+    if arrivals.m > arrivals.workers:
+        raise ConfigError(NO_DRAW.format(m=arrivals.m, workers=arrivals.workers))
     L, of = problem.smoothness, _of(arrivals)
     return _verdict(
         "AFA-CD, workers equally likely to arrive",
@@ -114,12 +122,13 @@ DEFAULTS = {"rounds": 10_000, "workers": 10, "m": 5, "local_steps": 5, "stalenes
 
 @dataclass(frozen=True)
 class Calculation:
-    """Theorems 2, 3 and 4, and the numbers that they were applied to."""
+    """Theorems 2, 3 (for m <= M) and 4, and the numbers that they were applied to."""
 
     problem: Problem
     arrivals: Arrivals
     memory: Memory
-    verdicts: tuple[Verdict, Verdict, Verdict]
+    verdicts: tuple[Verdict, ...]
+    warnings: tuple[str, ...] = ()
 
 
 def calculate(known: KnownNumbers | None = None) -> Calculation:
@@ -128,7 +137,8 @@ def calculate(known: KnownNumbers | None = None) -> Calculation:
     Learning rates that are not given are those of the corollaries (eta with M in place of m for
     Theorem 4). Where neither ``row_age`` nor ``fresh`` is given, the workers take turns: a row is
     replaced every ceil(M / m) rounds, by an update of the largest staleness, after half as many
-    steps along it on average; m rows are without delay if the staleness is 0.
+    steps along it on average; m rows are without delay if the staleness is 0. Numbers that no run
+    can have together are refused.
 
     >>> found = calculate(KnownNumbers(sigma_global=2.0, rounds=1_000_000))
     >>> [verdict.holds for verdict in found.verdicts], found.verdicts[0].bound.floor
@@ -142,16 +152,42 @@ def calculate(known: KnownNumbers | None = None) -> Calculation:
     m, tau = numbers["m"], numbers["staleness"]
     rows: dict[str, Any] = known.given(("row_age", "fresh"))
     last = -(-M // m) - 1  # earlier steps along a row when it is used for the last time
+    _check_possible(known, arrivals, least_age=max(tau, last))
     turns = {"row_age": tau + last, "fresh": 0 if tau else min(m, M)}
     used = None if rows else last / 2
     memory = Memory.steady(workers=M, rounds=T, local_steps=K, used=used, **turns | rows)
     by_m, by_workers = (_rates(known, rounds=T, n=n, local_steps=K) for n in (m, M))
+    drawn = m <= M
     verdicts = (
         judge_general(problem, by_m, arrivals),
-        judge_uniform(problem, by_m, arrivals),
+        *([judge_uniform(problem, by_m, arrivals)] if drawn else []),
         judge_memory(problem, by_workers, memory),
     )
-    return Calculation(problem, arrivals, memory, verdicts)
+    warnings = () if drawn else (NO_DRAW.format(m=m, workers=M),)
+    return Calculation(problem, arrivals, memory, verdicts, warnings)
+
+
+def _check_possible(known: KnownNumbers, arrivals: Arrivals, *, least_age: int) -> None:
+    """Refuse delays that no run has, and a memory that these arrivals cannot leave."""
+    m, staleness = arrivals.m, arrivals.staleness
+    if staleness >= arrivals.rounds:
+        raise ConfigError(
+            f"In {arrivals.rounds} rounds an update is at most {arrivals.rounds - 1} versions "
+            f"late, got staleness={staleness}."
+        )
+    if known.fresh is not None and known.fresh > m:
+        raise ConfigError(
+            f"A round replaces at most m={m} rows of the memory, so no more can be without delay, "
+            f"got fresh={known.fresh}."
+        )
+    if known.row_age is not None and known.row_age < least_age:
+        why = f"an update is {staleness} versions late when it becomes a row"
+        if least_age > staleness:
+            why = f"m={m} updates per round replace all rows in {least_age + 1} rounds at best"
+        raise ConfigError(
+            f"The oldest row is at least {least_age} rounds old, since {why}: got "
+            f"row_age={known.row_age}."
+        )
 
 
 def _rates(known: KnownNumbers, *, rounds: int, n: int, local_steps: int) -> Rates:

@@ -24,6 +24,7 @@ def _on_ray() -> Backend:
 
 
 BACKENDS: dict[str, Callable[[], Backend]] = {"loop": Loop, "batched": Batched, "ray": _on_ray}
+CLASSES = {"loop": "Loop", "batched": "Batched", "ray": "OnRay"}  # by which runs are recorded
 PRECISIONS = get_args(Precision)
 
 
@@ -61,6 +62,11 @@ class Compute:
         if self.graphs and self.device == "cpu":
             raise ConfigError("graphs are recorded on a GPU: leave it out, or set device=cuda.")
         check_lookahead(self.lookahead)
+
+    @property
+    def device_type(self) -> str:
+        """The kind of device, whatever its number."""
+        return self.device.partition(":")[0]
 
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> Compute:

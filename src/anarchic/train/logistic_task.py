@@ -86,8 +86,11 @@ class LogisticTask(InNumpy):
         return LogisticTask(data, parts, compiled=False)
 
     def digest(self) -> str:
-        index, held = self._held.index, self._held
-        return held.digest("False cpu ieee", self._data.y[index], self._data.x[index[held.some]])
+        return self.digest_on("cpu", "ieee")
+
+    def digest_on(self, device: str, precision: str) -> str:
+        index, held, how = self._held.index, self._held, f"False {device} {precision}"
+        return held.digest(how, self._data.y[index], self._data.x[index[held.some]])
 
     def init(self) -> Floats:
         return self._start.copy()

@@ -116,6 +116,9 @@ class DataTask(Task, Protocol):
     def on_data(self, data: Dataset, parts: Sequence[Integers]) -> Self:
         """The same model and loss on other data, as they are, on the CPU."""
 
+    def digest_on(self, device: str, precision: str) -> str:
+        """The digest of the same task where it computes on that kind of device."""
+
 
 @runtime_checkable
 class ExactTask(Task, Protocol):

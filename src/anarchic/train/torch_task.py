@@ -191,8 +191,11 @@ class TorchTask:
         )  # fmt: skip
 
     def digest(self) -> str:
+        return self.digest_on(self.device.type, self.precision)
+
+    def digest_on(self, device: str, precision: str) -> str:
         data, held = self._data, self._held
-        how = f"{data.crops} {self.device.type} {self.precision}"
+        how = f"{data.crops} {device} {precision}"
         if self.layout.buffers:
             how += f" {self.buffers}"
         if self.loss is not cross_entropy:  # runs with the default were recorded without a name
