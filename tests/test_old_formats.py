@@ -1,8 +1,9 @@
 """Run directories and stores of format 1, written before settings were renamed, still work.
 
 ``run-afa-cs`` and ``run-scaffold`` were cut off after 12 of 30 rounds; beside them is the SHA-256
-of the parameters that the uninterrupted run ended with. ``run.db`` is the store of a server that
-was killed at version 4 with two updates waiting.
+of the parameters that the uninterrupted run ended with, and ``ENDS`` holds those parameters: another
+processor's BLAS adds in another order, so its last bits differ. ``run.db`` is the store of a server
+that was killed at version 4 with two updates waiting.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from anarchic.sim.record import RunDirectory
 from tests.server.live import serving, until
 
 ARCHIVE = Path(__file__).parent / "data" / "format-1.tar.xz"
+ENDS = ARCHIVE.with_name("format-1-ends.npz")
 
 
 @pytest.fixture
@@ -36,12 +38,14 @@ def format_1(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["run-afa-cs", "run-scaffold"])
-def test_a_run_directory_is_resumed_to_the_same_bytes(name: str, format_1: Path) -> None:
+def test_a_run_directory_is_resumed_to_the_same_end(name: str, format_1: Path) -> None:
     rounds: list[int] = []
     path = format_1 / name
     run = simulate(out=path, resume=True, watch=lambda progress: rounds.append(progress.round))
-    expected = (format_1 / f"{name}.sha256").read_text().strip()
-    assert hashlib.sha256(run.params.tobytes()).hexdigest() == expected
+    expected = np.load(ENDS)[name]
+    digest = (format_1 / f"{name}.sha256").read_text().strip()
+    assert hashlib.sha256(expected.tobytes()).hexdigest() == digest
+    np.testing.assert_allclose(run.params, expected, rtol=0, atol=2e-7)  # the largest is 0.3
     assert rounds[0] > 1  # from the checkpoint, not from the start
 
 

@@ -64,7 +64,8 @@ def test_gradients_and_metrics_are_those_of_autograd(data, dtype, tolerance):
     lanes = ours.lane_gradients(params[None], np.array([1]), {"sample": picks["sample"][:, 0]})
     np.testing.assert_allclose(lanes[0], expected, atol=tolerance)
     assert ours.evaluate(params) == pytest.approx(theirs.evaluate(params), rel=1e-5)
-    assert ours.evaluate_all([params, params]) == [ours.evaluate(params)] * 2
+    alone = pytest.approx(ours.evaluate(params), rel=tolerance)  # BLAS adds as it likes
+    assert ours.evaluate_all([params, params]) == [alone] * 2
     assert ours.evaluate_all([]) == []
 
 
