@@ -1,9 +1,9 @@
 """Run directories and stores of format 1, written before settings were renamed, still work.
 
 ``run-afa-cs`` and ``run-scaffold`` were cut off after 12 of 30 rounds; beside them is the SHA-256
-of the parameters that the uninterrupted run ended with, and ``ENDS`` holds those parameters: another
-processor's BLAS adds in another order, so its last bits differ. ``run.db`` is the store of a server
-that was killed at version 4 with two updates waiting.
+of the parameters that the uninterrupted run ended with, and ``ENDS`` holds those parameters:
+another processor's BLAS adds in another order, so its last bits differ. ``run.db`` is the store of
+a server that was killed at version 4 with two updates waiting.
 """
 
 from __future__ import annotations
