@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from anarchic.cli import app
+from anarchic.errors import StoreError
 from anarchic.server.store import open_store
 from anarchic.server.tokens import add_token, revoke_token
 from anarchic.worker.spool import OutgoingUpdate, Spool
@@ -74,6 +75,16 @@ def test_files_that_everybody_could_read_become_private_when_opened(tmp_path, us
     path.chmod(0o660)  # for a group: somebody's choice, which stays
     with closing(open_store(path)):
         assert modes(tmp_path)["run.db"] == 0o660
+
+
+@pytest.mark.parametrize("contents", [b"dear diary", b"SQLite format 3\0" + bytes(84)])
+def test_a_file_that_is_no_store_is_left_as_it_is(tmp_path, usual_umask, contents):
+    path = tmp_path / "diary.txt"
+    path.write_bytes(contents)
+    with pytest.raises(StoreError):
+        open_store(path)
+    assert modes(tmp_path)["diary.txt"] == 0o644
+    assert path.read_bytes() == contents
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 
 from anarchic import wire
 from anarchic.errors import Diverged, StoreUnavailable
-from anarchic.server.aggregate import DIVERGED_S
+from anarchic.server.aggregate import DIVERGED_S, MOST_BLAMED
 from anarchic.server.records import SET_ASIDE
 from anarchic.server.replay import replay, timetable_of
 from anarchic.server.service import Service
@@ -201,3 +201,73 @@ def test_an_answer_that_is_lost_after_setting_aside_costs_nothing(run, monkeypat
     assert lost
     assert service.aggregator.alive
     assert trace(store) == [("eve", 0, SET_ASIDE), ("ann", 1, 1), ("cid", 2, 1)]
+
+
+def fussy(tmp_path, name, *bodies):
+    """(service, log lines, store) of a run whose rule fails, after many turns."""
+    clock, told = Clock(), []
+    store = open_store(tmp_path / "run.db", keep_payloads=True)
+    begun(store, rule=f"tests.server.fussy_rules:{name}", m=2, guard=0)
+    service = serve(store, clock, told)
+    for each in bodies:
+        service.collector.queue(*service.check.check(bytearray(each), None), Future())
+    service.collector.write_next(0.0)
+    for _ in range(100):
+        clock.now += 1.0
+        service.aggregator.turn(0.0)
+    return service, [facts for event, facts in told if event == "set_aside"], store
+
+
+@pytest.mark.tried(
+    "an update on which the rule itself fails, again and again",
+    before="it was tried for ever, and no update behind it was folded",
+    now="after three times it is set aside and named, and the others count",
+)
+def test_an_update_on_which_the_rule_fails_is_set_aside(tmp_path):
+    bodies = sent("ann"), sent("eve", "e1", local_steps=3), sent("cid"), sent("dan"), sent("bea")
+    service, aside, store = fussy(tmp_path, "FailsOnFold", *bodies)
+    with closing(store):
+        [facts] = aside
+        assert facts["updates"] == [{"worker": "eve", "id": "e1"}]
+        assert "three steps" in facts["reason"]
+        assert service.published.newest.version == 2
+        assert {row.worker: row.version for row in store.trace()} == {
+            "eve": SET_ASIDE, "ann": 1, "cid": 1, "dan": 2, "bea": 2,
+        }  # fmt: skip
+        assert service.aggregator.failure is None
+        assert replay(store).equal
+
+
+def test_what_a_rule_had_taken_before_it_failed_is_set_aside_if_the_fault_lies_there(tmp_path):
+    long = sent("eve", "e1", np.full(DIM, 1e6, np.float32))  # taken, and then the step fails
+    bodies = long, *(sent(worker) for worker in ("ann", "cid", "dan", "bea"))
+    service, aside, store = fussy(tmp_path, "FailsOnStep", *bodies)
+    with closing(store):
+        named = [[each["worker"] for each in facts["updates"]] for facts in aside]
+        assert named == [["ann"], ["eve", "cid"]]
+        assert service.published.newest.version == 1
+        assert replay(store).equal
+
+
+def test_a_rule_that_always_fails_does_not_throw_every_update_away(tmp_path):
+    bodies = [sent(f"w{number}") for number in range(40)]
+    service, aside, store = fussy(tmp_path, "FailsAlways", *bodies)
+    with closing(store):
+        assert len(aside) == MOST_BLAMED
+        assert isinstance(service.aggregator.failure, ZeroDivisionError)
+        assert len(store.waiting()) == 40 - MOST_BLAMED
+
+
+def test_nothing_is_told_as_set_aside_before_it_is_durable(run, monkeypatch):
+    service, told, _, store = run
+    publish = type(store).publish
+
+    def fails(self, publication):
+        raise StoreUnavailable("a disk")
+
+    monkeypatch.setattr(type(store), "publish", fails)
+    push(service, sent("ann"), sent("eve", direction=LONG))
+    assert "set_aside" not in [event for event, _ in told]
+    monkeypatch.setattr(type(store), "publish", publish)
+    push(service)
+    assert [event for event, _ in told].count("set_aside") == 1

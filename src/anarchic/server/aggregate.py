@@ -12,7 +12,9 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import inf
+from typing import Any
 
+from anarchic.core.types import Update
 from anarchic.errors import Deposed, Diverged, StoreCorrupt, StoreError
 from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.commands import Command, is_withdrawn
@@ -33,6 +35,8 @@ FOLLOW_S = 0.5  # how long a follower waits before it asks again whether it may 
 RETRY_S = 0.5
 DIVERGED_S = 30.0  # how long a step that was undone is told, if no version is published before
 LONGEST_PAUSE_S = 30.0  # after errors that nobody expected, each pause is twice the one before
+BLAMED_AFTER = 3  # times that the rule fails on an update before it is set aside
+MOST_BLAMED = 10  # times without a version between; then the rule is at fault: keep the others
 
 Told = Callable[[Publication, Sequence[FoldedUpdate]], object]  # hears what is durable
 
@@ -66,6 +70,9 @@ class Aggregator:
         self._looked_s = -inf  # when it last looked for commands
         self._epoch: int | None = None
         self._unpublished: tuple[Publication, PublishedModel] | None = None  # not durable yet
+        self._untold: dict[str, Any] | None = None  # what it sets aside, told once it is durable
+        self._failed_on = (-1, 0)  # the update on which the rule failed last, and how often
+        self._blamed = 0  # how often updates were set aside for that since the last version
         self._stopping = threading.Event()
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="aggregate", daemon=True)
@@ -246,8 +253,37 @@ class Aggregator:
         if is_withdrawn(self._steering.withdrawn, decoded.update.base_version):
             # It was on its way while the run was rolled back, perhaps through another server.
             self._folding.pass_over(seq, decoded.update.worker)
-        elif self._folding.fold(seq, decoded) and not self._may_publish_later():
+        elif self._folds(epoch, seq, decoded) and not self._may_publish_later():
             self._step(epoch)
+
+    def _folds(self, epoch: int, seq: int, decoded: Decoded) -> bool:
+        """Whether the update made a step. One on which the rule fails again and again goes."""
+        try:
+            return self._folding.fold(seq, decoded)
+        except (StoreError, MemoryError, OSError):  # not the update's fault
+            raise
+        except Exception as error:
+            last, times = self._failed_on
+            times = times + 1 if seq == last else 1
+            self._failed_on = (seq, times)
+            if times < BLAMED_AFTER or self._blamed >= MOST_BLAMED:
+                raise
+            self._blame(epoch, seq, decoded.update, error)
+            return False
+
+    def _blame(self, epoch: int, seq: int, update: Update, error: Exception) -> None:
+        """Set this update aside for good; the others since the last version are folded again.
+
+        If the rule fails on another before there is a version, the fault lies with what it had
+        taken before, and all of that is set aside too.
+        """
+        aside = [*(self._folding.unpublished if self._blamed else []), (seq, update.worker)]
+        ids = [self._pending.read(*key).update.id for key in aside[:-1]] + [update.id]
+        self._blamed += 1
+        self._go_back([*self._folding.passed_over, *aside])
+        named = [{"worker": worker, "id": id} for (_, worker), id in zip(aside, ids, strict=True)]
+        self._will_tell(f"The rule failed {BLAMED_AFTER} times: {error!r}", named)
+        self._step(epoch)
 
     def _wait_s(self) -> float:
         if self._store.shared:
@@ -290,8 +326,11 @@ class Aggregator:
         aside = [each for each in found if each[0] >= longest / 2]
         self._go_back([*self._folding.passed_over, *(key for _, key, _ in aside)])
         named = [{"worker": key[1], "id": id, "length": length} for length, key, id in aside]
-        count, version = len(named), self._folding.version
-        self._log("set_aside", reason=reason, version=version, count=count, updates=named[:100])
+        self._will_tell(reason, named)
+
+    def _will_tell(self, reason: str, named: list[dict[str, Any]]) -> None:
+        facts = {"version": self._folding.version, "count": len(named), "updates": named[:100]}
+        self._untold = {"reason": reason, **facts}
 
     def _go_back(self, aside: list[tuple[int, str]]) -> None:
         """To the last version; the next publication says that no version holds these updates."""
@@ -306,6 +345,9 @@ class Aggregator:
         self._store.publish(publication)
         self._metrics.published(self._clock.monotonic() - begun_s)
         self._unpublished = None
+        if self._untold is not None:
+            self._log("set_aside", **self._untold)
+            self._untold = None
         self._succeeded()
         clipped, told = self._folding.clipped, self._folding.told
         folded = self._folding.published()
@@ -316,6 +358,7 @@ class Aggregator:
             self._told(publication, told)
             return
         self._published_s, self._diverged_s = self._clock.monotonic(), -inf
+        self._blamed = 0
         self._metrics.folded(len(folded) - aside, clipped)
         self._published.post(model)
         self._told(publication, told)
@@ -324,7 +367,8 @@ class Aggregator:
         self.failure, self._pause_s = None, RETRY_S
 
     def _step_down(self, event: str, reason: str, **facts: object) -> None:
-        self._epoch = self._unpublished = None  # first: nothing below may leave it in the lead
+        # First: nothing below may leave it in the lead.
+        self._epoch = self._unpublished = self._untold = None
         self._pending.pause()
         with suppress(Exception):
             self._store.resign()

@@ -104,8 +104,6 @@ class Sqlite:
                     f"{path} is {'a directory' if path.is_dir() else 'no ordinary file'}, and a "
                     "store is a file. Give the path of a file."
                 )
-            for suffix in ("", "-journal", ".lock"):  # made by an earlier version, or copied
-                close_to_others(path.with_name(path.name + suffix))
             if path.stat().st_size == 0:
                 raise StoreCorrupt(
                     f"{path} is empty, and a store never is. Restore it from a backup, or remove "
@@ -118,9 +116,16 @@ class Sqlite:
                 check_identity(connection, path)
                 if not outdated:
                     check_schema(connection, str(path))
+            self._close_to_others()
         except BaseException:
             self.close()
             raise
+
+    def _close_to_others(self) -> None:
+        """What an earlier version made, or somebody copied. Not a file that is no store."""
+        with faults(self.path):
+            for suffix in ("", "-journal", ".lock"):
+                close_to_others(self.path.with_name(self.path.name + suffix))
 
     def reading(self) -> AbstractContextManager[Connection]:
         return self._transaction("BEGIN")
