@@ -15,7 +15,7 @@ from benchmarks.record import Measure, Record, read, said, short, spread
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 CHART = "performance.svg"
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
-NAMES = ("w1", "w2", "w3", "w4", "w5", "w6", "w7", "cuda")
+NAMES = ("w1", "w2", "w3", "w4", "w5", "w6", "w7", "postgres", "viewers", "cuda")
 RATE = "local steps/s"
 OURS = "anarchic"
 
@@ -34,7 +34,8 @@ def main() -> int:
 def kept() -> list[Record]:
     """The committed results."""
     records = read()
-    return [records[name] for name in NAMES if name in records]
+    turns = [name for name in records if name.startswith("before ")]  # benchmarks.before_after
+    return [records[name] for name in (*NAMES, *turns) if name in records]
 
 
 def filled(text: str, between: str) -> str:
