@@ -357,7 +357,9 @@ for _ in range(2):
         (model(torch.ones(1, 2)) * (rank + 1)).sum().backward()
         optimizer.step()
     assert (visit.answer is not None) == (rank == 0), visit.answer
-print(visit.steps, inner.weight.tolist())
+print(visit.steps, inner.weight.tolist(), flush=True)
+distributed.barrier()  # rank 1 must not end while rank 0 waits for the server
+distributed.destroy_process_group()
 """
 
 
