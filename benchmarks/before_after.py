@@ -24,10 +24,10 @@ import numpy as np
 from tests.server.postgres import PostgresServer, postgres_server
 
 from anarchic import Layout, wire
-from benchmarks.many_runs import SIZES, cpu_s
+from benchmarks.many_runs import SIZES
 from benchmarks.peers.load_turns import free_port, wait_for
 from benchmarks.record import RESULTS, Record
-from benchmarks.server import FREE, Server, Tally, push_for, temporary
+from benchmarks.server import FREE, Server, Tally, cpu_s, push_for, temporary
 
 HERE = Path(__file__).resolve().parent.parent
 LEAST = 0.95  # of the rate before

@@ -1,20 +1,17 @@
 """Several runs on one server: the sum of their rates beside the rate of one run.
 
-    python -m benchmarks.many_runs [--seconds 4] [--runs 10]
-    python -m benchmarks.many_runs --postgres postgresql://... --bodies "40 KB" --idle
+    python -m benchmarks.many_runs [--seconds 4] [--runs 10] [--postgres]
 
 Both servers get the same traffic: as many senders in all, one connection each, bodies of the same
 size. They take turns, so that a disk that slows down slows both. At the end stand the CPU and the
-memory of a server whose runs are idle. With ``--postgres`` all runs are schemas of that database,
-which must be empty at first; they stay there. Beside rates stands the CPU per update of the
-server's process, which says something on a machine that others use too.
+memory of a server whose runs are idle. With ``--postgres`` small bodies are measured in a private
+PostgreSQL too, where each run is a schema. Beside rates stands the CPU per update of the server's
+process, which says something on a machine that others use too. The result is kept as MANY RUNS.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
 import subprocess
 import sys
@@ -25,13 +22,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+from tests.server.postgres import PostgresServer, postgres_server
 
 from anarchic import Layout, wire
 from anarchic.server.hosting import create_run
 from benchmarks.peers.load_turns import free_port, wait_for
-from benchmarks.server import FREE, LARGE, SMALL, Server, Tally, push_for, serving, temporary
+from benchmarks.record import RESULTS, Record
+from benchmarks.server import FREE, LARGE, SMALL, Server, Tally, cpu_s, push_for, serving, temporary
 
 SIZES = {"40 KB": (SMALL, 64), "4 MB": (LARGE, 8)}  # numbers in a model, and m
+LEAST = 0.9  # of the rate of one run
 
 
 def main() -> int:
@@ -39,40 +39,59 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=4.0, help="for each of the figures")
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--senders", type=int, nargs="*", default=[40], help="in all")
+    parser.add_argument("--senders", type=int, default=40, help="in all")
     parser.add_argument("--bodies", choices=SIZES, nargs="*", default=[*SIZES])
-    parser.add_argument("--postgres", metavar="URL", help="an empty database, in place of files")
+    parser.add_argument("--postgres", action="store_true", help="measure PostgreSQL too")
     parser.add_argument("--idle", type=int, nargs="*", default=[1, 10, 100])
+    parser.add_argument("--out", type=Path, default=RESULTS, help="where the result is kept")
     asked = parser.parse_args()
-    for senders in asked.senders:
-        for name in asked.bodies:
-            found = rates(asked, senders, *SIZES[name])
-            print(json.dumps({"bodies": name, "senders": senders, **found}), flush=True)
+    record = Record("many_runs", f"MANY RUNS: {asked.runs} runs on one server, beside one run")
+    for name in asked.bodies:
+        rates(record, f"{name}, SQLite", asked, *SIZES[name])
+    if asked.postgres:
+        with postgres_server() as database:
+            for place in ("one", "many"):
+                database.sql(f"CREATE DATABASE {place}")
+            rates(record, "40 KB, PostgreSQL", asked, *SIZES["40 KB"], database)
     for runs in asked.idle:
-        print(json.dumps({"idle runs": runs, **idle(runs)}))
-    return 0
+        idle(record, runs)
+    return record.finish(asked.out)
 
 
-def rates(asked: argparse.Namespace, senders: int, dim: int, m: int) -> dict[str, object]:
+def rates(
+    record: Record,
+    group: str,
+    asked: argparse.Namespace,
+    dim: int,
+    m: int,
+    database: PostgresServer | None = None,
+) -> None:
     """The rate of one run, and the sum of the others', in turns."""
-    one, many, cost_of_one, cost_of_many = [], [], [], []
+    found: dict[str, list[float]] = {"one run": [], "together": []}
+    cost: dict[str, list[float]] = {"one run": [], "together": []}
+    urls = [None, None] if database is None else [database.url("one"), database.url("many")]
     with (
         temporary() as folder,
-        serving(folder, dim, "--m", str(m), store=asked.postgres) as alone,
-        serving_runs(folder, dim, m, asked.runs, asked.postgres) as servers,
+        serving(folder, dim, "--m", str(m), store=urls[0]) as alone,
+        serving_runs(folder, dim, m, asked.runs, urls[1]) as servers,
     ):
-        push_together([alone], 1.0, senders)
-        push_together(servers, 1.0, senders)
+        turns = {"one run": [alone], "together": servers}
+        for each in turns.values():
+            push_together(each, 1.0, asked.senders)
         for _ in range(asked.repeats):
-            for each, found, cost in (([alone], one, cost_of_one), (servers, many, cost_of_many)):
+            for name, each in turns.items():
                 before = cpu_s(each[0].process.pid)
-                rate = push_together(each, asked.seconds, senders)
-                found.append(rate)
-                cost.append((cpu_s(each[0].process.pid) - before) / (rate * asked.seconds) * 1e3)
-    ratio = statistics.median(many) / statistics.median(one)
-    costs = [round(statistics.median(cost), 3) for cost in (cost_of_one, cost_of_many)]
-    return {"one": [round(r, 1) for r in one], "sum": [round(r, 1) for r in many],
-            "ratio": round(ratio, 3), "CPU ms": costs}  # fmt: skip
+                rate = push_together(each, asked.seconds, asked.senders)
+                spent = cpu_s(each[0].process.pid) - before
+                found[name].append(rate)
+                cost[name].append(spent / (rate * asked.seconds) * 1e3)
+    for name in turns:
+        record.measure(name, found[name], unit="1/s", group=group)
+    for name in turns:
+        record.measure(f"CPU, {name}", cost[name], unit="ms", better="lower", group=group)
+    ratio = statistics.median(found["together"]) / statistics.median(found["one run"])
+    record.ratio("together / one run", ratio, group=group)
+    record.bound(f"{group}: together / one run", ratio, least=LEAST)
 
 
 def push_together(servers: list[Server], seconds: float, senders: int) -> float:
@@ -114,24 +133,21 @@ def serving_runs(
         process.wait(60)
 
 
-def idle(runs: int, seconds: float = 10.0) -> dict[str, float]:
-    """CPU per second, memory and threads of a server of which nobody asks anything."""
+def idle(record: Record, runs: int, seconds: float = 10.0) -> None:
+    """CPU, memory and threads of a server of which nobody asks anything."""
     with temporary() as folder, serving_runs(folder, SMALL, 64, runs) as servers:
         process = servers[0].process.pid
         time.sleep(3.0)
         before = cpu_s(process)
         time.sleep(seconds)
+        share = 100 * (cpu_s(process) - before) / seconds
         status = Path(f"/proc/{process}/status").read_text()
-        return {
-            "cpu percent": round(100 * (cpu_s(process) - before) / seconds, 2),
-            "MiB": round(int(status.split("VmRSS:")[1].split()[0]) / 1024),
-            "threads": int(status.split("Threads:")[1].split()[0]),
-        }
-
-
-def cpu_s(process: int) -> float:
-    words = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+    group = f"idle runs: {runs}"
+    memory = int(status.split("VmRSS:")[1].split()[0]) / 1024
+    threads = float(status.split("Threads:")[1].split()[0])
+    record.measure("CPU", [share], unit="% of a core", better="lower", group=group)
+    record.measure("memory", [memory], unit="MiB", better="lower", group=group)
+    record.measure("threads", [threads], unit="in all", better="lower", group=group)
 
 
 if __name__ == "__main__":
