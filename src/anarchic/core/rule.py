@@ -52,6 +52,10 @@ class Rule(Protocol[S]):
     def remembers(self) -> int | None:
         """Of how many workers it keeps something at most: 0 of none, None of all that come."""
 
+    @property
+    def innermost(self) -> Rule[Any]:
+        """The rule inside all wrappers: itself, if there are none."""
+
     def init(self, params: Vector) -> S:
         """The state at version 0."""
 
@@ -114,6 +118,10 @@ class SteppingRule(ABC, Generic[S]):
     @abstractmethod
     def next_params(self, state: Any) -> Vector:
         """New parameters from what was folded since the last step, which is then cleared."""
+
+    @property
+    def innermost(self) -> Rule[Any]:
+        return self
 
     def begin(self, params: Vector) -> Any:
         """The state at version 0; ``params`` are the rule's own."""

@@ -45,6 +45,10 @@ class Wrapper(Generic[S]):
     def remembers(self) -> int | None:
         return self.rule.remembers
 
+    @property
+    def innermost(self) -> Rule[Any]:
+        return self.rule.innermost
+
     def scale(self, local_lr: float, local_steps: int) -> float:
         return self.rule.scale(local_lr, local_steps)
 

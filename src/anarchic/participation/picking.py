@@ -38,10 +38,6 @@ class Picker:
             self._place[worker] = len(self._free)
             self._free.append(worker)
 
-    def put_all_back(self) -> None:
-        """All are free, in the order of their numbers."""
-        self._free, self._place = list(range(self._workers)), list(range(self._workers))
-
     def _below(self, count: int) -> int:
         if not self._numbers:
             self._numbers = self._rng.random(_DRAWN)[::-1].tolist()

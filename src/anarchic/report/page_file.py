@@ -105,8 +105,3 @@ def text_of(name: str) -> str:
 def _digest(text: str) -> str:
     """What a content policy calls the only script, or style, that it allows."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-def names_at_top(script: str) -> list[str]:
-    """The names that modules declare: as one script they must all differ."""
-    return re.findall(r"^(?:async )?(?:function|const|let|class) ([A-Za-z_$][\w$]*)", script, re.M)

@@ -144,9 +144,7 @@ class RunPictures:
         if given is not None:
             return float(given)
         rule = self._rule(int(self._settings.get("workers") or 1))
-        while hasattr(rule, "rule"):  # wrappers
-            rule = rule.rule
-        found = getattr(rule, "server_lr", None)
+        found = getattr(rule.innermost, "server_lr", None)
         return None if found is None else float(found)
 
     def _workers(self, table: Timetable) -> list[Record]:

@@ -13,7 +13,6 @@ import numpy as np
 
 from anarchic.core import factory
 from anarchic.core.validation import check_choice
-from anarchic.core.wrappers import Wrapper
 from anarchic.errors import ConfigError
 from anarchic.report.figure import check_format, line_style, new_figure, save, style
 from anarchic.report.runs import RecordedRun, check_metric
@@ -153,10 +152,8 @@ def _default(run: RecordedRun, over: str) -> Any:
     if over not in names:
         return None
     chosen = factory.RuleSettings(**{name: run.settings[name] for name in names})
-    rule: Any = factory.make_rule(replace(chosen, workers=chosen.workers or 1), {"population": 1})
-    while isinstance(rule, Wrapper):
-        rule = rule.rule
-    return getattr(rule, over, None)
+    rule = factory.make_rule(replace(chosen, workers=chosen.workers or 1), {"population": 1})
+    return getattr(rule.innermost, over, None)
 
 
 def _reached(

@@ -254,9 +254,8 @@ def stored_terms(run: StoredRun, rule: Rule[Any]) -> Terms:
     return _terms(run.settings["rule"], rule, run.settings)
 
 
-def _terms(name: str, rule: Any, settings: Mapping[str, Any]) -> Terms:
-    while hasattr(rule, "rule"):  # the wrappers have no rate of their own
-        rule = rule.rule
+def _terms(name: str, rule: Rule[Any], settings: Mapping[str, Any]) -> Terms:
+    rule = rule.innermost  # the wrappers have no rate of their own
     # A worker takes it as the length of a step, which Adam's rate and the like are not.
     plain = getattr(rule, "step", SgdStep()) == SgdStep()
     rate = getattr(rule, "server_lr", None) if plain else None
