@@ -108,11 +108,11 @@ DEPLOY := tests/deploy
 BROWSER := tests/browser
 # What people bring: other libraries, which development does not install, and models of every kind.
 # CI runs them too.
-BRIDGES := tests/bridges tests/kinds tests/train/test_modules.py
+BRIDGES := tests/bridges tests/kinds tests/train/test_modules.py tests/train/test_on_ray.py
 # The site: its build, links, code blocks and notebooks. CI runs them too.
 DOCS := tests/docs
 # Smoke runs of the experiments, their pages, an installed wheel, benchmarks. CI runs them too.
-EXPERIMENTS := tests/experiments tests/benchmarks
+EXPERIMENTS := tests/experiments tests/benchmarks tests/test_wheel.py tests/cli/test_installed_package.py
 WITHOUT := $(patsubst %,--ignore %,$(HOSTILE) $(DEPLOY) $(BROWSER) $(BRIDGES) $(DOCS) $(EXPERIMENTS))
 
 # Worksteal: a process gets tests that follow each other, and makes their fixtures once.

@@ -17,6 +17,7 @@ import os
 import sys
 import time
 from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -121,12 +122,13 @@ def cost(database: PostgresServer, client: Client | Served, seconds: float) -> d
 def spent(database: PostgresServer) -> tuple[float, float]:
     """Seconds of CPU and bytes given to the disk by PostgreSQL's processes so far."""
     assert database.process is not None
-    pids = [database.process.pid, *children(database.process.pid)]
-    written = 0
-    for pid in pids:
-        for line in Path(f"/proc/{pid}/io").read_text().splitlines():
-            written += int(line.split()[1]) if line.startswith("write_bytes") else 0
-    return sum(map(cpu_s, pids)), written
+    cpu = written = 0.0
+    for pid in (database.process.pid, *children(database.process.pid)):
+        with suppress(OSError):  # it has ended
+            cpu += cpu_s(pid)
+            lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+            written += sum(int(line.split()[1]) for line in lines if line.startswith("write_bytes"))
+    return cpu, written
 
 
 def children(parent: int) -> list[int]:
