@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from anarchic import AfaCd, AfaCs, Settings, Update, build, wire
-from anarchic.core.rules import Ace, AsyncSgd, Ca2fl, Fadas, FedDyn, FedNova, Mifa
+from anarchic import AfaCd, AfaCs, FedAsync, Settings, Update, build, wire
+from anarchic.core.rules import Ace, Area, AsyncSgd, Ca2fl, Fadas, FedDyn, FedNova, Mifa
 from anarchic.errors import RunError
 from anarchic.server.replay import replay, timetable_of
 from anarchic.server.runs import begin
@@ -23,10 +23,10 @@ pytest.importorskip("torch")
 WORKERS, M, ROUNDS = 6, 3, 12
 
 
-def simulated(rule):
-    settings = Settings(
-        workers=WORKERS, m=M, rounds=ROUNDS, participation="exponential", dynamic_steps=True
-    )
+def simulated(name, rule):
+    given = {} if rule.m == M else {"rule": name, "m": None}  # for the timetable
+    clock = {"participation": "exponential", "dynamic_steps": True}
+    settings = Settings(workers=WORKERS, rounds=ROUNDS, **{"m": M, **given}, **clock)
     backend = Recording()
     experiment = replace(build(settings), rule=rule, backend=backend)
     engine = Engine(experiment)
@@ -48,13 +48,18 @@ def simulated(rule):
         pytest.param("fednova", FedNova(M), id="fednova"),
         pytest.param("feddyn", FedDyn(M), id="feddyn", marks=pytest.mark.slow),
         pytest.param("async-sgd", AsyncSgd(M), id="async-sgd", marks=pytest.mark.slow),
+        pytest.param("area", Area(M, cap=3), id="area"),
+        pytest.param("fedasync", FedAsync(), id="fedasync"),
     ],
 )
 def test_a_simulated_run_through_the_server_gives_the_same_bytes(tmp_path, name, rule):
-    task, table, directions, expected = simulated(rule)
+    task, table, directions, expected = simulated(name, rule)
+    m = rule.m
     store = open_store(tmp_path / "run.db", keep_payloads=True)
     cap = getattr(rule, "cap", None)
-    begin(store, RuleSettings(rule=name, m=M, cap=cap), task.layout, task.init())
+    begin(
+        store, RuleSettings(rule=name, m=M if m == M else None, cap=cap), task.layout, task.init()
+    )
     store.close()
 
     async def scenario():
@@ -73,8 +78,8 @@ def test_a_simulated_run_through_the_server_gives_the_same_bytes(tmp_path, name,
                 made = wire.encode_update(task.layout, sent, worker=sent.worker)
                 answer = await client.post("/v1/updates", content=made)
                 assert answer.status_code == 202, answer.text
-                if (row + 1) % M == 0:
-                    await until(lambda r=row: service.published.newest.version == (r + 1) // M)
+                if (row + 1) % m == 0:
+                    await until(lambda r=row: service.published.newest.version == (r + 1) // m)
             return newest_snapshot(service).params
 
     found = asyncio.run(scenario())
@@ -82,7 +87,7 @@ def test_a_simulated_run_through_the_server_gives_the_same_bytes(tmp_path, name,
     assert found.tobytes() == expected.tobytes()
     store = open_store(tmp_path / "run.db", keep_payloads=True)
     again = replay(store)
-    assert (again.version, again.updates, again.equal) == (ROUNDS, ROUNDS * M, True)
+    assert (again.version, again.updates, again.equal) == (ROUNDS, ROUNDS * m, True)
     recorded = timetable_of(store)
     store.close()
     assert np.array_equal(recorded.base_version, table.base_version)
