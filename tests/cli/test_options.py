@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from anarchic.cli.options import Option, chosen, parse_options, table, takes
 from anarchic.core.local import Scaffold
-from anarchic.core.rules import AfaCd, AfaCs, FedAsync, FedAvg
+from anarchic.core.rules import AfaCd, AfaCs, FedAsync, FedAvg, GeneralizedAsyncSgd
 from anarchic.data import load_shakespeare
 from anarchic.errors import ConfigError
 
@@ -119,6 +119,11 @@ def test_an_option_without_a_field_is_a_mistake():
     [
         (FedAsync, "mixing=0.5", {"mixing": 0.5}),
         (FedAsync, "history=3", {"history": 3}),
+        (
+            GeneralizedAsyncSgd,
+            "probabilities=ann:.5,bob:.2",
+            {"probabilities": "ann:.5,bob:.2"},
+        ),
         (FedAvg, "by_samples=TRUE", {"by_samples": True}),
         (FedAvg, "by-samples=false", {"by_samples": False}),
         (AfaCs, "expire-after=4", {"expire_after": 4}),

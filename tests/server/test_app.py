@@ -226,6 +226,17 @@ def test_a_claim_of_many_steps_stays_within_the_bounds(tmp_path):
     run(scenario())
 
 
+def test_a_rate_that_the_rule_cannot_use_is_refused_at_the_door(tmp_path):
+    async def scenario():
+        rules = {"rule": "fednova", "rule_options": {"mu": 10.0}}
+        async with serving(tmp_path / "run.db", rules=rules) as (_, client):
+            answer = await client.post("/v1/updates", content=body(local_lr=0.2))
+            assert (answer.status_code, answer.json()["error"]) == (422, "malformed")
+            assert "product must be below 1" in answer.json()["message"]
+
+    run(scenario())
+
+
 def test_tokens_say_who_pushes(tmp_path):
     async def scenario():
         store = open_store(tmp_path / "run.db")

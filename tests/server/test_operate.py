@@ -35,6 +35,7 @@ RULES = {
     "adam": {"rule": "afa-cs", "m": 2, "server_opt": "adam"},
     "scaffold": {"rule": "afa-cd", "m": 2, "local_rule": "scaffold", "workers": 4},
     "mifa": {"rule": "mifa", "m": 2, "rule_options": {"population": 3}, "cap": 3},
+    "area": {"rule": "area", "m": 2, "cap": 4, "rule_options": {"history": 3}},
 }
 
 
@@ -333,6 +334,22 @@ def test_a_rollback_makes_an_old_version_the_newest(in_file, name):
     run.check()
     run.kill()
     run.train(2)
+    run.check()
+
+
+def test_fedasync_goes_on_after_rollbacks_with_the_versions_that_workers_hold(in_file):
+    run = in_file({"rule": "fedasync", "rule_options": {"history": 3}})
+    run.train(2)
+    assert len(run.store.standing().rows) == 3  # and not a row for every version
+    before = run.params(2)
+    assert run.command("rollback", to=2).outcome == "applied"
+    assert run.params().tobytes() == before.tobytes()
+    assert run.push("bob", base=2)
+    run.train(3)
+    run.kill()
+    assert run.command("rollback", without="bob", withdrawn=True).outcome == "applied"
+    run.train(5)
+    assert len(run.store.standing().rows) == 3
     run.check()
 
 

@@ -8,9 +8,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from anarchic import AfaCd, AfaCs, Settings, Update, build, wire
-from anarchic.core.rules import Ace, AsyncSgd, Ca2fl, Fadas, FedDyn, FedNova, Mifa
+from anarchic import AfaCd, AfaCs, FedAsync, Settings, Update, build, wire
+from anarchic.core.rules import (
+    Ace,
+    Aced,
+    Area,
+    AsyncSgd,
+    Ca2fl,
+    Fadas,
+    FedDyn,
+    FedNova,
+    GeneralizedAsyncSgd,
+    Malenia,
+    Mifa,
+    Rennala,
+    Ringleader,
+)
 from anarchic.errors import RunError
+from anarchic.server.accounts import new_token, put_account
 from anarchic.server.replay import replay, timetable_of
 from anarchic.server.runs import begin
 from anarchic.server.settings import RuleSettings
@@ -23,10 +38,10 @@ pytest.importorskip("torch")
 WORKERS, M, ROUNDS = 6, 3, 12
 
 
-def simulated(rule):
-    settings = Settings(
-        workers=WORKERS, m=M, rounds=ROUNDS, participation="exponential", dynamic_steps=True
-    )
+def simulated(name, rule):
+    given = {} if rule.m == M else {"rule": name, "m": None}  # for the timetable
+    clock = {"participation": "exponential", "dynamic_steps": True}
+    settings = Settings(workers=WORKERS, rounds=ROUNDS, **{"m": M, **given}, **clock)
     backend = Recording()
     experiment = replace(build(settings), rule=rule, backend=backend)
     engine = Engine(experiment)
@@ -48,18 +63,37 @@ def simulated(rule):
         pytest.param("fednova", FedNova(M), id="fednova"),
         pytest.param("feddyn", FedDyn(M), id="feddyn", marks=pytest.mark.slow),
         pytest.param("async-sgd", AsyncSgd(M), id="async-sgd", marks=pytest.mark.slow),
+        pytest.param("area", Area(M, cap=3), id="area"),
+        pytest.param("fedasync", FedAsync(), id="fedasync"),
+        pytest.param("aced", Aced(cap=3, limit=2), id="aced"),
+        pytest.param("rennala", Rennala(batch=2), id="rennala"),
+        pytest.param("malenia", Malenia(batch=2), id="malenia"),
+        pytest.param("ringleader", Ringleader(), id="ringleader"),
+        pytest.param(
+            "generalized-async-sgd",
+            GeneralizedAsyncSgd(probabilities="0:.5,1:.1"),
+            id="generalized",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_simulated_run_through_the_server_gives_the_same_bytes(tmp_path, name, rule):
-    task, table, directions, expected = simulated(rule)
+    task, table, directions, expected = simulated(name, rule)
+    m = rule.m
     store = open_store(tmp_path / "run.db", keep_payloads=True)
-    cap = getattr(rule, "cap", None)
-    begin(store, RuleSettings(rule=name, m=M, cap=cap), task.layout, task.init())
+    cap, own = getattr(rule, "cap", None), ("limit", "batch", "probabilities")
+    options = {key: getattr(rule, key) for key in own if getattr(rule, key, None)}
+    rules = RuleSettings(rule=name, m=M if m == M else None, cap=cap, rule_options=options)
+    begin(store, rules, task.layout, task.init())
+    tokens = {str(worker): new_token(str(worker)) for worker in range(WORKERS)}
+    for _, account in tokens.values():
+        put_account(store, account)
     store.close()
 
     async def scenario():
         limits = {"per_worker": M}
-        async with serving(tmp_path / "run.db", limits=limits) as (service, client):
+        settings = {"limits": limits, "open_enrolment": False}
+        async with serving(tmp_path / "run.db", **settings) as (service, client):
             for row in range(len(table)):
                 worker, visit = int(table.worker[row]), int(table.visit[row])
                 sent = Update(
@@ -71,10 +105,11 @@ def test_a_simulated_run_through_the_server_gives_the_same_bytes(tmp_path, name,
                     id=str(visit),
                 )
                 made = wire.encode_update(task.layout, sent, worker=sent.worker)
-                answer = await client.post("/v1/updates", content=made)
+                headers = {"Authorization": f"Bearer {tokens[sent.worker][0]}"}
+                answer = await client.post("/v1/updates", content=made, headers=headers)
                 assert answer.status_code == 202, answer.text
-                if (row + 1) % M == 0:
-                    await until(lambda r=row: service.published.newest.version == (r + 1) // M)
+                if (row + 1) % m == 0:
+                    await until(lambda r=row: service.published.newest.version == (r + 1) // m)
             return newest_snapshot(service).params
 
     found = asyncio.run(scenario())
@@ -82,7 +117,7 @@ def test_a_simulated_run_through_the_server_gives_the_same_bytes(tmp_path, name,
     assert found.tobytes() == expected.tobytes()
     store = open_store(tmp_path / "run.db", keep_payloads=True)
     again = replay(store)
-    assert (again.version, again.updates, again.equal) == (ROUNDS, ROUNDS * M, True)
+    assert (again.version, again.updates, again.equal) == (ROUNDS, ROUNDS * m, True)
     recorded = timetable_of(store)
     store.close()
     assert np.array_equal(recorded.base_version, table.base_version)

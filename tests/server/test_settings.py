@@ -26,12 +26,17 @@ def test_options_reach_the_rule_and_its_step():
     assert made == FedBuff(5, power=1.0, step=AdamStep(epsilon=1e-5))
 
 
+@pytest.mark.parametrize("name", ["feddyn", "malenia", "ringleader", "generalized-async-sgd"])
+def test_a_rule_that_has_a_population_but_no_cap_needs_none(name):
+    assert rule(rule=name, rule_options={"population": 9}).population == 9
+
+
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
         (
             {"rule": "fedavg"},
-            "'fedavg', which refuses late updates; it can run afa-cd, afa-cs, fedb",
+            "'fedavg', which refuses late updates; it can run afa-cd, afa-cs, feda",
         ),
         ({"server_opt": "lion"}, "no server optimiser 'lion'"),
         ({"m": 0}, "m >= 1"),

@@ -55,6 +55,11 @@ KINDS: Mapping[str, Kind] = {
             "fednova": "anarchic.core.rules.fednova:FedNova",
             "feddyn": "anarchic.core.rules.feddyn:FedDyn",
             "area": "anarchic.core.rules.area:Area",
+            "aced": "anarchic.core.rules.aced:Aced",
+            "rennala": "anarchic.core.rules.rennala:Rennala",
+            "malenia": "anarchic.core.rules.malenia:Malenia",
+            "ringleader": "anarchic.core.rules.ringleader:Ringleader",
+            "generalized-async-sgd": "anarchic.core.rules.generalized:GeneralizedAsyncSgd",
         },
     ),
     "local_rules": Kind(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -53,6 +53,10 @@ class WorkerRows:
 
     def __contains__(self, worker: str) -> bool:
         return worker in self._heard
+
+    def __iter__(self) -> Iterator[str]:
+        """The workers, the one that was silent for the longest first."""
+        return iter(self._heard)
 
     def __getitem__(self, worker: str) -> Vector:
         """The worker's row, until it is removed. It may be written to."""

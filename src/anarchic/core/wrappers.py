@@ -133,9 +133,10 @@ class StalenessDiscount(Reweighted[S]):
 class Clip(Reweighted[S]):
     """No update reaches further than ``max_norm``, whatever rate and steps its worker claims.
 
-    It bounds the norm of what the rule takes the mean of: of ``local_lr * direction`` in ``AfaCd``
-    and ``AfaCs``, of ``local_steps`` times that in ``FedAvg``, ``FedBuff`` and ``FedAsync``, before
-    they discount it. ``FedAvg(by_samples=True)`` weighs it by the samples that are claimed: no
+    It bounds the norm of what the rule takes the mean of (``Rule.scale``): of ``local_lr *
+    direction`` in ``AfaCd``, ``AfaCs`` and others whose steps do not depend on ``local_steps``, of
+    ``local_steps`` times that in ``FedAvg``, ``FedBuff`` and others that go by the displacement,
+    before they discount it. ``FedAvg(by_samples=True)`` weighs it by the samples that are claimed: no
     step is longer for that, but it may be all of one worker.
     """
 

@@ -25,7 +25,8 @@ class Coupling:
     ``refuse_staleness``: the server refuses updates with a greater staleness. They make no version
     and count for none. After a refusal a worker pulls the newest version and works again at once,
     at most ``retries`` times in a row; then, or with 0 retries, its work is dropped and it idles.
-    With many retries this is Ringmaster ASGD, where a worker always starts anew.
+    With many retries this is Ringmaster ASGD, where a worker always starts anew; its threshold R,
+    which a delay must be below, is ``refuse_staleness + 1``.
 
     ``step_every_s``: at each multiple of this time the server steps with the updates that have come
     since its last step. If none has come, it does nothing and the version stays. The m-th update

@@ -129,13 +129,15 @@ class UpdateCheck:
             )
 
     def _check_length(self, seen: CheckedUpdate) -> None:
+        # Without a limit too: a rule refuses here the numbers that it cannot work with.
+        scale = self.rule.scale(seen.local_lr, seen.local_steps)
         most = self._limits.max_norm
         if most is None:
             return
         longest = trained_norm(self._layout, seen)
         if seen.extras:  # what a local rule shares is as long as a direction, and stays
             longest = max(longest, seen.longest)
-        length = self.rule.scale(seen.local_lr, seen.local_steps) * longest
+        length = scale * longest
         if length > most:
             raise NotFinite(
                 f"The update of worker {seen.worker!r} has norm {length:g}; this server takes "

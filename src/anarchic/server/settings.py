@@ -6,7 +6,7 @@ import ipaddress
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,7 @@ def served_rule(settings: RuleSettings, layout: Layout | None = None) -> Rule[An
             f"A server cannot run {settings.rule!r}, which refuses late updates; it can run "
             f"{', '.join(served_names())}."
         )
-    _check_options(settings)
+    _check_options(settings, has)
     _check_shared(settings)
     return rule if layout is None else average_buffers(rule, layout)
 
@@ -76,12 +76,12 @@ def served_names() -> list[str]:
     return [n for n in registry.names("rules") if n not in own or registry.load(own[n]).takes_late]
 
 
-def _check_options(settings: RuleSettings) -> None:
+def _check_options(settings: RuleSettings, has: Collection[str]) -> None:
     """What is a setting of its own is no option: there would be two places to look for it."""
     for name in settings.rule_options.keys() & {*RuleSettings.__dataclass_fields__, "step"}:
         raise ConfigError(f"{name} is no option of {settings.rule} but a setting of its own.")
-    most = settings.rule_options.get("population")
-    if most is not None and not (settings.cap is not None and settings.cap <= most):
+    most, capped = settings.rule_options.get("population"), "cap" in has
+    if capped and most is not None and not (settings.cap is not None and settings.cap <= most):
         raise ConfigError(  # nobody can be one worker too many once an update is accepted
             f"A server that divides by a population of {most} remembers no more workers than "
             f"that: add --cap {most}, got cap={settings.cap}."

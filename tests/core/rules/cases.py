@@ -31,6 +31,7 @@ from anarchic.core import registry
 from anarchic.core.buffers import AverageBuffers
 from anarchic.core.rules import (
     Ace,
+    Aced,
     Area,
     AsyncSgd,
     Ca2fl,
@@ -39,7 +40,11 @@ from anarchic.core.rules import (
     FedNova,
     FedStale,
     FedVarp,
+    GeneralizedAsyncSgd,
+    Malenia,
     Mifa,
+    Rennala,
+    Ringleader,
 )  # fmt: skip
 
 from .decaying import Decaying
@@ -196,6 +201,20 @@ RULES += [
         SharedVectors(AfaCd(m=4), ("momentum",), population=4),
         names=("momentum",),
         local=MimeLite(beta=0.5),
+    ),
+    Case("aced", Aced(server_lr=0.3), shared_optimum=True),
+    Case("aced limit", Aced(server_lr=0.3, limit=2), shared_optimum=True),
+    Case("aced waiting", Aced(server_lr=0.3, limit=3, population=4), shared_optimum=True),
+    Case("rennala", Rennala(batch=1, server_lr=0.5), shared_optimum=True),
+    Case("rennala batch", Rennala(batch=2, server_lr=0.5), shared_optimum=True),
+    Case("malenia", Malenia(batch=1)),
+    Case("malenia population", Malenia(batch=6, population=4), visits=2000),
+    Case("ringleader", Ringleader(server_lr=0.3)),
+    Case("ringleader population", Ringleader(server_lr=0.3, population=4)),
+    Case(
+        "generalized",
+        GeneralizedAsyncSgd(server_lr=0.3, probabilities="ann:.4,bob:.2"),
+        shared_optimum=True,
     ),
     Case("fedasync hinge", FedAsync(history=4, discount="hinge"), shared_optimum=True),
 ]

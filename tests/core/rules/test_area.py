@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from anarchic import Updates
 from anarchic.core.rules import Area, FedAvg
-from anarchic.errors import ConfigError, StaleUpdate
+from anarchic.errors import ConfigError, UpdateRefused
 
-from ..make import fold, update
+from ..make import dump, fold, update
 
 
 def test_the_model_is_the_mean_of_the_last_end_models():
@@ -53,10 +54,19 @@ def test_a_forgotten_worker_counts_as_one_that_was_not_heard():
     assert state.params[0] == pytest.approx((-1 + 1) / 2)
 
 
-def test_versions_that_are_no_longer_kept_are_refused():
+def test_of_an_older_version_than_those_kept_the_oldest_is_taken():
     rule = Area(population=2, history=2)
-    state = fold(rule, rule.init(np.zeros(1)), [update([1.0], "a")] * 2)
-    with pytest.raises(StaleUpdate, match="from versions 1 to 2"):
-        rule.receive(state, update([1.0], "b", base_version=0))
+    state = fold(rule, rule.init(np.zeros(1)), [update([1.0], "a")] * 2)  # to -0.5, and stays
+    state = rule.receive(state, update([1.0], "b", base_version=0))  # ends at -1.5, not at -1
+    assert state.params[0] == pytest.approx((-1 - 1.5) / 2)
     with pytest.raises(ConfigError, match="history >= 1"):
         Area(history=0)
+
+
+def test_a_block_with_one_worker_too_many_changes_nothing():
+    rule = Area(population=1)
+    state = rule.init(np.zeros(1))
+    before = dump(state)
+    with pytest.raises(UpdateRefused, match="would be one too many"):
+        rule.receive_many(state, Updates.of([update([1.0], "a"), update([1.0], "b")]))
+    assert dump(state) == before

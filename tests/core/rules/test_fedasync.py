@@ -1,7 +1,7 @@
 import pytest
 
-from anarchic import FedAsync, Updates
-from anarchic.errors import ConfigError, StaleUpdate
+from anarchic import FedAsync
+from anarchic.errors import ConfigError
 
 from ..make import dump, fold, update, vector
 
@@ -23,18 +23,27 @@ def test_a_late_model_counts_from_the_version_that_was_pulled_and_mixes_in_less(
     assert state.params[0] == 7.0  # half of 6 and of 8
 
 
-def test_only_the_newest_versions_are_kept():
-    rule = FedAsync(history=2)
-    state = fold(rule, rule.init(vector(0.0)), [update([1.0], base_version=v) for v in range(3)])
-    assert list(state.history) == ["2", "3"]
-    assert state.history["3"] is state.params
-    rule.receive(state, update([1.0], base_version=2))
+def test_of_an_older_version_than_those_kept_the_oldest_is_taken():
+    rule = FedAsync(mixing=1.0, history=2, power=0.0)
+    state = fold(rule, rule.init(vector(8.0)), [update([1.0], base_version=v) for v in range(3)])
+    state = rule.receive(state, update([1.0], base_version=0))  # 6 - 1, and not 8 - 1
+    assert (state.params[0], list(state.history)) == (5.0, ["2", "3"])
+
+
+def test_a_model_that_got_another_number_is_found_by_it():
+    rule = FedAsync(mixing=1.0, power=0.0)
+    state = rule.init(vector(8.0))
+    state.version = 7  # as after a rollback
+    state = fold(rule, state, [update([1.0], base_version=7), update([2.0], base_version=8)])
+    assert (state.params[0], list(state.history)) == (5.0, ["7", "8"])
+
+
+def test_versions_are_not_taken_for_workers():
+    rule = FedAsync()
+    state = rule.receive(rule.init(vector(8.0)), update([1.0], worker="0"))
     before = dump(state)
-    with pytest.raises(StaleUpdate, match="versions 3 to 4"):
-        rule.receive(state, update([1.0], base_version=2))
-    with pytest.raises(StaleUpdate):
-        rule.receive_many(state, Updates.of([update([1.0], base_version=3)] * 3))
-    assert dump(state) == before
+    assert not rule.forget(state, "0")
+    assert (rule.remembers, dump(state)) == (0, before)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from anarchic import Guard, Updates
 from anarchic.core.rules import AfaCd, FedBuff, FedNova
 from anarchic.errors import ConfigError, MalformedUpdate
 
@@ -59,6 +60,37 @@ def test_a_refused_update_changes_nothing():
     with pytest.raises(MalformedUpdate, match="FedNova by samples got an update of 0 samples"):
         rule.receive(state, update([1.0]))
     assert dump(state) == before
+
+
+@pytest.mark.parametrize(("local_lr", "steps"), [(20.0, 2), (1e4, 10_000), (10.0, 1), (30.0, 4)])
+def test_a_proximal_term_that_leaps_over_its_goal_is_refused(local_lr, steps):
+    """1 - eta_L * mu is not positive: a_i would be 0, negative, or beyond all numbers."""
+    rule = FedNova(m=3, mu=0.1)
+    state = rule.receive(rule.init(np.zeros(1)), update([1.0], local_lr=1.0))
+    before = dump(state)
+    far = update([1.0], local_lr=local_lr, local_steps=steps)
+    told = "mu=0.1 got .*product must be below 1: lower the worker's local_lr below 10"
+    with pytest.raises(MalformedUpdate, match=told):
+        rule.receive(state, far)
+    with pytest.raises(MalformedUpdate, match=told):
+        rule.receive_many(state, Updates.of([update([1.0]), far]))
+    with pytest.raises(MalformedUpdate, match=told):
+        Guard(rule).receive(Guard(rule).init(np.zeros(1)), far)
+    assert dump(state) == before
+
+
+def test_a_block_with_one_update_without_samples_changes_nothing():
+    rule = FedNova(m=3, by_samples=True)
+    state = rule.init(np.zeros(1))
+    before = dump(state)
+    with pytest.raises(MalformedUpdate, match="0 samples"):
+        rule.receive_many(state, Updates.of([update([1.0], samples=2), update([1.0])]))
+    assert dump(state) == before
+
+
+def test_a_tiny_proximal_term_is_none():
+    assert FedNova(m=1, mu=1e-18).steps_add_up_to(0.1, 5) == pytest.approx(5.0)
+    assert FedNova(m=1, mu=0.1).steps_add_up_to(5.0, 2) == pytest.approx(1.5)  # 1 + 0.5
 
 
 @pytest.mark.parametrize("wrong", [{"momentum": 1.0}, {"mu": -1.0}, {"momentum": 0.5, "mu": 0.1}])

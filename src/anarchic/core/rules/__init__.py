@@ -1,5 +1,6 @@
 """Server rules, one file per family. ``core/registry.py`` lists them by name."""
 
+from anarchic.core.rules.aced import Aced
 from anarchic.core.rules.afa_cd import AfaCd
 from anarchic.core.rules.afa_cs import AfaCs
 from anarchic.core.rules.area import Area
@@ -11,10 +12,15 @@ from anarchic.core.rules.fedavg import FedAvg
 from anarchic.core.rules.fedbuff import FedBuff
 from anarchic.core.rules.feddyn import FedDyn
 from anarchic.core.rules.fednova import FedNova
+from anarchic.core.rules.generalized import GeneralizedAsyncSgd
+from anarchic.core.rules.malenia import Malenia
 from anarchic.core.rules.mifa import Ace, Mifa
+from anarchic.core.rules.rennala import Rennala
+from anarchic.core.rules.ringleader import Ringleader
 
 __all__ = [
     "Ace",
+    "Aced",
     "AfaCd",
     "AfaCs",
     "Area",
@@ -28,5 +34,9 @@ __all__ = [
     "FedNova",
     "FedStale",
     "FedVarp",
+    "GeneralizedAsyncSgd",
+    "Malenia",
     "Mifa",
+    "Rennala",
+    "Ringleader",
 ]

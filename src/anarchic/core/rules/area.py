@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import numpy as np
 
 from anarchic.core.arrays import as_like, times
+from anarchic.core.rows import WorkerRows
 from anarchic.core.rule import SteppingRule
+from anarchic.core.rules.history import check_history, keep, kept
 from anarchic.core.rules.table import TableRule, TableState
 from anarchic.core.steps import stepped
-from anarchic.core.types import Update, Vector
-from anarchic.errors import ConfigError
+from anarchic.core.types import Update, Updates, Vector
 
 
 @dataclass(slots=True)
@@ -20,7 +21,7 @@ class AreaState(TableState):
     """The table, the first model, and the versions that workers may still hold."""
 
     first: Vector = field(default_factory=lambda: np.zeros(0))  # x_0
-    history: dict[str, Vector] = field(default_factory=dict)  # version -> parameters
+    history: WorkerRows = field(default_factory=lambda: WorkerRows(np.zeros(0)))  # by version
 
 
 @final
@@ -36,48 +37,39 @@ class Area(TableRule):
     Symbols: ``server_lr`` is eta, ``population`` is M (None: the workers heard so far).
     Reference: Iakovidou, Kim, "Asynchronous Federated Stochastic Optimization for Heterogeneous
     Objectives Under Arbitrary Delays", 2024, arXiv:2405.10123, with eta = 1. Departs from it in:
-    the server computes y_i from the base version, of which it keeps the ``history`` newest, where
-    the paper's workers remember y_i; eta, expiry, cap and server step.
+    the server computes y_i from the base version, where the paper's workers remember y_i; it keeps
+    the ``history`` newest versions, and of an older one x_base is the oldest one kept; eta, expiry,
+    cap and server step.
     """
 
     m: int = 1
     history: int = 100
-    takes_late: ClassVar[bool] = False  # not later than ``history`` versions
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.history < 1:
-            raise ConfigError(f"Area needs history >= 1 versions, got {self.history}.")
+        check_history("Area", self.history)
 
     def scale(self, local_lr: float, local_steps: int) -> float:
         return local_lr * local_steps
 
-    def oldest(self, version: Any) -> Any:
-        return np.maximum(0, version - self.history + 1)
-
     def begin(self, params: Vector) -> AreaState:
-        return AreaState(**self._first(params), first=params, history={"0": params})
+        return AreaState(**self._first(params), first=params, history=WorkerRows(params))
 
     def fold(self, state: Any, update: Update) -> None:
         self._check_room(state, [update.worker])
         self._make_room(state, update.worker)
-        base = state.history[str(update.base_version)]
+        keep(state.history, state.version, state.params, self.history)
+        base = kept(state.history, int(update.base_version))
         scale = self.scale(float(update.local_lr), int(update.local_steps))
         moved = base - state.first - times(update.direction, scale, base)
         self._replace(state, [(update.worker, 1.0, moved)])
 
-    receive_many = SteppingRule.receive_many  # each update starts from its own base version
+    def receive_many(self, state: Any, block: Updates) -> Any:
+        self._check_room(state, block.workers)  # before any is folded
+        return SteppingRule.receive_many(self, state, block)  # each has a base version of its own
 
     def next_params(self, state: Any) -> Vector:
         self._expire(state)
         mean = state.first + as_like(state.total / self._workers(state), state.first)
         vectors = state.params, state.params - mean, state.moments
         return stepped(*vectors, 1.0, self.step, self.server_lr, clear=False)
-
-    def flush(self, state: Any) -> Any:
-        version = state.version
-        state = super().flush(state)
-        if state.version > version:
-            state.history[str(state.version)] = state.params
-            state.history.pop(str(state.version - self.history), None)
-        return state

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, final
-
-import numpy as np
+from typing import Literal, final
 
 from anarchic.core.arrays import times
+from anarchic.core.rows import WorkerRows
 from anarchic.core.rule import SteppingRule
+from anarchic.core.rules.history import check_history, keep, kept
 from anarchic.core.types import EMPTY, Update, Vector
 from anarchic.core.validation import check_choice
 from anarchic.errors import ConfigError
@@ -21,7 +21,7 @@ class FedAsyncState:
 
     params: Vector
     version: int
-    history: dict[str, Vector]  # version -> parameters, the newest among them
+    history: WorkerRows  # version -> parameters, but for the newest
     extras: Mapping[str, Vector] = field(default_factory=lambda: EMPTY)
 
 
@@ -35,13 +35,13 @@ class FedAsync(SteppingRule[FedAsyncState]):
         s(tau) = 1 if tau <= b, else 1 / (a (tau - b) + 1)  (``discount="hinge"``)
 
     where x_i = x_base - K_i * eta_L_i * G_i is the model that the worker ended with, so the state
-    keeps the ``history`` newest versions; an update from an older one is refused.
+    keeps the ``history`` newest versions.
     Symbols: ``mixing`` is alpha, ``power`` is the exponent a of the polynomial discount,
     ``hinge_slope`` and ``hinge_start`` are a and b of the hinge. tau of a fresh update is 0.
     Reference: Xie, Koyejo, Gupta, "Asynchronous Federated Optimization", 2019,
-    arXiv:1903.03934, Algorithm 1. Departs from it in: the paper counts from 1, so that a fresh
-    update has staleness 1; the proximal term is the worker's (``Prox``). ``power=0`` is its
-    constant discount.
+    arXiv:1903.03934, Algorithm 1; ``power=0`` is its constant discount. Departs from it in: the
+    paper counts from 1, so that a fresh update has staleness 1; the proximal term is the worker's
+    (``Prox``); of an update from an older version than those kept, x_base is the oldest one kept.
     """
 
     mixing: float = 0.6
@@ -50,15 +50,13 @@ class FedAsync(SteppingRule[FedAsyncState]):
     discount: Literal["polynomial", "hinge"] = "polynomial"
     hinge_slope: float = 10.0
     hinge_start: int = 4
-    takes_late: ClassVar[bool] = False  # not later than ``history`` versions
 
     def __post_init__(self) -> None:
         if not 0 < self.mixing <= 1:
             raise ConfigError(f"FedAsync needs 0 < mixing <= 1, got mixing={self.mixing}.")
         if not self.power >= 0:
             raise ConfigError(f"FedAsync needs power >= 0, got power={self.power}.")
-        if self.history < 1:
-            raise ConfigError(f"FedAsync needs history >= 1 versions, got {self.history}.")
+        check_history("FedAsync", self.history)
         check_choice("discount", self.discount, ("polynomial", "hinge"))
         if not (self.hinge_slope > 0 and self.hinge_start >= 0):
             raise ConfigError(
@@ -67,21 +65,17 @@ class FedAsync(SteppingRule[FedAsyncState]):
             )
 
     def begin(self, params: Vector) -> FedAsyncState:
-        return FedAsyncState(params, 0, {"0": params})
-
-    def oldest(self, version: Any) -> Any:
-        return np.maximum(0, version - self.history + 1)
+        return FedAsyncState(params, 0, WorkerRows(params))
 
     def fold(self, state: FedAsyncState, update: Update) -> None:
         staleness = state.version - update.base_version
         weight = self.mixing * self.discounted(staleness)
-        base = state.history[str(update.base_version)]
+        keep(state.history, state.version, state.params, self.history)
+        base = kept(state.history, int(update.base_version))
         scale = self.scale(float(update.local_lr), int(update.local_steps))
         theirs = base - times(update.direction, scale, base)
         state.params = times(state.params, 1 - weight, base) + times(theirs, weight, base)
         state.version += 1
-        state.history[str(state.version)] = state.params
-        state.history.pop(str(state.version - self.history), None)
 
     def discounted(self, staleness: int) -> float:
         """s(tau)."""
@@ -108,6 +102,15 @@ class FedAsync(SteppingRule[FedAsyncState]):
     @property
     def m(self) -> int:
         return 1
+
+    # What it keeps is of versions, not of workers.
+
+    @property
+    def remembers(self) -> int:
+        return 0
+
+    def forget(self, state: FedAsyncState, worker: str) -> bool:
+        return False
 
     def scale(self, local_lr: float, local_steps: int) -> float:
         return local_lr * local_steps

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import expm1, log1p
 from typing import Any, final
 
 from anarchic.core.rule import SteppingRule
 from anarchic.core.rules.buffer import BufferedRule, BufferState, samples_of
 from anarchic.core.steps import stepped
-from anarchic.core.types import Update, Vector
-from anarchic.errors import ConfigError
+from anarchic.core.types import Update, Updates, Vector
+from anarchic.errors import ConfigError, MalformedUpdate
 
 
 @dataclass(slots=True)
@@ -34,8 +35,9 @@ class FedNova(BufferedRule):
     mu, as the workers' local rule has them.
     Reference: Wang, Liu, Liang, Joshi, Poor, "Tackling the Objective Inconsistency Problem in
     Heterogeneous Federated Optimization", NeurIPS 2020, arXiv:2007.07481, Theorem 1 and Section 4.
-    Departs from it in: late updates are taken as if they were fresh, the plain mean is the default,
-    eta may differ from 1.
+    Departs from it in: late updates are taken as if they were fresh; the plain mean is the default;
+    eta may differ from 1; tau_eff is sum_i p_i * a_i for ``mu`` too, where the authors' program
+    takes sum_i p_i * K_i; an update with eta_L * mu >= 1 is refused, as its a_i may be negative.
     """
 
     by_samples: bool = False
@@ -60,8 +62,20 @@ class FedNova(BufferedRule):
         if self.momentum:
             r = self.momentum
             return (local_steps - r * (1 - r**local_steps) / (1 - r)) / (1 - r)
+        pull = self._pull(local_lr)
+        # 1 - (1 - pull)^K, which as it stands would be 0 for a tiny pull.
+        return -expm1(local_steps * log1p(-pull)) / pull if pull else float(local_steps)
+
+    def _pull(self, local_lr: float) -> float:
+        """eta_L * mu."""
         pull = local_lr * self.mu
-        return (1 - (1 - pull) ** local_steps) / pull if pull else float(local_steps)
+        if pull >= 1:
+            raise MalformedUpdate(
+                f"FedNova with mu={self.mu:g} got an update with local_lr={local_lr:g}, and their "
+                "product must be below 1",
+                f"lower the worker's local_lr below {1 / self.mu:g}",
+            )
+        return pull
 
     def scale(self, local_lr: float, local_steps: int) -> float:
         return local_lr * local_steps / self.steps_add_up_to(local_lr, local_steps)
@@ -79,7 +93,11 @@ class FedNova(BufferedRule):
         super().fold(state, update)
         state.effective += weighed
 
-    receive_many = SteppingRule.receive_many  # ``BufferedRule`` would not count the steps
+    def receive_many(self, state: Any, block: Updates) -> Any:
+        for rate, samples in zip(block.local_lrs.tolist(), block.samples.tolist(), strict=True):
+            self._pull(rate)  # refused before any is folded
+            self.mass(samples)
+        return SteppingRule.receive_many(self, state, block)  # which counts the steps of each
 
     def next_params(self, state: Any) -> Vector:
         # total / mass is the mean of D_i / a_i, effective / mass is tau_eff.

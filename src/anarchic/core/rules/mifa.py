@@ -33,7 +33,7 @@ class WaitingState(TableState):
 
 
 @dataclass(frozen=True)
-class _WaitingRule(TableRule):
+class WaitingRule(TableRule):
     """The model stays as it is until each of the ``population`` workers was heard once.
 
     Who was forgotten, as on revocation, counts as heard: it may never come again. Who is forgotten
@@ -66,7 +66,7 @@ class _WaitingRule(TableRule):
 
 @final
 @dataclass(frozen=True)
-class Mifa(_WaitingRule):
+class Mifa(WaitingRule):
     """Memory-augmented impatient federated averaging.
 
         x_{t+1} = x_t - eta * (1/M) * sum_{i in [M]} K_i * eta_L_i * G_i
@@ -87,7 +87,7 @@ class Mifa(_WaitingRule):
 
 @final
 @dataclass(frozen=True)
-class Ace(_WaitingRule):
+class Ace(WaitingRule):
     """All-client engagement: every arrival steps along the mean of the newest of all workers.
 
         u_{t+1} = u_t + (1/M) * (eta_L_j * G_j - what was kept of j)
