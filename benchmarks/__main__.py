@@ -1,7 +1,8 @@
 """Run every benchmark: ``python -m benchmarks`` (or ``make bench``).
 
 Each has a process of its own: a peak of memory is inherited, and would count against the next.
-Names can be given to run only those. At the end docs/performance.md is given the results. What
+Names can be given to run only those. At the end docs/performance.md and
+docs/participation.md are given the results. What
 needs a GPU (``cuda``) or Ray (``ray_scaling``) runs only if it is named.
 """
 
@@ -10,7 +11,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
-BENCHMARKS = ("training", "events", "server", "aggregation", "afa_cs", "timetable", "store")
+BENCHMARKS = (
+    *("training", "events", "server", "aggregation", "afa_cs", "timetable", "event_queue"),
+    "store",
+)
 
 
 def main(names: list[str]) -> int:

@@ -1,6 +1,7 @@
-"""Write the results of the workloads to ``docs/performance.md``: ``python -m benchmarks.page``.
+"""Write the results to ``docs/performance.md``: ``python -m benchmarks.page``.
 
-Only the part between the two markers is written; the rest of the page is written by hand.
+Those of the event queue are written to ``docs/participation.md``. Only the part of a page between
+its two markers is written; the rest is written by hand.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from anarchic.report.figure import COLOURS, new_figure, save
 from benchmarks.record import Measure, Record, read, said, short, spread
 
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+QUEUE = PAGE.with_name("participation.md")
 CHART = "performance.svg"
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 NAMES = ("w1", "w2", "w3", "w4", "w5", "w6", "w7", "postgres", "many_runs", "viewers", "cuda")
@@ -28,6 +30,9 @@ def main() -> int:
     text = PAGE.read_text(encoding="utf-8")
     PAGE.write_text(filled(text, section(records)), encoding="utf-8")
     draw([record for record in records if rates_of(record)], PAGE.with_name(CHART))
+    if (queue := read().get("event_queue")) is not None:
+        text = QUEUE.read_text(encoding="utf-8")
+        QUEUE.write_text(filled(text, queue_table(queue), QUEUE.name), encoding="utf-8")
     return 0
 
 
@@ -38,11 +43,11 @@ def kept() -> list[Record]:
     return [records[name] for name in (*NAMES, *turns) if name in records]
 
 
-def filled(text: str, between: str) -> str:
-    """The page with ``between`` between its markers."""
+def filled(text: str, between: str, name: str = PAGE.name) -> str:
+    """The page of this name with ``between`` between its markers."""
     pattern = re.compile(f"({BEGIN}\n).*?({END})", re.S)
     if not pattern.search(text):
-        raise SystemExit(f"{PAGE.name} has lost its markers: put {BEGIN} and {END} back.")
+        raise SystemExit(f"{name} has lost its markers: put {BEGIN} and {END} back.")
     return pattern.sub(lambda found: f"{found[1]}\n{between}\n{found[2]}", text)
 
 
@@ -52,6 +57,12 @@ def section(records: list[Record]) -> str:
         shown = table(record) if rates_of(record) else grid(record)
         blocks += [f"### {record.title}", shown, notes(record)]
     return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def queue_table(record: Record) -> str:
+    """What a visit costs in the event queue; the first line says what was run."""
+    about = f"{record.title}. Time is that of one core."
+    return f"{about}\n\n{grid(record)}\n\n{notes(record)}\n"
 
 
 def table(record: Record) -> str:

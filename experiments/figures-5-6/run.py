@@ -252,10 +252,20 @@ def by_deal(found: Findings) -> str:
     return f"{BY_DEAL}\n\n{markdown(header, rows)}" if rows else ""
 
 
-def shown_cost(found: Findings, *, p: int, labels: int | None = None) -> str:
-    """What bias costs LR, with its standard error, over the deals that leave this many labels."""
-    by = costs(found.where(task="lr", p=p))
-    return with_error([by[seed] for seed in by if labels is None or shared(seed) == labels])
+def shown_cost(found: Findings, *, p: int) -> str:
+    """What bias costs LR, with its standard error."""
+    return with_error(list(costs(found.where(task="lr", p=p)).values()))
+
+
+def shown_by_deal(found: Findings) -> str:
+    """What bias costs LR at p = 2 by the number of labels shared, all of them, in a sentence."""
+    by = costs(found.where(task="lr", p=2))
+    said = []
+    for count in sorted({shared(seed) for seed in by}):
+        values = [by[seed] for seed in by if shared(seed) == count]
+        seeds = f"{len(values)} seed{'s' if len(values) > 1 else ''}"
+        said.append(f"{with_error(values)} with {count or 'none'} ({seeds})")
+    return ", ".join(said)
 
 
 def late(found: Findings) -> str:
@@ -352,7 +362,7 @@ STUDY = Study(
     more_tables=more_tables,
     facts={
         "cost at p = 2": partial(shown_cost, p=2),
-        **{f"cost at p = 2, {n} labels shared": partial(shown_cost, p=2, labels=n) for n in (0, 1)},
+        "cost at p = 2 by labels shared": shown_by_deal,
         "seeds of LR": lambda found: found.where(task="lr").basis,
     },
     pictures=[

@@ -29,14 +29,14 @@ REASONS = {  # why a bound was missed
     ),
     ("cnn", "lost"): "FADAS and FedDyn, with rates that held for the seed of the search.",
     ("text", "table"): (
-        "Roles differ little in their next characters, so the table has nothing to mend, and the "
+        "Roles differ little in their next characters, so the table has little to mend, and the "
         "rows of workers that seldom come are old."
     ),
     ("text", "bias"): "It is MIFA or AFA-CS, whose rows of workers that seldom come are old.",
 }
 ORDER = (
     "The order depends on the task: FADAS is best on Shakespeare and last for the CNN, and a table "
-    "pays only where workers have different labels."
+    "is worth much only where workers have different labels."
 )
 ASYNCHRONOUS = tuple(rule for rule in rules.RULES if rule not in rules.SYNCHRONOUS)
 

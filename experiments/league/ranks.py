@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from anarchic.stats import interval
 from anarchic.study import Findings
 from anarchic.study.find import beside
+from anarchic.study.findings import differences
 from anarchic.study.tables import markdown
 
 rules = beside(__file__, "rules")
@@ -20,7 +22,15 @@ random sample of anything: the interval says how much the rank changes from plac
 *Behind* is how much lower the mean accuracy is than that of the best rule of the place, on average
 and at worst; a rule of which a run diverged counts as 0 there. Of the synchronous rules the columns
 of diurnal and biased arrivals are for workers that come when they are asked, as none do there.
+{places}
 """.strip()
+WORTH = """
+## What a table is worth
+
+A rule with a row per worker less the rule nearest to it without, each with its own rates: accuracy
+at the end, paired by seed, with a 95 % interval that is not corrected for the number of rows.
+""".strip()
+PAIRS = (("ca2fl", "fedbuff"), ("afa-cs", "afa-cd"))
 KINDS = {
     "uniform": "If all workers are alike",
     "stragglers": "If some workers are ten times slower",
@@ -50,8 +60,13 @@ def ranks(lost: Table) -> dict[str, list[float]]:
     return dict(zip(lost, (lower + (same + 1) / 2).tolist(), strict=True))
 
 
-def rank_table(found: Findings, names: Mapping[str, str]) -> str:
-    """The rules by mean rank, and which to take."""
+def rank_table(
+    found: Findings,
+    names: Mapping[str, str],
+    tries: Mapping[str, int],
+    skews: Mapping[str, Mapping[str, str]],
+) -> str:
+    """The rules by mean rank, and which to take; ``tries`` per rule and place by task."""
     ends = places.by_place(places.ended(found))
     every = {key: place for key, place in ends.items() if places.complete(place)}
     if not every or not places.has_scipy():
@@ -72,9 +87,41 @@ def rank_table(found: Findings, names: Mapping[str, str]) -> str:
             ]
         )  # fmt: skip
     header = ("rule", "mean rank", *kinds, "behind", "at worst")
-    about = ABOUT.format(rules=len(rules.RULES), count=len(every))
-    text = ["## Which rule should I take?", *advice(every, names), about, markdown(header, rows)]
-    return "\n\n".join(text)
+    by_task = shares(every, names, tries)
+    about = ABOUT.format(rules=len(rules.RULES), count=len(every), places=by_task)
+    text = ["## Which rule should I take?", *advice(every, names), about]
+    return "\n\n".join([*text, markdown(header, rows), worth(every, names, skews)])
+
+
+def shares(
+    every: Mapping[tuple[str, str, str], Findings],
+    names: Mapping[str, str],
+    tries: Mapping[str, int],
+) -> str:
+    """How much each task counts, and how well its rules were tuned, in a sentence."""
+    count = Counter(task for task, _, _ in every)
+    each = [f"{names[task]} {n} ({tries[task]} tries per rule)" for task, n in count.items()]
+    return f"The places by task: {', '.join(each)}."
+
+
+def worth(
+    every: Mapping[tuple[str, str, str], Findings],
+    names: Mapping[str, str],
+    skews: Mapping[str, Mapping[str, str]],
+) -> str:
+    """What a row per worker adds, by place."""
+    rows = []
+    for (task, skew, arrivals), place in every.items():
+        less = [_difference(place, *pair) for pair in PAIRS]
+        rows.append([names[task], skews[task][skew], arrivals, *less])
+    pairs = (f"{rules.NAMES[one]} less {rules.NAMES[other]}" for one, other in PAIRS)
+    return f"{WORTH}\n\n{markdown(('task', 'skew', 'arrivals', *pairs), rows)}"
+
+
+def _difference(place: Findings, one: str, other: str) -> str:
+    ours, theirs = (place.where(rule=rule).one() for rule in (one, other))
+    values = list(differences(ours, theirs).values())
+    return str(interval(values, method="t")) if len(values) > 1 else ""
 
 
 def advice(every: Mapping[tuple[str, str, str], Findings], names: Mapping[str, str]) -> list[str]:

@@ -215,9 +215,10 @@ STUDY = Study(
             for task in TASKS
         },
     },
-    more_tables=partial(ranks.rank_table, names=NAMES),
+    more_tables=partial(ranks.rank_table, names=NAMES, tries=BUDGET, skews=SKEW_NAMES),
     devices=dict.fromkeys(("cnn-search", "cnn"), "cuda"),
     precisions=dict.fromkeys(("cnn-search", "cnn"), "bf16"),
+    planned={task: len(SKEWS[task]) * len(ARRIVALS) * len(rules.RULES) for task in TASKS},
     task_names={**NAMES, **{f"{task}-search": f"{NAMES[task]}: the search" for task in TASKS}},
 )
 

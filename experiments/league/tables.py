@@ -50,7 +50,7 @@ def designed(found: Findings, task: str, skews: int) -> str:
     return (
         f"The design has {every} cells: {skews} skews, {arrivals} kinds of arrivals and "
         f"{len(rules.RULES)} rules. What is run in a cell is known once all tries of its rule "
-        f"have results, as those of {known} cells have; the others are not counted above."
+        f"have results, as those of {known} cells have."
     )
 
 

@@ -255,6 +255,7 @@ STUDY = Study(
             at_most=1,
         ),
     ],
+    facts={"Theorem 3, corrected bound over error": uniform.looseness},
     pictures=[
         Picture(
             file="rounds.png",

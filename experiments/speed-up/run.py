@@ -328,6 +328,10 @@ TURN = """
 *corrected* the one with the missing term, *margin* the smallest factor by which a condition of the
 theorem holds.
 """.strip()
+LOOSE = """
+The corrected bound is loose: it is {times} times the error, about as many times for every M. That
+it holds does not show that its constants are right.
+""".strip()
 
 
 def turn_of(found: Findings, M: int) -> Outcome:
@@ -354,7 +358,16 @@ def in_turn_table(found: Findings) -> str:
         rows.append([f"{M}", *numbers, f"{beside_corrected(found, M):.3f}", f"{margin:.0f}"])
     header = ("M / m", "rounds", "measured", "bound", "measured / bound")
     table = markdown((*header, "measured / corrected", "margin"), rows)
-    return f"{TURN}\n\n{table}"
+    return f"{TURN}\n\n{table}\n\n{LOOSE.format(times=looseness(found))}"
+
+
+def looseness(found: Findings) -> str:
+    """The corrected bound over the error, from the least to the most over the runs in turn."""
+    runs = (*IN_TURN_BELOW, IN_TURN["M"])
+    if not all(turn_of(found, M).results for M in runs):
+        return ""
+    times = sorted(1 / beside_corrected(found, M) for M in runs)
+    return f"{times[0]:.1f} to {times[-1]:.1f}"
 
 
 def claim(line: str, setting: str) -> Claim:
@@ -404,6 +417,7 @@ STUDY = Study(
     },
     more_tables=exponents,
     tables={"theorem-4": in_turn_table},
+    facts={"Theorem 4, corrected bound over error": looseness},
     claims=[
         *(claim(line, setting) for line, (*_, settings) in LINES.items() for setting in settings),
         *(in_turn_claim(M) for M in (*IN_TURN_BELOW, IN_TURN["M"])),

@@ -103,6 +103,10 @@ number were another than the mean over the last ten evaluations.
 """.strip()
 
 AT_P1 = "See *Dynamic steps at p = 1* on the page of table 1, and the claims by other readings."
+STARTED = (
+    "The bound was set for the start that was chosen, from zero, and was not widened for this one. "
+    "An audit with other seeds measured 0.0057."
+)
 CNN_LARGEST = (
     "It is at p = 1 with dynamic steps, and dividing by c hardly changes it; see the claim by the "
     "best accuracy of a run."
@@ -341,7 +345,8 @@ def claims() -> list[Claim]:
             if p == 1
         ),
         claim(
-            "lr-start", f"{MEAN} over the 48 cells if started as nn.Linear", mean_difference, 0.005
+            *("lr-start", f"{MEAN} over the 48 cells if started as nn.Linear"),
+            *(mean_difference, 0.005, STARTED),
         ),
         claim("cnn", f"{MEAN} over the 16 cells", mean_difference, 0.02),
         claim("cnn", f"{largest} of a cell", worst_difference, LARGEST, CNN_LARGEST),

@@ -123,6 +123,8 @@ def test_what_bias_costs_stands_with_its_error_and_by_deal():
     deal = rows_of(run.by_deal(Findings(outcomes)))
     assert [run.shared(seed) for seed in (0, 1, 3)] == [0, 0, 2]
     assert deal == [["LR", "0", "2", "0.0200 ± 0.0000"], ["LR", "2", "1", "0.1000"]]
+    said = run.shown_by_deal(Findings(outcomes))
+    assert said == "0.0200 ± 0.0000 with none (2 seeds), 0.1000 with 2 (1 seed)"
     (row,) = rows_of(run.by_bias(Findings(outcomes)))
     # the mean of .02, .02, .1; deviation .0462 over the root of 3
     assert row == ["LR", "2", "3", "0.0467 ± 0.0267"]

@@ -157,6 +157,29 @@ def test_rules_whose_workers_come_when_asked_are_not_advised_where_none_do():
         assert "ACE (0.100)" in line
 
 
+def test_what_a_table_is_worth_stands_with_its_sign_by_place():
+    pytest.importorskip("scipy")
+    scores = {rule: [0.5, 0.6, 0.7] for rule in rules.RULES} | {"ca2fl": [0.51, 0.62, 0.73]}
+    found = places.ended(Findings([ended(rule, scores[rule]) for rule in rules.RULES]))
+    every = {("lr", "two-labels", "biased"): found}
+    (row,) = rows_of(ranks.worth(every, run.NAMES, run.SKEW_NAMES))
+    assert row[:3] == ["LR/MNIST", "Two labels per worker", "biased"]
+    assert row[3].startswith("+0.0200 [")
+    assert row[4] == "+0.0000 [+0.0000, +0.0000]"
+
+
+def test_a_task_s_share_of_the_places_and_its_tries_are_told():
+    every = {("lr", "a", "uniform"): None, ("cnn", "a", "uniform"): None, ("lr", "b", "x"): None}
+    said = ranks.shares(every, run.NAMES, run.BUDGET)
+    assert said == (
+        "The places by task: LR/MNIST 2 (10 tries per rule), CNN/CIFAR-10 1 (6 tries per rule)."
+    )
+
+
+def test_all_cells_of_the_design_are_counted():
+    assert run.STUDY.planned == dict.fromkeys(run.TASKS, 120)
+
+
 def test_equally_good_tries_and_missing_cells_are_told():
     tries, _ = run.row(results(), *PLACE)
     scores = [0.5] * len(tries)

@@ -94,3 +94,12 @@ def test_the_error_under_uniform_arrivals_is_the_closed_form_and_above_the_bound
     assert found["measured"] == pytest.approx(1 / 9, rel=0.15)
     assert found["over"] > 100
     assert found["over_corrected"] < 1 < found["margin"]
+
+
+def test_how_loose_the_corrected_bound_is_stands_below_the_table():
+    (cell,) = (cell for cell in run.STUDY.cells if cell.task == "theorem-3")
+    found = Findings([Outcome(cell, [result(cell, 0, over=100.0, over_corrected=0.04)])])
+    assert uniform.looseness(found) == "25"
+    assert "is loose: it is 25 times the error" in uniform.table(found)
+    assert uniform.looseness(Findings([Outcome(cell)])) == ""
+    assert "loose" not in uniform.table(Findings([Outcome(cell)]))

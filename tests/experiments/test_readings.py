@@ -68,17 +68,12 @@ def findings(ours, diverged=()):
     return Findings(outcomes)
 
 
-@pytest.mark.parametrize(("others", "met"), [(0.02, True), (0.005, False)])
-def test_the_chosen_reading_can_be_farther_than_another(others, met):
-    found = findings({"proofs, normalised": 0.01, "models, 0 to 1": others})
-    verdict = run.nearest("lr").verdict(found)
-    assert verdict.value == pytest.approx(0.01 - others)
-    assert verdict.met is met
+def test_what_was_chosen_for_being_near_is_not_claimed_to_be_near():
+    assert not run.STUDY.claims
 
 
-def test_a_reading_that_diverges_is_no_nearer():
+def test_a_reading_that_diverges_is_shown_as_such():
     found = findings({"proofs, normalised": 0.01, "models, 0 to 1": 0.0}, {"models, 0 to 1"})
-    assert run.nearest("lr").verdict(found).met
     row = rows_of(run.nearness(found))[5]
     assert row[:3] == ["LR/MNIST", "models, 0 to 1", "12, 12 diverged"]
 

@@ -97,6 +97,15 @@ def test_the_run_in_turn_stands_beside_the_bound():
     assert rows[2] == ["12", "10", f"{bound / 2:.2e}", "1.00e+00", "2.000", "0.500", "700"]
 
 
+def test_how_loose_the_corrected_bound_is_stands_below():
+    bounds = sorted(run.in_turn_bound(M, 10).corrected for M in (*run.IN_TURN_BELOW, 32))
+    found = findings(measured=bounds[0] / 2)
+    said = run.looseness(found)
+    assert said == f"2.0 to {2 * bounds[-1] / bounds[0]:.1f}"
+    assert f"is loose: it is {said} times the error" in run.in_turn_table(found)
+    assert run.looseness(Findings([Outcome(outcome.cell) for outcome in found])) == ""
+
+
 @pytest.mark.parametrize("workers", [*run.IN_TURN_BELOW, run.IN_TURN["M"]])
 def test_the_conditions_hold_where_one_worker_per_round_reports_in_turn(workers):
     rates = Rates(server_lr=run.IN_TURN["eta"], local_lr=run.IN_TURN["eta_L"])

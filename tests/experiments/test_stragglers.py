@@ -115,3 +115,11 @@ def test_each_reading_can_meet_and_miss_the_paper():
     assert met(61, 0.9 * lasts) == [True, True, False, True, True]
     assert met(61, 1.0) == [True, True, False, True, False]  # as many rounds, too long
     assert met(70, 0.1) == [True, False, False, False, True]  # more rounds, far faster
+
+
+def test_no_claim_is_made_of_readings_where_the_paper_has_no_number():
+    for claim in run.STUDY.claims:
+        beyond = claim.of["workers"] != "exponential"
+        assert not (beyond and set(claim.of["algorithm"]) <= {"sync", "race", "keep-on"})
+    told = run.ratios(findings(race=(40, 0.5)))
+    assert ["log-normal", "race", "sync", "40.0", "40.0", "1/2.0"] in [r[:6] for r in rows_of(told)]

@@ -49,13 +49,28 @@ def test_an_interval_has_three_digits_of_its_width(ends, said):
     assert str(Interval(*ends, 0.95, "t", 5)) == said
 
 
-def test_the_bootstrap_is_taken_from_ten_values_on():
-    assert (interval(VALUES).method, interval(np.arange(10.0)).method) == ("t", "bca")
+@pytest.mark.parametrize("count", [2, 9, 10, 11, 100])
+def test_students_interval_is_the_default_for_any_number_of_values(count):
+    drawn = np.random.default_rng(count).normal(size=count)
+    assert interval(drawn) == interval(drawn, method="t")
+
+
+def test_the_bootstrap_follows_the_skew_of_values():
     drawn = np.random.default_rng(1).exponential(size=30)
-    found = interval(drawn)
+    found = interval(drawn, method="bca")
+    assert found.method == "bca"
     # Skewed to the right: the interval reaches further up than down, which Student's does not.
     assert found.high - found.mean > found.mean - found.low
-    assert interval(drawn) == found  # it is drawn with a seed
+    assert interval(drawn, method="bca") == found  # it is drawn with a seed
+
+
+def test_the_bootstrap_of_ten_values_is_narrower_than_students():
+    drawn = np.random.default_rng(0).normal(size=(20, 10))
+    widths = {
+        method: np.mean([(i := interval(x, method=method)).high - i.low for x in drawn])
+        for method in ("t", "bca")
+    }
+    assert widths["bca"] < 0.95 * widths["t"]
 
 
 @pytest.mark.parametrize("method", ["t", "bca"])
@@ -124,27 +139,23 @@ def test_what_can_be_said_in_a_sentence():
     [
         # One far value: the bootstrap's interval is above 0, and Student's p is 0.16.
         [-0.007, 0.01, 0.0, 0.0, -0.006, 0.016, -0.007, 0.008, 0.028, 0.061],
-        # The other way round: p is 0.04, and the interval reaches 0.
+        # The other way round: p is 0.04, and the bootstrap's interval reaches 0.
         [0.018, 0.028, 0.003, 0.007, 0.015, 0.005, 0.011, 0.018, -0.02, 0.012],
     ],
 )
-def test_a_sentence_claims_nothing_that_its_interval_or_its_test_denies(values):
-    found = interval(values)
-    assert (different(values) < 0.05) is not (found.low > 0)
-    said = sentence("a", "b", values)
-    assert "Test and interval disagree, so no difference was shown" in said
-    assert "higher" not in said
+def test_a_sentence_claims_what_both_its_interval_and_its_test_say(values):
+    found, drawn = interval(values), interval(values, method="bca")
+    shown = different(values) < 0.05
+    assert shown is (found.low > 0) is not (drawn.low > 0)
+    assert ("It is higher than that of b" in sentence("a", "b", values)) is shown
 
 
 def test_a_cost_is_shown_only_if_its_limit_is_below_the_bound():
     values = [0.007, -0.01, 0.0, 0.0, 0.006, -0.016, 0.007, -0.008, -0.028, -0.061]
     most = -interval(values, level=0.9).low
-    test_alone = 0.023  # which Student's test would call shown
-    assert at_most([-value for value in values], test_alone) < 0.05 < most / test_alone
-    assert most > test_alone
-    said = sentence("a", "b", values, bound=test_alone)
-    assert f"at most 0.023 is not shown (at most {most:.4f} with 95 % confidence" in said
-    assert "at most 0.06 is shown" in sentence("a", "b", values, bound=0.06)
+    for bound, said in ((0.999 * most, "is not shown"), (1.001 * most, "is shown")):
+        found = sentence("a", "b", values, bound=bound)
+        assert f"{said} (at most {most:.4f} with 95 % confidence" in found
 
 
 @pytest.mark.parametrize("values", [[], [1.0], [1.0, float("nan")], [[1.0, 2.0]]])
@@ -156,6 +167,8 @@ def test_too_few_values_are_refused(values):
 def test_settings_that_cannot_be_are_refused():
     with pytest.raises(ConfigError, match="between 0 and 1"):
         interval(VALUES, level=95)
+    with pytest.raises(ConfigError, match="by method t or bca, got 'normal'"):
+        interval(VALUES, method="normal")
     with pytest.raises(ConfigError, match="positive bound"):
         equivalent(VALUES, 0.0)
     with pytest.raises(ConfigError, match="bound > 0"):

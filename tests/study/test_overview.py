@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from anarchic.study import Claim
+from anarchic.study.findings import read_findings
 from anarchic.study.overview import BEGIN, END, overview_text, readme_text
+from anarchic.study.page import page_text
 from anarchic.study.results import add_results
 from tests.study.make import cell, result, study
 
@@ -23,6 +27,19 @@ def test_the_headline_has_the_mean_difference_and_the_worst_cell(tmp_path):
     assert "| a-table | far is low | at most 1 |  | not run | 1 seed |" in text
     assert "2 of 3 cells have results." in text
     assert "In all 60 s." in text
+
+
+def test_cells_that_are_not_known_yet_are_counted(tmp_path):
+    near = cell("near", paper=0.5)
+    made = replace(study(tmp_path / "experiments" / "a-table", near), planned={near.task: 7})
+    add_results(made.results, [result(near, 0, value=0.51)])
+    text = overview_text([made], tmp_path / "docs")
+    assert "| t | 1 of 7 | 1 seed |" in text
+    assert "1 of 7 cells have results." in text
+    page = page_text(made, read_findings(made.cells, made.results), made.folder)
+    assert "1 of 7 cells have results, with 1 seed; mean absolute difference" in page
+    assert f"Those not run: `{made.command(near.task)} --resume`" in page
+    assert made.smoke().count(read_findings(made.cells, made.results)) == 1
 
 
 def test_results_that_are_another_s_are_not_counted_twice(tmp_path):

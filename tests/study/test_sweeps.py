@@ -65,11 +65,33 @@ def test_a_sweep_gives_the_bytes_of_single_runs(tmp_path):
             )
 
 
-def test_equal_results_whatever_shares_a_batch(tmp_path):
-    every = {"rule": ["afa-cd", "fedbuff"], "seed": range(3), **SMALL}
-    for name, at_once in (("one", 1), ("five", 5), ("all", 16)):
-        sweep(**every, out=tmp_path / name, at_once=at_once)
-    assert lines(tmp_path / "one") == lines(tmp_path / "five") == lines(tmp_path / "all")
+def test_equal_models_and_losses_to_rounding_whatever_shares_a_batch(tmp_path):
+    """The models of a batch are evaluated in one product, which BLAS may add in another order."""
+    every = {"rule": ["afa-cd", "ca2fl"], "seed": range(5), "max_staleness": 4}
+    for at_once in (1, 3, 4, 10):
+        out = tmp_path / f"{at_once}"
+        sweep(**every, rounds=60, eval_every=1, out=out, at_once=at_once)
+    alone = lines(tmp_path / "1")
+    expected = [losses(line) for line in alone]
+    assert len(alone) == 10
+    for at_once in (3, 4, 10):
+        together = lines(tmp_path / f"{at_once}")
+        for found, wanted in zip(map(losses, together), expected, strict=True):
+            assert found == pytest.approx(wanted, rel=2e-5)  # one in the last recorded digit
+        assert together == alone  # models by their SHA-256, accuracies, times
+
+
+def losses(line):
+    """Those of a line, which are taken out of it."""
+    return [*line["curve"].pop("loss"), line["numbers"].pop("loss", 0.0)]
+
+
+def test_equal_results_of_other_models_whatever_shares_a_batch(tmp_path):
+    pytest.importorskip("torch")
+    every = {"model": "mlp", "rule": ["afa-cd", "fedbuff"], "seed": range(3), **SMALL}
+    for at_once in (1, 5):
+        sweep(**every, out=tmp_path / f"{at_once}", at_once=at_once)
+    assert lines(tmp_path / "1") == lines(tmp_path / "5")
 
 
 def test_nothing_is_run_twice_and_what_is_missing_is_run(tmp_path):

@@ -68,7 +68,9 @@ def lane_metrics(params: Floats, x: Floats, y: Integers, classes: int) -> list[d
     """Accuracy and mean cross-entropy of every lane's model on the same samples.
 
     The samples are read once for all lanes, which is what a small model waits for. The product is
-    faster with samples first, all that follows with classes first.
+    faster with samples first, all that follows with classes first. BLAS may add in another order
+    for another number of lanes, so outputs depend on it in their last bit, and losses with them.
+    One product per lane would not, but takes 1.7 times as long for 16 lanes on MNIST.
     """
     lanes = len(params)
     weights = params[:, classes:].reshape(lanes * classes, -1)

