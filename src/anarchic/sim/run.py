@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from math import isfinite
 from numbers import Real
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -27,8 +29,9 @@ from anarchic.sim.record import MetricsRow, RunDirectory
 from anarchic.sim.result import Run as Run
 from anarchic.sim.worker_table import PerWorker
 from anarchic.train.per_worker import spread
-from anarchic.train.task import JudgedTask, Task
+from anarchic.train.task import JudgedTask, OwnBuffersTask, Task
 
+LOGGER = logging.getLogger("anarchic.train")
 CHECKPOINT_S = 60.0  # without a number of rounds, a checkpoint is written this often
 
 
@@ -74,6 +77,8 @@ class ActiveRun:
         """Start from the first version, or from the last checkpoint."""
         experiment = self.engine.experiment
         self._evaluated, self._open_until = experiment.evaluated, experiment.open_until
+        if self.engine.own_buffers is not None:
+            _say_own_buffers()
         self._restore()
         if self.callbacks:
             directory = None if self.record is None else self.record.path
@@ -212,7 +217,11 @@ class ActiveRun:
         """
         task, found = self.engine.experiment.task, None
         if isinstance(task, JudgedTask) and self.judge is self._judges[1]:
-            found = task.evaluate_workers(self.engine.state.params)
+            params, own = self.engine.state.params, self.engine.own_buffers
+            if own is None:
+                found = task.evaluate_workers(params)
+            else:
+                found = cast(OwnBuffersTask, task).evaluate_workers(params, own)
         if found is None:
             return {}
         self.measure, values = found
@@ -278,6 +287,16 @@ class ActiveRun:
         if self.record is None or not self.record.checkpoint.exists():
             return "There is no checkpoint to go back to."
         return f"The last good checkpoint is {self.record.checkpoint}."
+
+
+@cache
+def _say_own_buffers() -> None:
+    """One line, however many runs there are."""
+    LOGGER.warning(
+        "With buffers='local', accuracy and loss on common test data are those of the server's "
+        "model with the mean of the workers' buffers, which no worker has: per_worker=True "
+        "evaluates each worker with its own (workers_mean)."
+    )
 
 
 def _told(numbers: Numbers) -> tuple[list[MetricsRow], float]:

@@ -109,6 +109,14 @@ class JudgedTask(Task, Protocol):
         """What was measured, and its value for every worker; None where none set data aside."""
 
 
+class OwnBuffersTask(JudgedTask, Protocol):
+    """A task whose workers may keep buffers of their own, with which they are evaluated."""
+
+    def evaluate_workers(
+        self, params: Vector, own_buffers: Mapping[int, Vector] | None = None
+    ) -> tuple[str, Floats] | None: ...
+
+
 @runtime_checkable
 class DataTask(Task, Protocol):
     """A task whose model can be put on other data."""
