@@ -197,7 +197,7 @@ class TorchVisit(Visit):
             )
         self._check_frozen()
         loss: Any = self.loss
-        self.loss = float(loss.detach()) if isinstance(loss, Tensor) else loss
+        self.loss = loss.detach() if isinstance(loss, Tensor) else loss
         super()._push()
 
     def _local_state(self) -> Mapping[str, Vector]:

@@ -56,6 +56,7 @@ def _check_owners(train: Samples) -> None:
 def samples_of(source: Any, columns: Columns, y: Any = None) -> Samples:
     """The samples of anything that ``Dataset.of`` takes."""
     if y is not None:
+        _check_index(source, y)
         targets = array_of(y)
         if isinstance(source, Mapping | tuple) and targets.shape[:1] != (len(source),):
             refuse_several("The input", source, "forward=, or in a module around yours")
@@ -74,6 +75,8 @@ def samples_of(source: Any, columns: Columns, y: Any = None) -> Samples:
         return from_frame(source, columns)
     if isinstance(source, tuple) and len(source) == 2:  # (x, y)
         return samples_of(source[0], columns, source[1])
+    if hasattr(source, "tocsr"):
+        array_of(source)  # which says what to do
     by_number = hasattr(source, "__getitem__") and not isinstance(source, str | bytes)
     if by_number and not _is_array(source):
         return from_pairs(source)
@@ -83,6 +86,19 @@ def samples_of(source: Any, columns: Columns, y: Any = None) -> Samples:
         f"Dataset.of cannot read a {type(source).__name__}: give arrays or tensors (x, y), a torch "
         "Dataset or DataLoader, a pandas or Polars frame, a Hugging Face data set, or a list of "
         "(input, target); load('csv', path=..., target=...) reads a file."
+    )
+
+
+def _check_index(x: Any, y: Any) -> None:
+    """Refuse a frame and targets of pandas whose rows have other names: which belong together?"""
+    pandas = ("pandas", "DataFrame", "Series")
+    if not (is_a(x, *pandas) and is_a(y, *pandas)) or len(x) != len(y) or x.index.equals(y.index):
+        return
+    differ = int((np.asarray(x.index, object) != np.asarray(y.index, object)).argmax())
+    raise DataError(
+        f"Inputs and targets have different indices, first in row {differ} ({x.index[differ]} and "
+        f"{y.index[differ]}): give y.loc[x.index] to pair them by index, or y.to_numpy() to pair "
+        "them by position."
     )
 
 

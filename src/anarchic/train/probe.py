@@ -62,7 +62,9 @@ def trained_parameters(
 
 def check_module(module: nn.Module) -> None:
     """Refuse what cannot be trained in a vector, whatever the data."""
+    check_is_module(module)
     for name, part in module.named_modules():
+        _check_wrapped(name, part)
         if isinstance(part, nn.Embedding | nn.EmbeddingBag):
             wrong = "sparse=True" if part.sparse else f"max_norm={part.max_norm}"
             if part.sparse or part.max_norm is not None:
@@ -76,6 +78,12 @@ def check_module(module: nn.Module) -> None:
                 f"{name!r} of {_kind(module)} has no shape yet: call the module once on a batch, "
                 "then make the task."
             )
+        if tensor.is_meta:
+            raise ConfigError(
+                f"{name!r} of {_kind(module)} is on the meta device, where there are no numbers: "
+                "make the module on the CPU, or call module.to_empty(device='cpu') and set its "
+                "tensors."
+            )
         if tensor._backward_hooks or getattr(tensor, "_post_accumulate_grad_hooks", None):
             raise ConfigError(
                 f"{name!r} of {_kind(module)} has a hook for its gradient (register_hook), which "
@@ -85,6 +93,44 @@ def check_module(module: nn.Module) -> None:
             raise ConfigError(
                 f"{name!r} of {_kind(module)} is complex: keep its real and imaginary parts as two "
                 "real tensors."
+            )
+
+
+    _check_finite(module)
+
+
+def check_is_module(module: object) -> None:
+    """Refuse what is no module, such as its class."""
+    if isinstance(module, type):
+        raise ConfigError(f"{module.__name__} is a class: give a module, {module.__name__}(...).")
+    if not isinstance(module, nn.Module):
+        raise ConfigError(
+            f"A task trains a torch.nn.Module, got a {type(module).__name__}: give the module."
+        )
+
+
+def _check_wrapped(name: str, part: nn.Module) -> None:
+    """Refuse modules that hold the one that is meant, in a form that cannot be copied or batched."""
+    where = f"Module {name!r}" if name else "The module"
+    if isinstance(part, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        raise ConfigError(
+            f"{where} is a {_kind(part)}, which spreads batches over devices: give the module in "
+            "it, its .module."
+        )
+    if isinstance(part, torch.jit.ScriptModule):
+        raise ConfigError(
+            f"{where} is compiled by torch.jit, so it cannot be looked into: give the module that "
+            "was scripted or traced."
+        )
+
+
+def _check_finite(module: nn.Module) -> None:
+    for name, parameter in module.named_parameters():
+        wrong = int((~parameter.detach().isfinite()).sum())
+        if wrong:
+            raise ConfigError(
+                f"{name!r} of {_kind(module)} holds NaN or infinity in {wrong:,} of "
+                f"{parameter.numel():,} places: initialise it, or load finite numbers."
             )
 
 

@@ -35,7 +35,7 @@ from anarchic.train.engines import (
     has_convolutions,
 )
 from anarchic.train.evaluation import classes_last, evaluated
-from anarchic.train.fit import check_fit
+from anarchic.train.fit import check_fit, check_loss
 from anarchic.train.metrics import Function, Metric, check_metrics
 from anarchic.train.noise import step_keys
 from anarchic.train.per_worker import HeldOut, hold_out, worker_values
@@ -97,6 +97,7 @@ class TorchTask:
         per_worker: bool = False,
     ) -> None:
         check_choice("policy for buffers", buffers, BUFFER_POLICIES)
+        check_loss(loss)
         self.metrics = check_metrics(metrics)
         self._aside: HeldOut | None = None
         if per_worker:
