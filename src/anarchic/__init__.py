@@ -11,6 +11,7 @@ from anarchic.core.guard import Guard
 from anarchic.core.local import *  # noqa: F403
 from anarchic.core.local_dyn import Dyn
 from anarchic.core.local_mime import MimeLite
+from anarchic.core.local_schedules import Cosine, Milestones, Schedule, WarmUp
 from anarchic.core.local_wrappers import ClipNorm, Decay
 from anarchic.core.rows import WorkerRows
 from anarchic.core.rule import Rule, RuleState, State, SteppingRule
@@ -52,13 +53,13 @@ __version__ = "0.1.0"
 __all__ = [
     *local.__all__, *rules.__all__, "AdamStep", "AmsGradStep", "AverageBuffers", "Batched",
     "SharedVectors", "Clip", "ClipNorm", "Compute", "ConstantSteps", "Decay", "Dyn", "Epochs",
-    "Experiment", "Exponential", "ContinuousTime", "Guard", "Layout", "LocalWork", "Loop",
-    "Metric", "MimeLite", "MomentumStep", "Progress", "Rule", "RuleState", "Run", "Sampler",
-    "Settings", "SgdStep", "Snapshot", "StalenessDiscount", "State", "Step", "SteppingRule",
-    "Stop", "Task", "Timetable", "TorchOptimizer", "TorchTask", "UniformSteps", "Update",
-    "Updates", "Work", "Worker", "WorkerRows", "YogiStep", "build", "callbacks", "check",
-    "data", "make_task", "make_timetable", "simulate", "simulate_many",
-    "sweep", "tune",
+    "Experiment", "Exponential", "ContinuousTime", "Cosine", "Guard", "Layout", "LocalWork",
+    "Loop", "Metric", "Milestones", "MimeLite", "MomentumStep", "Progress", "Rule", "RuleState",
+    "Run", "Sampler", "Schedule", "Settings", "SgdStep", "Snapshot", "StalenessDiscount",
+    "State", "Step", "SteppingRule", "Stop", "Task", "Timetable", "TorchOptimizer", "TorchTask",
+    "UniformSteps", "Update", "Updates", "WarmUp", "Work", "Worker", "WorkerRows", "YogiStep",
+    "build", "callbacks", "check", "data", "make_task", "make_timetable", "simulate",
+    "simulate_many", "sweep", "tune",
 ]  # fmt: skip
 
 

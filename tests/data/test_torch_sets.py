@@ -245,5 +245,5 @@ def test_sparse_arrays_are_refused_with_what_to_do():
             Dataset.of(matrix, y)
     with pytest.raises(DataError, match=r"sparse \(torch.sparse_coo\).*give x.to_dense\(\)"):
         Dataset.of(torch.tensor(x).to_sparse(), y)
-    with pytest.raises(DataError, match="scipy.sparse"):
+    with pytest.raises(DataError, match=r"of scipy\.sparse"):
         Dataset.of(sparse.csr_matrix(x))

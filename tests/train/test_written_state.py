@@ -10,7 +10,7 @@ from torch import nn  # noqa: E402
 
 from anarchic.data import iid  # noqa: E402
 from anarchic.errors import ConfigError  # noqa: E402
-from anarchic.train import probe
+from anarchic.train import probe  # noqa: E402
 from anarchic.train.backends import Batched, Loop  # noqa: E402
 from anarchic.train.torch_task import TorchTask  # noqa: E402
 from tests.train.kinds import digits  # noqa: E402

@@ -40,9 +40,10 @@ def simulate(
     further, finished or not, to the model of a run that was asked for so much at once.
     Checkpoints are written every ``checkpoint_every`` rounds (None: every minute). ``watch`` is
     called after every round; a KeyboardInterrupt that it raises ends the run there, after a
-    checkpoint. ``callbacks``, one or several, hear what happens (see ``Callback``); they and ``watch`` end the run
-    by raising ``Stop``. Those given by name, as on the command line, are recorded: the run has them
-    again when it is resumed without ``callbacks``. ``progress`` shows a bar, in a notebook too.
+    checkpoint. ``callbacks``, one or several, hear what happens (see ``Callback``); they and
+    ``watch`` end the run by raising ``Stop``. Those given by name, as on the command line, are
+    recorded: the run has them again when it is resumed without ``callbacks``. ``progress`` shows a
+    bar, in a notebook too.
 
     >>> run = simulate(Settings(rounds=20, max_staleness=4, batch=16))
     >>> run.accuracy > 0.8

@@ -64,9 +64,9 @@ def _alike(a: Any, b: Any) -> bool:
     if isinstance(a, Tensor):
         return a.shape == b.shape and same(a, b)
     if isinstance(a, np.ndarray):
-        return a.shape == b.shape and a.tobytes() == b.tobytes()
+        return bool(a.shape == b.shape) and a.tobytes() == b.tobytes()
     if isinstance(a, list):
-        return len(a) == len(b) and all(map(_alike, a, b))
+        return len(a) == len(b) and all(_alike(x, y) for x, y in zip(a, b, strict=True))
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(_alike(a[key], b[key]) for key in a)
     return bool(a == b or (a != a and b != b))

@@ -19,7 +19,6 @@ from anarchic.data.checks import IGNORED
 from anarchic.errors import ConfigError
 from anarchic.train.engines import Loss, cross_entropy
 
-
 RAVEL = "give one label per sample, y.ravel()"
 
 

@@ -95,7 +95,6 @@ def check_module(module: nn.Module) -> None:
                 "real tensors."
             )
 
-
     _check_finite(module)
 
 
@@ -110,7 +109,7 @@ def check_is_module(module: object) -> None:
 
 
 def _check_wrapped(name: str, part: nn.Module) -> None:
-    """Refuse modules that hold the one that is meant, in a form that cannot be copied or batched."""
+    """Refuse what is around the module that is meant, and cannot be copied or batched."""
     where = f"Module {name!r}" if name else "The module"
     if isinstance(part, nn.DataParallel | nn.parallel.DistributedDataParallel):
         raise ConfigError(

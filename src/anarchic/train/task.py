@@ -181,6 +181,11 @@ class LocalWork:
                 "keep_state=True is about an optimizer, and none is given: give one, or use a "
                 "local rule that keeps its state, such as Adam(keep_state=True)."
             )
+        if callable(self.lr):
+            raise ConfigError(
+                "lr is one number, eta_L, and got a function: give the number, and the schedule as "
+                "a local rule, such as LocalWork(Schedule(function), lr=0.1)."
+            )
         if not 0 < self.lr < float("inf") or self.batch < 1:
             raise ConfigError(
                 f"A worker needs a positive learning rate and a batch of at least 1, got "

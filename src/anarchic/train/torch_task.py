@@ -285,9 +285,7 @@ class TorchTask:
             found |= {part + name: value for name, value in told.items()}
         return found
 
-    def _pairs(
-        self, params: Array, inputs: Rows, targets: Rows
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    def _pairs(self, params: Array, inputs: Rows, targets: Rows) -> Iterator[tuple[Tensor, Tensor]]:
         """Outputs and targets of samples, batch by batch."""
         objective = self._evaluated
         # A module that draws in eval mode, too, draws the same for all, so that evaluations agree.
