@@ -25,8 +25,10 @@ from anarchic.core.types import Floats
 from anarchic.errors import Diverged, RunError, Stop
 from anarchic.participation.timetable import Timetable
 from anarchic.sim.engine import Engine
+from anarchic.sim.experiment import Experiment
 from anarchic.sim.record import MetricsRow, RunDirectory
 from anarchic.sim.result import Run as Run
+from anarchic.sim.settings import Settings
 from anarchic.sim.worker_table import PerWorker
 from anarchic.train.per_worker import spread
 from anarchic.train.task import JudgedTask, OwnBuffersTask, Task
@@ -240,7 +242,7 @@ class ActiveRun:
         experiment, last = self.engine.experiment, self.metrics[-1]
         reached = last.get("val_accuracy", last.get("accuracy"))  # test samples choose nothing
         if self.engine.version >= experiment.timetable.rounds:
-            return "rounds"
+            return _end(experiment)
         target = experiment.target_accuracy
         return None if target is None or reached is None or reached < target else "target"
 
@@ -306,6 +308,13 @@ def _told(numbers: Numbers) -> tuple[list[MetricsRow], float]:
     if not isinstance(rows, list) or not all(v is None or isinstance(v, Real) for v in values):
         raise ValueError("its metrics are not rows of numbers")
     return rows, float(seconds)
+
+
+def _end(experiment: Experiment) -> str:
+    """The setting that ended the timetable: until_s, or rounds where it has as many as asked."""
+    about, rounds = experiment.about, experiment.timetable.rounds
+    bound = about.get("rounds") == rounds != Settings.rounds  # its default is none beside until_s
+    return "rounds" if about.get("until_s") is None or bound else "until_s"
 
 
 def _virtual_s(table: Timetable, version: int) -> float | None:
