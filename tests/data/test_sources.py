@@ -189,3 +189,17 @@ def test_an_array_far_larger_than_memory_is_looked_at_in_few_places(tmp_path):
     with pytest.raises(DataError, match="first in number 999850"):
         Dataset.of(x[:-100], y[:-100], test=(x[-100:], y[-100:]))
     del data, x
+
+
+def test_classes_without_training_samples_are_told(caplog):
+    y = np.array([0, 1, 3] * 6 + [0, 4])
+    Dataset.of(X[:18], y[:18], test=(X[18:], y[18:]), name="few")
+    assert caplog.messages == [
+        "few: 2 of 5 classes have no training sample: 2, 4. No model can learn them.",
+        "few: 1 of 2 test samples are of classes without a training sample: 4. Give training "
+        "samples of them, or leave these out.",
+    ]
+    caplog.clear()
+    Dataset.of(X, Y, test=(X, Y))
+    Dataset.of(X, Y / 2, test=(X, Y / 2))
+    assert not caplog.messages

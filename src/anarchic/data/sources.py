@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
@@ -14,6 +15,7 @@ from anarchic.data.frames import Array, Columns, Samples, from_frame, inputs_by_
 from anarchic.data.torch_sets import array_of, from_pairs, from_torch, is_torch_set, refuse_several
 from anarchic.errors import ConfigError, DataError
 
+LOGGER = logging.getLogger("anarchic.data")
 TEST_SHARE = 0.2  # where neither a test part nor a share is given
 
 
@@ -189,6 +191,7 @@ def _finished(parts: dict[str, Samples], about: Mapping[str, Any]) -> Dataset:
     classes = about["classes"] if given else train.classes if names is None else len(names)
     if classes is None and all(y.ndim == 1 and y.dtype.kind in "iu" for y in targets.values()):
         classes = max(int(y.max(initial=0)) for y in targets.values()) + 1
+    _say_missing(about["name"], classes, targets)
     return Dataset(
         x_train=_inputs(train.x),
         y_train=targets["train"],
@@ -199,6 +202,31 @@ def _finished(parts: dict[str, Samples], about: Mapping[str, Any]) -> Dataset:
         **{**about, "classes": classes},
         **_owners(train, test),
     )
+
+
+def _say_missing(name: str, classes: int | None, targets: Mapping[str, Array]) -> None:
+    """One line each where no training sample shows a class, and where others are judged by it."""
+    if classes is None or any(y.ndim > 1 or isinstance(y, np.memmap) for y in targets.values()):
+        return
+    there = {part: set(np.unique(y).tolist()) for part, y in targets.items()}
+    missing = sorted(set(range(classes)) - there["train"])
+    if missing:
+        LOGGER.warning(
+            f"{name}: {len(missing)} of {classes} classes have no training sample: "
+            f"{_listed(missing)}. No model can learn them."
+        )
+    for part in ("test", "val"):
+        if unseen := sorted(there.get(part, set()) & set(missing)):
+            count = int(np.isin(targets[part], unseen).sum())
+            LOGGER.warning(
+                f"{name}: {count:,} of {len(targets[part]):,} {part} samples are of classes "
+                f"without a training sample: {_listed(unseen)}. Give training samples of them, or "
+                "leave these out."
+            )
+
+
+def _listed(classes: list[int]) -> str:
+    return ", ".join(map(str, classes[:10])) + (", ..." if len(classes) > 10 else "")
 
 
 def _owners(train: Samples, test: Samples) -> dict[str, Any]:
