@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from anarchic import callbacks, data
+from anarchic.callbacks import Callback, EarlyStop, KeepBest, MLflow, TensorBoard, WandB
 from anarchic.core import local, rules
 from anarchic.core.buffers import AverageBuffers
 from anarchic.core.checking import check
@@ -11,6 +12,7 @@ from anarchic.core.guard import Guard
 from anarchic.core.local import *  # noqa: F403
 from anarchic.core.local_dyn import Dyn
 from anarchic.core.local_mime import MimeLite
+from anarchic.core.local_schedules import Cosine, Milestones, Schedule, WarmUp
 from anarchic.core.local_wrappers import ClipNorm, Decay
 from anarchic.core.rows import WorkerRows
 from anarchic.core.rule import Rule, RuleState, State, SteppingRule
@@ -51,13 +53,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     *local.__all__, *rules.__all__, "AdamStep", "AmsGradStep", "AverageBuffers", "Batched",
-    "SharedVectors", "Clip", "ClipNorm", "Compute", "ConstantSteps", "Decay", "Dyn", "Epochs",
-    "Experiment", "Exponential", "ContinuousTime", "Guard", "Layout", "LocalWork", "Loop",
-    "Metric", "MimeLite", "MomentumStep", "Progress", "Rule", "RuleState", "Run", "Sampler",
-    "Settings", "SgdStep", "Snapshot", "StalenessDiscount", "State", "Step", "SteppingRule",
-    "Stop", "Task", "Timetable", "TorchOptimizer", "TorchTask", "UniformSteps", "Update",
-    "Updates", "Work", "Worker", "WorkerRows", "YogiStep", "build", "callbacks", "check",
-    "data", "make_task", "make_timetable", "simulate", "simulate_many",
+    "Callback", "Clip", "ClipNorm", "Compute", "ConstantSteps", "ContinuousTime", "Cosine",
+    "Decay", "Dyn", "EarlyStop", "Epochs", "Experiment", "Exponential", "Guard", "KeepBest",
+    "Layout", "LocalWork", "Loop", "Metric", "Milestones", "MimeLite", "MLflow", "MomentumStep",
+    "Progress", "Rule", "RuleState", "Run", "Sampler", "Schedule", "Settings", "SgdStep",
+    "SharedVectors", "Snapshot", "StalenessDiscount", "State", "Step", "SteppingRule", "Stop",
+    "Task", "TensorBoard", "Timetable", "TorchOptimizer", "TorchTask", "UniformSteps", "Update",
+    "Updates", "WandB", "WarmUp", "Work", "Worker", "WorkerRows", "YogiStep", "build",
+    "callbacks", "check", "data", "make_task", "make_timetable", "simulate", "simulate_many",
     "sweep", "tune",
 ]  # fmt: skip
 

@@ -107,3 +107,14 @@ def test_columns_of_other_parts_are_found_by_name(frame):
     for test in (frame({"age": COLUMNS["age"], "ill": target}), (turned[["age"]], target)):
         with pytest.raises(DataError, match="The test samples have no column 'bmi', which the tra"):
             Dataset.of(train, target="ill", test=test)
+
+
+def test_targets_of_another_index_are_refused():
+    pandas = pytest.importorskip("pandas")
+    x = pandas.DataFrame({"a": range(10)}, index=range(10))
+    y = pandas.Series(range(10), index=range(10)) % 2
+    mixed = y.sample(frac=1.0, random_state=0)
+    with pytest.raises(DataError, match=r"different indices, first in row .*y.loc\[x.index\]"):
+        Dataset.of(x, mixed)
+    assert len(Dataset.of(x, mixed.loc[x.index]).y_train) == 8
+    assert len(Dataset.of(x, mixed.to_numpy()).y_train) == 8

@@ -216,6 +216,27 @@ def test_a_loss_that_is_not_finite_is_told_once(caplog) -> None:
     assert [json.loads(line)["event"] for line in caplog.messages] == ["loss_not_finite"]
 
 
+def test_a_loss_that_is_no_number_costs_no_training(caplog) -> None:
+    worker = StillWorker({"x": np.zeros(2)})
+    with caplog.at_level(logging.WARNING):
+        for loss in ("abc", np.zeros(3)):
+            visit, x = small(worker)
+            with visit:
+                x += 1
+                visit.loss = loss
+    assert [facts["loss"] for facts in worker.pushed] == [None, None]
+    told = [json.loads(line) for line in caplog.messages]
+    assert [line["event"] for line in told] == ["loss_no_number"] * 2
+    assert told[0]["loss"] == "'abc'"
+
+
+@pytest.mark.parametrize("samples", [-5, "many", 2.5, float("nan"), None])
+def test_samples_that_cannot_be_are_refused_by_name(samples) -> None:
+    visit, _ = small(StillWorker({"x": np.zeros(2)}))
+    with pytest.raises(ConfigError, match=r"visit.samples is the number of samples"), visit:
+        visit.samples = samples
+
+
 def _newest(worker: Worker, version: int) -> np.ndarray:
     await_version(worker, version)
     return worker.pull().params

@@ -111,6 +111,16 @@ def test_other_exceptions_are_the_callers():
         simulate(SMALL, callbacks=[Broken()])
 
 
+def test_a_single_callback_needs_no_list():
+    one = Recording()
+    simulate(SMALL, callbacks=one)
+    assert one.run is not None
+    with pytest.raises(ConfigError, match="Recording is a class"):
+        simulate(SMALL, callbacks=Recording)
+    with pytest.raises(ConfigError, match="got 3"):
+        simulate(SMALL, callbacks=3)
+
+
 def test_what_hears_nothing_is_refused():
     with pytest.raises(ConfigError, match=r"Recording is a class: give an object, Recording\("):
         simulate(SMALL, callbacks=[Recording])

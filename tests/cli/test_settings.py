@@ -74,6 +74,12 @@ def test_options_of_wrapped_local_rules_get_the_types_that_each_declares():
     assert settings.local_options == {"max_norm": 2.0, "per_step": 1.0, "keep_state": True}
 
 
+def test_milestones_are_given_as_one_text():
+    pairs = ["at-versions=3,6", "drop=0.5"]
+    settings = settings_from({"local_rule": "milestones", "local_options": pairs})
+    assert settings.local_options == {"at_versions": "3,6", "drop": 0.5}
+
+
 def test_options_of_the_server_step_get_its_types_too():
     settings = settings_from({"server_opt": "adam", "server_options": ["epsilon=1e-5"]})
     assert settings == Settings(server_opt="adam", server_options={"epsilon": 1e-5})

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -168,3 +171,35 @@ def test_a_data_set_is_shown_by_its_sizes():
         "<Dataset mine: 14 training, 2 validation, 4 test samples, inputs (3,) float32, "
         "4 classes, 4 roles>"
     )
+
+
+def test_an_array_far_larger_than_memory_is_looked_at_in_few_places(tmp_path):
+    """8 GB, of which the file system holds only what is written."""
+    x = np.memmap(tmp_path / "x.bin", np.float32, "w+", shape=(1_000_000, 2_000))
+    y = np.arange(len(x)) % 2
+    tracemalloc.start()
+    begun_s = time.perf_counter()
+    data = Dataset.of(x[:-100], y[:-100], test=(x[-100:], y[-100:]))
+    took_s, peak = time.perf_counter() - begun_s, tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert data.on_disk
+    assert took_s < 5  # single samples from all over took 15
+    assert peak < 256 << 20
+    x[-150, 3] = np.nan  # in the last piece
+    with pytest.raises(DataError, match="first in number 999850"):
+        Dataset.of(x[:-100], y[:-100], test=(x[-100:], y[-100:]))
+    del data, x
+
+
+def test_classes_without_training_samples_are_told(caplog):
+    y = np.array([0, 1, 3] * 6 + [0, 4])
+    Dataset.of(X[:18], y[:18], test=(X[18:], y[18:]), name="few")
+    assert caplog.messages == [
+        "few: 2 of 5 classes have no training sample: 2, 4. No model can learn them.",
+        "few: 1 of 2 test samples are of classes without a training sample: 4. Give training "
+        "samples of them, or leave these out.",
+    ]
+    caplog.clear()
+    Dataset.of(X, Y, test=(X, Y))
+    Dataset.of(X, Y / 2, test=(X, Y / 2))
+    assert not caplog.messages

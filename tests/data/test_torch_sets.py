@@ -235,3 +235,15 @@ def test_more_than_the_memory_holds_is_refused_with_what_to_do(monkeypatch):
     monkeypatch.setattr(torch_sets.os, "sysconf", lambda name: 2)
     with pytest.raises(DataError, match=r"write them to a .npy file .*mmap_mode='r'"):
         Dataset.of(Squares())
+
+
+def test_sparse_arrays_are_refused_with_what_to_do():
+    torch, sparse = pytest.importorskip("torch"), pytest.importorskip("scipy.sparse")
+    x, y = np.eye(6, dtype=np.float32), np.arange(6) % 2
+    for matrix in (sparse.csr_matrix(x), sparse.coo_array(x)):
+        with pytest.raises(DataError, match=r"of scipy.sparse, with \(6, 6\) values: give x.toarr"):
+            Dataset.of(matrix, y)
+    with pytest.raises(DataError, match=r"sparse \(torch.sparse_coo\).*give x.to_dense\(\)"):
+        Dataset.of(torch.tensor(x).to_sparse(), y)
+    with pytest.raises(DataError, match=r"of scipy\.sparse"):
+        Dataset.of(sparse.csr_matrix(x))

@@ -187,3 +187,16 @@ def test_the_module_is_that_of_init_or_the_one_that_is_named(tmp_path):
     with pytest.raises(ConfigError, match="--model is for --evaluate"):
         judging(RunSettings(store=tmp_path / "run.db", model=OWN), about, first.layout)
     assert judging(judge_named("named", tmp_path), {}, first.layout).module is None
+
+
+@pytest.mark.parametrize("option", [{"keep_best": "accuracy"}, {"target": "accuracy=0.9"}])
+def test_nothing_is_chosen_by_a_module_whose_statistics_no_worker_has(tmp_path, option):
+    pytest.importorskip("torch")
+    file, first = first_file(tmp_path, buffers="local")
+    about = first_model(file).about
+    assert judging(judge_named("of_module", tmp_path), about, first.layout).module == OWN
+    told = f"--{next(iter(option)).replace('_', '-')} cannot choose by tests.server.evaluations"
+    with pytest.raises(ConfigError, match=told):
+        judging(judge_named("of_module", tmp_path, **option), about, first.layout)
+    alone = judge_named("named", tmp_path, **option)  # which may set the statistics itself
+    assert judging(alone, about, first.layout).module is None

@@ -114,5 +114,6 @@ def test_a_run_read_from_its_directory_loads_too(tmp_path):
 
 
 def test_dir_shows_what_there_is():
-    assert {"TorchTask", "Worker", "simulate", "callbacks", "Metric", "Stop"} <= set(dir(anarchic))
+    wanted = {"TorchTask", "Worker", "simulate", "callbacks", "Metric", "Stop", "KeepBest"}
+    assert wanted <= set(dir(anarchic))
     assert not {"import_module", "core", "Any"} & set(dir(anarchic))

@@ -104,6 +104,9 @@ def test_a_run_goes_on_to_a_later_time(tmp_path):
     short = simulate(settings, out=tmp_path / "run", checkpoint_every=5)
     longer, heard = replace(settings, until_s=60.0), Heard()
     further = simulate(longer, out=tmp_path / "run", resume=True, watch=heard)
+    assert short.summary["stopped_at"] == further.summary["stopped_at"] == "until_s"
+    assert "stopped" not in repr(short)
+    assert simulate(replace(CLOCK, rounds=4, until_s=20.0)).summary["stopped_at"] == "rounds"
     assert short.summary["virtual_s"] <= 20.0 < further.summary["virtual_s"] <= 60.0
     assert 1 < heard.rounds[0] <= short.summary["rounds"]
     assert further.params.tobytes() == simulate(longer).params.tobytes()

@@ -15,17 +15,21 @@ from anarchic import (
     Adam,
     AfaCd,
     ClipNorm,
+    Cosine,
     Decay,
     Dyn,
     Experiment,
     LocalWork,
+    Milestones,
     MimeLite,
     Momentum,
     Prox,
     Scaffold,
+    Schedule,
     Sgd,
     SharedVectors,
     Snapshot,
+    WarmUp,
 )
 from anarchic.kernels.switches import lane_threads
 from anarchic.participation import Sampler, UniformSteps
@@ -39,7 +43,14 @@ MODELS = ["quadratic", "logistic", "logistic-crops", "mlp", "cnn", "lstm"]
 RULES = [Sgd(), Prox(0.1), Momentum(0.9), Scaffold(), Scaffold(option=1), Dyn(0.5), MimeLite()]
 # Adam divides tiny gradients by their size: a small epsilon would show their rounding.
 WRAPPED = Decay(per_step=0.8, per_version=0.9, rule=ClipNorm(0.5, Adam(epsilon=1e-3)))
+
+
+def fading(step, version):
+    return 1 / (1 + step + version)
+
+
 EXACT_RULES = [
+    WarmUp(3, 2, Cosine(5, 4, rule=Milestones([2], rule=Schedule(fading)))),
     *(Adam(), Adam(keep_state=True), ClipNorm(0.5, Momentum(0.9)), ClipNorm(0.5, Scaffold())),
     WRAPPED,
 ]

@@ -147,3 +147,39 @@ def test_a_loss_that_reads_parameters_is_refused(make_loss):
     if isinstance(loss, nn.Module):
         loss.requires_grad_(False)  # it is a constant then
     task(nn.Linear(4, 3), LABELS, loss=loss)
+
+
+def scripted():
+    return torch.jit.script(nn.Linear(4, 3))
+
+
+def nan():
+    module = nn.Linear(4, 3)
+    module.weight.data[0, 1] = float("nan")
+    return module
+
+
+@pytest.mark.parametrize(
+    ("make", "settings", "says"),
+    [
+        (lambda: nn.Linear, {}, r"Linear is a class: give a module, Linear\(\.\.\.\)"),
+        (lambda: f.relu, {}, "trains a torch.nn.Module, got a function"),
+        (lambda: nn.DataParallel(nn.Linear(4, 3)), {}, "is a DataParallel.*its .module"),
+        (lambda: nn.Sequential(scripted()), {}, "Module '0' is compiled by torch.jit"),
+        (lambda: nn.Linear(4, 3, device="meta"), {}, "'weight' of Linear is on the meta device"),
+        (nan, {}, "'weight' of Linear holds NaN or infinity in 1 of 12 places"),
+        (lambda: nn.Linear(4, 3), {"loss": "cross_entropy"}, "functional.cross_entropy"),
+        (lambda: nn.Linear(4, 3), {"loss": nn.CrossEntropyLoss}, r"give a loss, CrossEntropyLoss"),
+        (lambda: nn.Linear(4, 3), {"loss": 3}, "The loss is a int: give a function"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_what_is_no_module_or_loss_is_said_with_what_to_give(make, settings, says):
+    with pytest.raises(ConfigError, match=says):
+        task(make(), LABELS, **settings)
+
+
+@pytest.mark.parametrize("settings", [{}, {"loss": f.cross_entropy}])
+def test_labels_in_a_column_are_told_to_be_ravelled(settings):
+    with pytest.raises(ConfigError, match=r"shape \(1,\).*give one label per sample, y.ravel\(\)"):
+        task(nn.Linear(4, 3), LABELS[:, None], **settings)

@@ -21,4 +21,4 @@ def test_the_examples_of_the_page_run(capsys):
     assert names["run"].accuracy > 0.5
     assert "('5.bias', '5.weight')" in capsys.readouterr().out
     assert names["task"].layout.buffers == ()
-    assert len(blocks) == 3
+    assert len(blocks) == 4

@@ -7,9 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import anarchic
 from anarchic import Settings, build, make_task, simulate, simulate_many
 from anarchic.data import iid, load_digits
 from anarchic.errors import RunError
+from anarchic.sim import run
 from anarchic.sim.record import RunDirectory
 from anarchic.train.per_worker import HeldOut, hold_out, spread, worker_values
 
@@ -148,3 +150,69 @@ def test_a_damaged_table_is_named(tmp_path):
     (tmp_path / "run" / "per_worker.csv").write_text("round,worker,accuracy\n0,0,none\n")
     with pytest.raises(RunError, match=r"per_worker.csv cannot be read"):
         RunDirectory(tmp_path / "run").per_worker()
+
+
+# Buffers that workers keep to themselves
+
+
+def scaled(policy, **options):
+    """Workers whose inputs have other scales, for a model that begins with a BatchNorm."""
+    torch = pytest.importorskip("torch")
+    from torch import nn
+
+    digits = load_digits()
+    parts = iid(digits.y_train, 4, 0)
+    x = digits.x_train.copy()
+    for worker, part in enumerate(parts):
+        x[part] = x[part] * (1 + 3 * worker) + 3 * worker
+    torch.manual_seed(0)
+    layers = [nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)]
+    data = replace(digits, x_train=x)
+    task = anarchic.TorchTask(
+        nn.Sequential(*layers), data, parts, buffers=policy, per_worker=True, **options
+    )
+    table = anarchic.Sampler(4, 4, anarchic.ConstantSteps(10)).timetable(0, rounds=30)
+    work = anarchic.LocalWork(lr=0.1, batch=32)
+    return anarchic.Experiment(task, anarchic.FedAvg(4), table, work, eval_every=15)
+
+
+def test_workers_are_judged_with_the_buffers_that_they_keep():
+    average, local = (simulate(scaled(policy)) for policy in ("average", "local"))
+    assert local.per_worker.values[-1].min() > 0.8  # the mean of their statistics fits nobody
+    assert average.per_worker.values[-1].max() < 0.6
+    assert local.metrics[-1]["workers_mean"] > average.metrics[-1]["workers_mean"] + 0.3
+    first = [run.per_worker.values[0] for run in (average, local)]  # of the same buffers
+    np.testing.assert_array_equal(*first)
+
+
+def test_own_buffers_take_the_places_of_the_servers():
+    experiment = scaled("local")
+    task, params = experiment.task, simulate(experiment).params
+    assert task.evaluate_workers(params, {})[1].tolist() != (
+        task.evaluate_workers(params)[1].tolist()
+    )
+    one = params[task.layout.buffer_places]
+    same = task.evaluate_workers(params, dict.fromkeys(range(4), one))
+    np.testing.assert_array_equal(same[1], task.evaluate_workers(params)[1])
+
+
+def test_a_resumed_run_judges_workers_with_the_same_buffers(tmp_path):
+    def cut(progress):
+        if progress.round == 20:
+            raise Cut
+
+    whole = simulate(scaled("local"), out=tmp_path / "whole")
+    with pytest.raises(Cut):
+        simulate(scaled("local"), out=tmp_path / "cut", checkpoint_every=8, watch=cut)
+    resumed = simulate(scaled("local"), out=tmp_path / "cut", resume=True)
+    assert resumed.params.tobytes() == whole.params.tobytes()
+    tables = [(tmp_path / name / "per_worker.csv").read_bytes() for name in ("whole", "cut")]
+    assert tables[0] == tables[1]
+
+
+def test_one_line_says_what_the_common_accuracy_is_of(caplog):
+    run._say_own_buffers.cache_clear()
+    for policy in ("average", "local", "local"):
+        simulate(scaled(policy))
+    (told,) = [r.message for r in caplog.records if "buffers='local'" in r.message]
+    assert "which no worker has: per_worker=True" in told

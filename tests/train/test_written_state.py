@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -9,6 +10,7 @@ from torch import nn  # noqa: E402
 
 from anarchic.data import iid  # noqa: E402
 from anarchic.errors import ConfigError  # noqa: E402
+from anarchic.train import probe  # noqa: E402
 from anarchic.train.backends import Batched, Loop  # noqa: E402
 from anarchic.train.torch_task import TorchTask  # noqa: E402
 from tests.train.kinds import digits  # noqa: E402
@@ -129,3 +131,62 @@ def test_a_forward_that_calls_another_module_is_refused():
     module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
     with pytest.raises(ConfigError, match=r"none of the 2 trained parameters.*call the module"):
         made(module, forward=lambda _, x: module(x))
+
+
+# State in plain attributes
+
+
+class Kept(nn.Module):
+    """Its outputs lose a mean of earlier outputs, which it keeps in an attribute."""
+
+    def __init__(self, decay, inside=False):
+        super().__init__()
+        self.linear, self.decay, self.inside = nn.Linear(64, 10), decay, inside
+        self.means = {"of": [torch.zeros(10)]} if inside else torch.zeros(10)
+
+    def forward(self, x):
+        z = self.linear(x.flatten(1))
+        mean = self.means["of"][0] if self.inside else self.means
+        if self.training:
+            after = self.decay * mean + (1 - self.decay) * z.detach().mean(0)
+            self.means = {"of": [after]} if self.inside else after
+        return z.cos() - mean
+
+
+@pytest.mark.parametrize("decay", [0.9, 0.99999])
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_mean_that_is_kept_in_an_attribute_is_refused_by_name(decay, inside):
+    told = r"Kept keeps '0.means' from one call to the next, .* self.register_buffer\('means'"
+    for seed in range(3):
+        torch.manual_seed(seed)
+        with pytest.raises(ConfigError, match=told.replace("Kept", "Sequential")):
+            made(nn.Sequential(Kept(decay, inside)))
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.calls, self.seen, self.cache = nn.Linear(64, 10), 0, None, {}
+
+    def forward(self, x):
+        self.calls += 1
+        self.cache.setdefault("ones", torch.ones(10))  # made once
+        self.seen = self.linear(x.flatten(1))  # the same for the same inputs
+        return self.seen * self.cache["ones"]
+
+
+def test_what_is_kept_and_does_not_matter_is_told_in_one_line(caplog):
+    probe._say.cache_clear()
+    made(Counting())
+    (told,) = [each.message for each in caplog.records if "attribute" in each.message]
+    assert told.startswith("Counting changes its attribute 'calls' with every call")
+
+
+def test_numbers_that_are_not_torch_s_are_refused_however_small():
+    class Noisy(nn.Linear):
+        def forward(self, x):
+            noise = np.random.default_rng().normal(size=10).astype(np.float32)
+            return super().forward(x.flatten(1)) + 1e-2 * torch.from_numpy(noise)
+
+    with pytest.raises(ConfigError, match="two results for the same parameters and inputs"):
+        made(Noisy(64, 10))

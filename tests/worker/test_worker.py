@@ -312,6 +312,8 @@ def test_the_token_names_the_worker(server, tmp_path):
         assert other.name == worker.name
     with pytest.raises(ConfigError, match="token or token_file, not both"):
         Worker("http://127.0.0.1:1", token="ann.secret", token_file=file)
+    with pytest.raises(ConfigError, match=r"token file nope cannot be read \(No such file"):
+        Worker("http://127.0.0.1:1", token_file="nope")
     worker.pull()
     assert (worker.name, server.authorizations) == ("bob", ["Bearer bob.s3cret-s3cret"])
 

@@ -197,7 +197,8 @@ class TorchVisit(Visit):
             )
         self._check_frozen()
         loss: Any = self.loss
-        self.loss = float(loss.detach()) if isinstance(loss, Tensor) else loss
+        if isinstance(loss, Tensor) and loss.numel() == 1:
+            self.loss = float(loss.detach())
         super()._push()
 
     def _local_state(self) -> Mapping[str, Vector]:

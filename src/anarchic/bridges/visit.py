@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anarchic import wire
+from anarchic.core.checking import MOST
 from anarchic.core.reading import printable
 from anarchic.core.types import EMPTY, Layout, Snapshot, Vector
 from anarchic.core.validation import did_you_mean
@@ -86,6 +87,8 @@ class Visit:
             known = [each for each in vars(self) if not each.startswith("_")]
             if name not in known:
                 raise ConfigError(f"A visit has no {name!r} to set.{did_you_mean(name, known)}")
+        if name == "samples":
+            value = _checked_samples(value)
         super().__setattr__(name, value)
 
     @property
@@ -182,7 +185,15 @@ class Visit:
         )
 
     def _finite_loss(self) -> float | None:
-        loss = None if self.loss is None else float(self.loss)
+        try:
+            loss = None if self.loss is None else float(self.loss)
+        except (TypeError, ValueError, RuntimeError):  # training is not thrown away for it
+            remedy = "It is not sent. Set visit.loss to one number, such as loss.item()."
+            told = printable(repr(self.loss), most=60)
+            log_event(
+                "loss_no_number", logging.WARNING, worker=self.worker.name, loss=told, remedy=remedy
+            )
+            return None
         if loss is None or isfinite(loss):
             return loss
         if self._owner not in _TOLD:
@@ -212,6 +223,20 @@ class Visit:
                 f"visit.steps to 1 or more inside the block, got {self.steps}."
             )
         return int(self.steps)
+
+
+def _checked_samples(value: Any) -> int:
+    """How many samples a worker holds, as a whole number."""
+    try:
+        whole = int(value)
+        if whole == value and 0 <= whole <= MOST:
+            return whole
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        pass
+    raise ConfigError(
+        f"visit.samples is the number of samples that the worker holds, a whole number from 0 to "
+        f"{MOST}, got {printable(repr(value), most=60)}."
+    )
 
 
 def write_first_model(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from anarchic.core import registry
 from anarchic.core.types import Layout, Vector
@@ -69,9 +69,17 @@ class Callback:
         """At the end of a simulated run, or when the server stops."""
 
 
-def check_callbacks(callbacks: Iterable[object]) -> list[Any]:
+def as_list(callbacks: object) -> list[Any]:
+    """One callback, or several."""
+    single = isinstance(callbacks, str | type) or not isinstance(callbacks, Iterable)
+    heard = any(hasattr(callbacks, event) for event in EVENTS)
+    return [callbacks] if single or heard else list(cast("Iterable[object]", callbacks))
+
+
+def check_callbacks(callbacks: object) -> list[Any]:
     """Make those that are named; refuse what hears nothing, and classes in place of objects."""
-    found = [registry.find("callbacks", c)() if isinstance(c, str) else c for c in callbacks]
+    given = as_list(callbacks)
+    found = [registry.find("callbacks", c)() if isinstance(c, str) else c for c in given]
     for each in found:
         if isinstance(each, type):
             raise ConfigError(f"{each.__name__} is a class: give an object, {each.__name__}(...).")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -13,8 +14,10 @@ from anarchic.errors import ConfigError
 
 __all__ = ["ClipNorm", "Decay"]
 
+Factors = Any  # a number, or (lanes, 1) of NumPy's
 
-class _Wrapper:
+
+class Wrapping:
     """Holds what the rule within holds."""
 
     rule: LocalRule
@@ -41,7 +44,7 @@ class _Wrapper:
 
 @final
 @dataclass(frozen=True)
-class ClipNorm(_Wrapper):
+class ClipNorm(Wrapping):
     """g becomes g * min(1, max_norm / ||g||) before the rule within sees it.
 
     The norm is that of the whole gradient of a local step, in float64.
@@ -72,9 +75,53 @@ class ClipNorm(_Wrapper):
         return self.rule.step(gradient, x, start, held)
 
 
+class Scheduled(Wrapping):
+    """The direction of local step k is multiplied by a factor of k and of the version pulled, t."""
+
+    def factors(self, version: Factors) -> Callable[[int], Factors]:
+        """The factor by the number of the step, from 0, for versions as they come in a visit."""
+        raise NotImplementedError
+
+    def begin(self, start: VisitStart) -> LocalRule:
+        rule = begun(self.rule, start)
+        if self.always_one:
+            return rule
+        return _Following(self.factors(np.asarray(start.version, np.float64)), rule)
+
+    @property
+    def always_one(self) -> bool:
+        """Whether the factor never differs from 1."""
+        return False
+
+    @property
+    def plain(self) -> bool:
+        return self.always_one and self.rule.plain
+
+    def step(self, gradient: Array, x: Array, start: Array, held: Held) -> Array:
+        raise ConfigError(
+            f"{type(self).__name__} must be told the version: call its begin before the first step."
+        )
+
+
+@final
+class _Following(Wrapping):
+    """A schedule in one visit: it counts the steps."""
+
+    def __init__(self, factors: Callable[[int], Factors], rule: LocalRule) -> None:
+        self.rule, self._factors, self._steps = rule, factors, 0
+
+    def step(self, gradient: Array, x: Array, start: Array, held: Held) -> Array:
+        factor = self._factors(self._steps)
+        self._steps += 1
+        direction = self.rule.step(gradient, x, start, held)
+        if np.ndim(factor) == 0:
+            return float(factor) * direction
+        return like_that(factor[: len(x)].astype(dtype_of(x)), x) * direction
+
+
 @final
 @dataclass(frozen=True)
-class Decay(_Wrapper):
+class Decay(Scheduled):
     """The rate of local step k of a visit that pulled version t is eta_L * f, where
 
         f = max(floor, per_step^k * per_version^t)
@@ -90,6 +137,11 @@ class Decay(_Wrapper):
     rule: LocalRule = field(default_factory=Sgd)
 
     def __post_init__(self) -> None:
+        if callable(self.per_step) or callable(self.per_version):
+            raise ConfigError(
+                "Decay takes numbers; a schedule that is a function of step and version is "
+                "Schedule(function)."
+            )
         if not (0 < self.per_step <= 1 and 0 < self.per_version <= 1 and 0 <= self.floor <= 1):
             raise ConfigError(
                 f"Decay needs per_step and per_version above 0 and floor from 0, all up to 1, got "
@@ -97,32 +149,9 @@ class Decay(_Wrapper):
             )
 
     @property
-    def plain(self) -> bool:
-        return self.per_step == self.per_version == 1 and self.rule.plain
+    def always_one(self) -> bool:
+        return self.per_step == self.per_version == 1
 
-    def begin(self, start: VisitStart) -> LocalRule:
-        rule = begun(self.rule, start)
-        unchanged = self.per_step == self.per_version == 1
-        return rule if unchanged else _Decaying(self, rule, start)
-
-    def step(self, gradient: Array, x: Array, start: Array, held: Held) -> Array:
-        raise ConfigError("Decay must be told the version: call its begin before the first step.")
-
-
-@final
-class _Decaying(_Wrapper):
-    """``Decay`` in one visit: it counts the steps."""
-
-    def __init__(self, decay: Decay, rule: LocalRule, start: VisitStart) -> None:
-        self.rule, self._decay = rule, decay
-        self._by_version = decay.per_version ** np.asarray(start.version, np.float64)
-        self._steps = 0
-
-    def step(self, gradient: Array, x: Array, start: Array, held: Held) -> Array:
-        decay, lanes = self._decay, self._by_version
-        factor = np.maximum(decay.floor, lanes * decay.per_step**self._steps)
-        self._steps += 1
-        direction = self.rule.step(gradient, x, start, held)
-        if factor.ndim == 0:
-            return float(factor) * direction
-        return like_that(factor[: len(x)].astype(dtype_of(x)), x) * direction
+    def factors(self, version: Factors) -> Callable[[int], Factors]:
+        by_version = self.per_version**version
+        return lambda step: np.maximum(self.floor, by_version * self.per_step**step)

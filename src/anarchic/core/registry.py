@@ -67,7 +67,8 @@ KINDS: Mapping[str, Kind] = {
         _in("core.local", "Sgd", "Prox", "Scaffold", "Momentum", "Adam")
         | _in("core.local_dyn", "Dyn")
         | _in("core.local_mime", "MimeLite")
-        | _in("core.local_wrappers", "ClipNorm", "Decay"),
+        | _in("core.local_wrappers", "ClipNorm", "Decay")
+        | _in("core.local_schedules", "WarmUp", "Cosine", "Milestones", "Schedule"),
     ),
     "server_steps": Kind(
         "server optimiser",

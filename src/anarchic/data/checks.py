@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ Array = NDArray[Any]
 
 IGNORED = -100  # a label in a sequence that does not count, as PyTorch and Hugging Face have it
 _LOOKED_AT = 1_000  # samples of an array on disk, which would take long to read,
-_BYTES = 1 << 26  # and about so many bytes
+_BYTES = 1 << 26  # and about so many bytes,
+_PIECES = 8  # in so many places
 
 
 def check_samples(where: str, x: Array, y: Array, classes: int | None) -> None:
@@ -35,14 +37,14 @@ def check_samples(where: str, x: Array, y: Array, classes: int | None) -> None:
 
 
 def _check_finite(what: str, array: Array) -> None:
-    some = _some(array)
+    some, numbers = _some(array)
     with np.errstate(invalid="ignore"):
         if np.isfinite(some.min(initial=0)) and np.isfinite(some.max(initial=0)):
             return
     wrong = ~np.isfinite(some.reshape(len(some), -1)).all(axis=1)
     raise DataError(
         f"{what} hold NaN or infinity in {wrong.sum():,} of {len(some):,} samples, first in number "
-        f"{np.flatnonzero(wrong)[0]}: fill these values in, or leave the samples out."
+        f"{numbers[np.flatnonzero(wrong)[0]]}: fill these values in, or leave the samples out."
     )
 
 
@@ -52,7 +54,7 @@ def _check_labels(where: str, y: Array, classes: int) -> None:
             f"{where} labels are of type {y.dtype}, but there are {classes} classes: give whole "
             "numbers from 0, or classes=None where the targets are no classes."
         )
-    some = _some(y)
+    some, _ = _some(y)
     counted = some[some != IGNORED] if y.ndim > 1 else some
     least, most = int(counted.min(initial=classes)), int(counted.max(initial=-1))
     if len(counted) and not (least >= 0 and most < classes):
@@ -62,11 +64,18 @@ def _check_labels(where: str, y: Array, classes: int) -> None:
         )
 
 
-def _some(array: Array) -> Array:
-    """All samples; of an array on disk only some, evenly spread."""
+def _some(array: Array) -> tuple[Array, Sequence[int] | NDArray[np.intp]]:
+    """All samples and their numbers; of an array on disk only those of a few pieces.
+
+    The pieces are evenly spread, from the first sample to the last: a read from disk brings many
+    pages, so single samples from all over would take as long as a thousand pieces.
+    """
     if not isinstance(array, np.memmap):
-        return array
+        return array, range(len(array))
     count = max(10, min(_LOOKED_AT, _BYTES * len(array) // array.nbytes))
     if len(array) <= count:
-        return array
-    return array[np.linspace(0, len(array) - 1, count).astype(np.int64)]
+        return array, range(len(array))
+    length = -(-count // _PIECES)
+    starts = np.linspace(0, len(array) - length, _PIECES).astype(np.intp)
+    some = np.concatenate([array[start : start + length] for start in starts])
+    return some, (starts[:, None] + np.arange(length)).reshape(-1)

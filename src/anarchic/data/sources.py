@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
@@ -14,6 +15,7 @@ from anarchic.data.frames import Array, Columns, Samples, from_frame, inputs_by_
 from anarchic.data.torch_sets import array_of, from_pairs, from_torch, is_torch_set, refuse_several
 from anarchic.errors import ConfigError, DataError
 
+LOGGER = logging.getLogger("anarchic.data")
 TEST_SHARE = 0.2  # where neither a test part nor a share is given
 
 
@@ -56,6 +58,7 @@ def _check_owners(train: Samples) -> None:
 def samples_of(source: Any, columns: Columns, y: Any = None) -> Samples:
     """The samples of anything that ``Dataset.of`` takes."""
     if y is not None:
+        _check_index(source, y)
         targets = array_of(y)
         if isinstance(source, Mapping | tuple) and targets.shape[:1] != (len(source),):
             refuse_several("The input", source, "forward=, or in a module around yours")
@@ -74,6 +77,8 @@ def samples_of(source: Any, columns: Columns, y: Any = None) -> Samples:
         return from_frame(source, columns)
     if isinstance(source, tuple) and len(source) == 2:  # (x, y)
         return samples_of(source[0], columns, source[1])
+    if hasattr(source, "tocsr"):
+        array_of(source)  # which says what to do
     by_number = hasattr(source, "__getitem__") and not isinstance(source, str | bytes)
     if by_number and not _is_array(source):
         return from_pairs(source)
@@ -83,6 +88,19 @@ def samples_of(source: Any, columns: Columns, y: Any = None) -> Samples:
         f"Dataset.of cannot read a {type(source).__name__}: give arrays or tensors (x, y), a torch "
         "Dataset or DataLoader, a pandas or Polars frame, a Hugging Face data set, or a list of "
         "(input, target); load('csv', path=..., target=...) reads a file."
+    )
+
+
+def _check_index(x: Any, y: Any) -> None:
+    """Refuse a frame and targets of pandas whose rows have other names: which belong together?"""
+    pandas = ("pandas", "DataFrame", "Series")
+    if not (is_a(x, *pandas) and is_a(y, *pandas)) or len(x) != len(y) or x.index.equals(y.index):
+        return
+    differ = int((np.asarray(x.index, object) != np.asarray(y.index, object)).argmax())
+    raise DataError(
+        f"Inputs and targets have different indices, first in row {differ} ({x.index[differ]} and "
+        f"{y.index[differ]}): give y.loc[x.index] to pair them by index, or y.to_numpy() to pair "
+        "them by position."
     )
 
 
@@ -173,6 +191,7 @@ def _finished(parts: dict[str, Samples], about: Mapping[str, Any]) -> Dataset:
     classes = about["classes"] if given else train.classes if names is None else len(names)
     if classes is None and all(y.ndim == 1 and y.dtype.kind in "iu" for y in targets.values()):
         classes = max(int(y.max(initial=0)) for y in targets.values()) + 1
+    _say_missing(about["name"], classes, targets)
     return Dataset(
         x_train=_inputs(train.x),
         y_train=targets["train"],
@@ -183,6 +202,31 @@ def _finished(parts: dict[str, Samples], about: Mapping[str, Any]) -> Dataset:
         **{**about, "classes": classes},
         **_owners(train, test),
     )
+
+
+def _say_missing(name: str, classes: int | None, targets: Mapping[str, Array]) -> None:
+    """One line each where no training sample shows a class, and where others are judged by it."""
+    if classes is None or any(y.ndim > 1 or isinstance(y, np.memmap) for y in targets.values()):
+        return
+    there = {part: set(np.unique(y).tolist()) for part, y in targets.items()}
+    missing = sorted(set(range(classes)) - there["train"])
+    if missing:
+        LOGGER.warning(
+            f"{name}: {len(missing)} of {classes} classes have no training sample: "
+            f"{_listed(missing)}. No model can learn them."
+        )
+    for part in ("test", "val"):
+        if unseen := sorted(there.get(part, set()) & set(missing)):
+            count = int(np.isin(targets[part], unseen).sum())
+            LOGGER.warning(
+                f"{name}: {count:,} of {len(targets[part]):,} {part} samples are of classes "
+                f"without a training sample: {_listed(unseen)}. Give training samples of them, or "
+                "leave these out."
+            )
+
+
+def _listed(classes: list[int]) -> str:
+    return ", ".join(map(str, classes[:10])) + (", ..." if len(classes) > 10 else "")
 
 
 def _owners(train: Samples, test: Samples) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -106,6 +107,16 @@ def array_of(value: Any) -> Array:
     """An array, tensor, column or number in NumPy; arrays on disk stay there."""
     if isinstance(value, np.ndarray):
         return value
+    if hasattr(value, "tocsr") and hasattr(value, "toarray"):
+        raise DataError(
+            f"The array is a {type(value).__name__} of scipy.sparse, with {value.shape} values: "
+            f"give x.toarray(), which takes {_gib(value)} GiB."
+        )
+    if hasattr(value, "detach") and str(value.layout) != "torch.strided":
+        raise DataError(
+            f"The tensor is sparse ({value.layout}), with {tuple(value.shape)} values: give "
+            f"x.to_dense(), which takes {_gib(value)} GiB."
+        )
     if hasattr(value, "detach"):  # a tensor
         tensor = value.detach().cpu()
         kind = str(tensor.dtype)
@@ -113,6 +124,11 @@ def array_of(value: Any) -> Array:
     if hasattr(value, "to_numpy"):
         value = value.to_numpy()
     return stacked("the array", value) if isinstance(value, list | tuple) else np.asarray(value)
+
+
+def _gib(sparse: Any) -> str:
+    """What it takes as float32."""
+    return f"{4 * math.prod(sparse.shape) / 2**30:.3g}"
 
 
 def _shape(value: Any) -> tuple[int, ...]:

@@ -68,6 +68,13 @@ def judging(run: RunSettings, about: Mapping[str, Any], layout: Layout) -> Judgi
         )
     if not any(map(is_module, asked)):
         return Judging(run.evaluate)
+    if about.get("local_buffers") and (run.best or run.goal):
+        raise ConfigError(
+            f"{' and '.join(_choosing(run))} cannot choose by {run.evaluate}: workers keep their "
+            "own running statistics (buffers local), and the module that it judges has those it "
+            "was made with. Leave that out, begin the run with anarchic init --buffers average, or "
+            "let the judge take the snapshot and set the statistics itself."
+        )
     spec = run.model or about.get("module")
     if spec is None:
         raise ConfigError(
@@ -80,6 +87,12 @@ def judging(run: RunSettings, about: Mapping[str, Any], layout: Layout) -> Judgi
     zeros = {n: np.zeros(s, np.float32) for n, s in zip(layout.names, layout.shapes, strict=True)}
     set_tensors(found.make(), zeros, spec)
     return found
+
+
+def _choosing(run: RunSettings) -> list[str]:
+    """The options that choose by evaluations."""
+    given = {"--keep-best": run.best, "--target": run.goal}
+    return [option for option, wanted in given.items() if wanted is not None]
 
 
 def parameters_of(judge: Callable[..., Any]) -> list[Parameter]:

@@ -112,8 +112,9 @@ def run(
             for concern in [] if first is None else concerns(first.layout, str(run.init)):
                 log("model_warning", level="warning", message=concern)
         judge = judging(run, stored.settings, stored_layout(stored))
-        if judge is not None and judge.module and stored.settings.get("local_buffers"):
-            told = "The judge's module has the buffers that it was made with: workers keep theirs."
+        if judge is not None and stored.settings.get("local_buffers"):
+            told = "workers keep their own buffers, and a judge has only those it was made with"
+            told = f"Evaluations are of a model that no worker has: {told}."
             log("model_warning", level="warning", message=told)
         evaluator = None if judge is None else Evaluator(judge, store, log)
         keeper = Keeper(store, log, best=run.best, target=run.goal, max_versions=run.max_versions)

@@ -60,6 +60,13 @@ class Engine:
         return version
 
     @property
+    def own_buffers(self) -> dict[int, Vector] | None:
+        """The buffers that workers keep to themselves, of those that have made a visit."""
+        if not self._own_buffers:
+            return None
+        return {w: vector for (name, w), vector in self._kept.items() if name == OWN_BUFFERS}
+
+    @property
     def described(self) -> str:
         """The version, and the worker whose update made it."""
         if self.row == 0:

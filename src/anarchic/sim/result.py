@@ -59,7 +59,7 @@ class Run:
         found.append(f"{summary.get('rounds'):,} rounds, {summary.get('updates'):,} updates")
         if summary.get("virtual_s") is not None:
             found.append(f"{summary['virtual_s']:,.0f} virtual s")
-        if summary.get("stopped_at") not in (None, "rounds"):
+        if summary.get("stopped_at") not in (None, "rounds", "until_s"):
             found.append(f"stopped: {summary.get('stop_reason') or summary['stopped_at']}")
         found.append(f"{len(self.metrics)} evaluations, {len(self.params):,} parameters")
         return [fact for fact in found if fact]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from math import isfinite
 from numbers import Real
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -23,12 +25,15 @@ from anarchic.core.types import Floats
 from anarchic.errors import Diverged, RunError, Stop
 from anarchic.participation.timetable import Timetable
 from anarchic.sim.engine import Engine
+from anarchic.sim.experiment import Experiment
 from anarchic.sim.record import MetricsRow, RunDirectory
 from anarchic.sim.result import Run as Run
+from anarchic.sim.settings import Settings
 from anarchic.sim.worker_table import PerWorker
 from anarchic.train.per_worker import spread
-from anarchic.train.task import JudgedTask, Task
+from anarchic.train.task import JudgedTask, OwnBuffersTask, Task
 
+LOGGER = logging.getLogger("anarchic.train")
 CHECKPOINT_S = 60.0  # without a number of rounds, a checkpoint is written this often
 
 
@@ -74,6 +79,8 @@ class ActiveRun:
         """Start from the first version, or from the last checkpoint."""
         experiment = self.engine.experiment
         self._evaluated, self._open_until = experiment.evaluated, experiment.open_until
+        if self.engine.own_buffers is not None:
+            _say_own_buffers()
         self._restore()
         if self.callbacks:
             directory = None if self.record is None else self.record.path
@@ -212,7 +219,11 @@ class ActiveRun:
         """
         task, found = self.engine.experiment.task, None
         if isinstance(task, JudgedTask) and self.judge is self._judges[1]:
-            found = task.evaluate_workers(self.engine.state.params)
+            params, own = self.engine.state.params, self.engine.own_buffers
+            if own is None:
+                found = task.evaluate_workers(params)
+            else:
+                found = cast(OwnBuffersTask, task).evaluate_workers(params, own)
         if found is None:
             return {}
         self.measure, values = found
@@ -231,7 +242,7 @@ class ActiveRun:
         experiment, last = self.engine.experiment, self.metrics[-1]
         reached = last.get("val_accuracy", last.get("accuracy"))  # test samples choose nothing
         if self.engine.version >= experiment.timetable.rounds:
-            return "rounds"
+            return _end(experiment)
         target = experiment.target_accuracy
         return None if target is None or reached is None or reached < target else "target"
 
@@ -280,6 +291,16 @@ class ActiveRun:
         return f"The last good checkpoint is {self.record.checkpoint}."
 
 
+@cache
+def _say_own_buffers() -> None:
+    """One line, however many runs there are."""
+    LOGGER.warning(
+        "With buffers='local', accuracy and loss on common test data are those of the server's "
+        "model with the mean of the workers' buffers, which no worker has: per_worker=True "
+        "evaluates each worker with its own (workers_mean)."
+    )
+
+
 def _told(numbers: Numbers) -> tuple[list[MetricsRow], float]:
     """The metrics and the time so far, from a checkpoint."""
     rows, seconds = numbers["metrics"], numbers["train_seconds"]
@@ -287,6 +308,13 @@ def _told(numbers: Numbers) -> tuple[list[MetricsRow], float]:
     if not isinstance(rows, list) or not all(v is None or isinstance(v, Real) for v in values):
         raise ValueError("its metrics are not rows of numbers")
     return rows, float(seconds)
+
+
+def _end(experiment: Experiment) -> str:
+    """The setting that ended the timetable: until_s, or rounds where it has as many as asked."""
+    about, rounds = experiment.about, experiment.timetable.rounds
+    bound = about.get("rounds") == rounds != Settings.rounds  # its default is none beside until_s
+    return "rounds" if about.get("until_s") is None or bound else "until_s"
 
 
 def _virtual_s(table: Timetable, version: int) -> float | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from anarchic.callbacks.callback import Callback, check_callbacks
+from anarchic.callbacks.callback import Callback, as_list, check_callbacks
 from anarchic.callbacks.progress import ProgressBar
 from anarchic.errors import ConfigError
 from anarchic.sim.engine import Engine
@@ -28,7 +28,7 @@ def simulate(
     resume: bool = False,
     checkpoint_every: int | None = None,
     watch: Watcher | None = None,
-    callbacks: Iterable[Callback | str] = (),
+    callbacks: Callback | str | Iterable[Callback | str] = (),
     progress: bool = False,
 ) -> Run:
     """Train in virtual time, and record it in ``out`` if that is given.
@@ -40,9 +40,10 @@ def simulate(
     further, finished or not, to the model of a run that was asked for so much at once.
     Checkpoints are written every ``checkpoint_every`` rounds (None: every minute). ``watch`` is
     called after every round; a KeyboardInterrupt that it raises ends the run there, after a
-    checkpoint. ``callbacks`` hear what happens (see ``Callback``); they and ``watch`` end the run
-    by raising ``Stop``. Those given by name, as on the command line, are recorded: the run has them
-    again when it is resumed without ``callbacks``. ``progress`` shows a bar, in a notebook too.
+    checkpoint. ``callbacks``, one or several, hear what happens (see ``Callback``); they and
+    ``watch`` end the run by raising ``Stop``. Those given by name, as on the command line, are
+    recorded: the run has them again when it is resumed without ``callbacks``. ``progress`` shows a
+    bar, in a notebook too.
 
     >>> run = simulate(Settings(rounds=20, max_staleness=4, batch=16))
     >>> run.accuracy > 0.8
@@ -61,7 +62,7 @@ def simulate(
         what = Settings()
         if resume and directory is not None:
             what = Settings.from_record(RunDirectory(directory).settings())
-    given = [callbacks] if isinstance(callbacks, str) else list(callbacks)
+    given = as_list(callbacks)
     if resume and directory is not None:
         given = given or RunDirectory(directory).settings().get("callbacks", [])
     heard = check_callbacks(given)
@@ -85,7 +86,7 @@ def simulate_many(
     checkpoint_every: int | None = None,
     stop_after_s: float | None = None,
     watch: Callable[[str, Progress], None] | None = None,
-    callbacks: Callable[[str], Iterable[Callback]] | None = None,
+    callbacks: Callable[[str], Callback | Iterable[Callback]] | None = None,
 ) -> dict[str, Run]:
     """Train all of them and record each in ``out/name``; every run is as it would be alone.
 

@@ -19,6 +19,8 @@ from anarchic.data.checks import IGNORED
 from anarchic.errors import ConfigError
 from anarchic.train.engines import Loss, cross_entropy
 
+RAVEL = "give one label per sample, y.ravel()"
+
 
 def check_fit(
     module: nn.Module,
@@ -64,6 +66,21 @@ def check_fit(
         )
 
 
+def check_loss(loss: object) -> None:
+    """Refuse what is no function of outputs and targets, such as the name of one."""
+    if isinstance(loss, str):
+        raise ConfigError(
+            f"The loss is a text, {loss!r}: give a function, such as torch.nn.functional.{loss}."
+        )
+    if isinstance(loss, type):
+        raise ConfigError(f"{loss.__name__} is a class: give a loss, {loss.__name__}().")
+    if not callable(loss):
+        raise ConfigError(
+            f"The loss is a {type(loss).__name__}: give a function of outputs and targets, such as "
+            "torch.nn.functional.cross_entropy."
+        )
+
+
 def _check_targets(name: str, loss: Loss, outputs: Tensor, y: Tensor) -> None:
     """Say what the losses themselves would not say, or not clearly."""
     told = f"{name} gives outputs of shape {_shape(outputs)} for targets of shape {_shape(y)}"
@@ -82,6 +99,8 @@ def _check_targets(name: str, loss: Loss, outputs: Tensor, y: Tensor) -> None:
                 f"targets, y.reshape{(-1, *outputs.shape[1:])}, or squeeze the outputs."
             )
     elif loss is cross_entropy:
+        if _one_column(outputs, y):
+            raise ConfigError(f"{told}: {RAVEL}.")
         if outputs.ndim != y.ndim + 1 or outputs.shape[:-1] != y.shape:
             second = outputs.ndim > 2 and (*outputs.shape[:1], *outputs.shape[2:]) == y.shape
             remedy = "give loss=torch.nn.functional.cross_entropy, which takes them in the second"
@@ -110,6 +129,8 @@ def _loss(name: str, loss: Loss, outputs: Tensor, y: Tensor) -> Any:
     remedy = "change the last layer, the targets or the loss"
     if not y.is_floating_point() and outputs.shape == y.shape:
         remedy = "give the targets as floats, y.astype('float32'), where they are no class numbers"
+    elif _one_column(outputs, y):
+        remedy = RAVEL
     try:
         with warnings.catch_warnings():
             # torch warns where it broadcasts targets against outputs, which is never meant.
@@ -120,6 +141,11 @@ def _loss(name: str, loss: Loss, outputs: Tensor, y: Tensor) -> Any:
         raise ConfigError(
             f"{_called(loss)}: the {told} of {name} ({_said(error)}): {remedy}."
         ) from error
+
+
+def _one_column(outputs: Tensor, y: Tensor) -> bool:
+    """Whether labels are the rows of a table with one column."""
+    return not y.is_floating_point() and tuple(y.shape[1:]) == (1,) and outputs.ndim == 2
 
 
 def _call(module: nn.Module, x: Tensor) -> Any:

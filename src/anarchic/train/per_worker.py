@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,13 @@ class HeldOut:
     def owner(self) -> Integers:
         """(samples,): whose each is."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
+
+    def by_worker(self) -> Iterator[tuple[int, Integers]]:
+        """Every worker that set samples aside, and these."""
+        ends = np.cumsum(self.counts).tolist()
+        for worker, (end, count) in enumerate(zip(ends, self.counts.tolist(), strict=True)):
+            if count:
+                yield worker, self.index[end - count : end]
 
 
 def hold_out(parts: Sequence[Integers]) -> tuple[list[Integers], HeldOut]:

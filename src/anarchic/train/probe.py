@@ -20,11 +20,14 @@ from torch import Tensor, nn
 
 from anarchic.core.types import Layout
 from anarchic.errors import ConfigError
+from anarchic.train.attributes import attributes, changed, kept_in, same
 from anarchic.train.engines import Objective, copy_of, drawing, refuse_written
 from anarchic.train.noise import CannotBatch
 
 LOGGER = logging.getLogger("anarchic.train")
 NEAR = 1e-2  # relative: two ways to one gradient are this near, in float32 and on a GPU, too
+# Relative: two calls differ by no more where threads add numbers up in another order.
+ROUNDING = {torch.float32: 1e-5, torch.float64: 1e-12}
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,9 @@ def trained_parameters(
 
 def check_module(module: nn.Module) -> None:
     """Refuse what cannot be trained in a vector, whatever the data."""
+    check_is_module(module)
     for name, part in module.named_modules():
+        _check_wrapped(name, part)
         if isinstance(part, nn.Embedding | nn.EmbeddingBag):
             wrong = "sparse=True" if part.sparse else f"max_norm={part.max_norm}"
             if part.sparse or part.max_norm is not None:
@@ -73,6 +78,12 @@ def check_module(module: nn.Module) -> None:
                 f"{name!r} of {_kind(module)} has no shape yet: call the module once on a batch, "
                 "then make the task."
             )
+        if tensor.is_meta:
+            raise ConfigError(
+                f"{name!r} of {_kind(module)} is on the meta device, where there are no numbers: "
+                "make the module on the CPU, or call module.to_empty(device='cpu') and set its "
+                "tensors."
+            )
         if tensor._backward_hooks or getattr(tensor, "_post_accumulate_grad_hooks", None):
             raise ConfigError(
                 f"{name!r} of {_kind(module)} has a hook for its gradient (register_hook), which "
@@ -82,6 +93,43 @@ def check_module(module: nn.Module) -> None:
             raise ConfigError(
                 f"{name!r} of {_kind(module)} is complex: keep its real and imaginary parts as two "
                 "real tensors."
+            )
+
+    _check_finite(module)
+
+
+def check_is_module(module: object) -> None:
+    """Refuse what is no module, such as its class."""
+    if isinstance(module, type):
+        raise ConfigError(f"{module.__name__} is a class: give a module, {module.__name__}(...).")
+    if not isinstance(module, nn.Module):
+        raise ConfigError(
+            f"A task trains a torch.nn.Module, got a {type(module).__name__}: give the module."
+        )
+
+
+def _check_wrapped(name: str, part: nn.Module) -> None:
+    """Refuse what is around the module that is meant, and cannot be copied or batched."""
+    where = f"Module {name!r}" if name else "The module"
+    if isinstance(part, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        raise ConfigError(
+            f"{where} is a {_kind(part)}, which spreads batches over devices: give the module in "
+            "it, its .module."
+        )
+    if isinstance(part, torch.jit.ScriptModule):
+        raise ConfigError(
+            f"{where} is compiled by torch.jit, so it cannot be looked into: give the module that "
+            "was scripted or traced."
+        )
+
+
+def _check_finite(module: nn.Module) -> None:
+    for name, parameter in module.named_parameters():
+        wrong = int((~parameter.detach().isfinite()).sum())
+        if wrong:
+            raise ConfigError(
+                f"{name!r} of {_kind(module)} holds NaN or infinity in {wrong:,} of "
+                f"{parameter.numel():,} places: initialise it, or load finite numbers."
             )
 
 
@@ -109,28 +157,24 @@ def look(objective: Objective, x: Tensor, y: Tensor, key: Tensor) -> Found:
     frozen = {name: named[name].detach().clone() for name in named.keys() - trained.keys()}
     # Without buffers in the layout it hands the module the very tensors that it is given.
     whole = replace(objective, module=module)
-    losses, given, drawn = [], {**first, **frozen}, 0
+    results, kept, given, drawn = [], [], {**first, **frozen}, 0
     for _ in range(2):
         with drawing(key, module) as seen:
-            loss, after, written = _step(whole, trained, given, x, y)
-        losses.append(loss.item())
+            result, after, written = _step(whole, trained, given, x, y)
+        results.append(result)
+        kept.append(kept_in(module))
         drawn = 0 if seen is None else seen.drawn
+    _check_repeats(module, results, changed(*kept))
     with drawing(key, module):
         # From the second step on other buffers may change, such as a flag and then a mean; and
         # a teacher that begins as its student changes only once the student has.
         moved = {name: (1.01 * each.detach()).requires_grad_() for name, each in trained.items()}
         _, again, later = _step(whole, moved, after, x, y)
-    if abs(losses[0] - losses[1]) > NEAR * abs(losses[0]):
-        raise ConfigError(
-            f"{_kind(module)} gives two results for the same parameters and inputs: it draws "
-            "random numbers that are not torch's, or keeps something from one call to the next. A "
-            "visit could not be repeated: draw by torch, and keep nothing but buffers."
-        )
     written |= later
-    written |= {n for n in given if not (_same(given[n], after[n]) and _same(given[n], again[n]))}
+    written |= {n for n in given if not (same(given[n], after[n]) and same(given[n], again[n]))}
     refuse_written(module, [name for name in named if name in written])
-    changed = [name for name in first if name in written]
-    for name in changed:
+    moving = [name for name in first if name in written]
+    for name in moving:
         if first[name].shape != again[name].shape:
             raise ConfigError(
                 f"Buffer {name!r} of {_kind(module)} changes its shape from "
@@ -140,13 +184,46 @@ def look(objective: Objective, x: Tensor, y: Tensor, key: Tensor) -> Found:
     module.eval()
     with torch.no_grad(), drawing(key, module) as seen:
         whole.outputs({**trained, **_clones(given)}, x)
-    return Found(drawn > 0, seen is not None and seen.drawn > 0, tuple(changed))
+    return Found(drawn > 0, seen is not None and seen.drawn > 0, tuple(moving))
+
+
+def _check_repeats(module: nn.Module, results: list[list[Tensor]], kept: list[str]) -> None:
+    """Refuse a module whose second call, on the same numbers, gives another result."""
+    first, second = results
+    equal = all(map(same, first, second))
+    if kept and equal:
+        _say(
+            f"{_kind(module)} changes its attribute {kept[0]!r} with every call while it is "
+            "trained. If results come to depend on it, a run cannot be repeated: then make it a "
+            f"buffer ({_as_buffer(kept[0])})."
+        )
+    if equal:
+        return
+    if kept:
+        raise ConfigError(
+            f"{_kind(module)} keeps {kept[0]!r} from one call to the next, in an attribute that is "
+            "no buffer, and its results depend on it: it would be lost between visits, which could "
+            f"not be repeated. Make it a buffer, with {_as_buffer(kept[0])}, and give the task a "
+            "policy, such as buffers='average'."
+        )
+    near = ROUNDING[first[0].dtype] if first[0].device.type == "cpu" else NEAR
+    before, after = (loss[0].item() for loss in results)
+    if abs(before - after) > near * abs(before):
+        raise ConfigError(
+            f"{_kind(module)} gives two results for the same parameters and inputs: it draws "
+            "random numbers that are not torch's, or keeps something from one call to the next. A "
+            "visit could not be repeated: draw by torch, and keep nothing but buffers."
+        )
+
+
+def _as_buffer(name: str) -> str:
+    return f"self.register_buffer({name.rpartition('.')[2]!r}, torch.zeros(...))"
 
 
 def _step(
     objective: Objective, trained: dict[str, Tensor], given: dict[str, Tensor], x: Tensor, y: Any
-) -> tuple[Tensor, dict[str, Tensor], set[str]]:
-    """A training step: the loss, what was given as it is afterwards, and what was written to.
+) -> tuple[list[Tensor], dict[str, Tensor], set[str]]:
+    """A training step: loss and gradients, what was given as it is afterwards, what was written to.
 
     A write counts where it leaves the value as it was: with other samples it might not.
     """
@@ -175,7 +252,8 @@ def _step(
         for name, (tensor, *place) in before.items()
         if tensors[name] is not tensor or place != [*_place(tensor)]
     }
-    return loss, {name: tensors[name].detach() for name in given}, written
+    results = [loss.detach(), *(each for each in found if each is not None)]
+    return results, {name: tensors[name].detach() for name in given}, written
 
 
 def _clones(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -257,7 +335,7 @@ def _every_warning() -> Iterator[list[warnings.WarningMessage]]:
 def likeness(module: nn.Module, trained: Layout) -> Hashable:
     """Equal for modules that compute the same, given the same trained tensors; never too often."""
     parts = [
-        (name, type(part), tuple((key, _likeness(value)) for key, value in _attributes(part)))
+        (name, type(part), tuple((key, _likeness(value)) for key, value in attributes(part)))
         for name, part in module.named_modules()
     ]
     kept = [
@@ -268,11 +346,6 @@ def likeness(module: nn.Module, trained: Layout) -> Hashable:
     return tuple(parts), tuple(kept)
 
 
-def _attributes(part: nn.Module) -> list[tuple[str, Any]]:
-    apart = ("_parameters", "_buffers", "_modules")
-    return [(key, value) for key, value in vars(part).items() if key not in apart]
-
-
 def _likeness(value: Any) -> Hashable:
     if isinstance(value, bool | int | float | str | type(None) | torch.dtype | torch.device):
         return value
@@ -281,10 +354,6 @@ def _likeness(value: Any) -> Hashable:
     if isinstance(value, dict | set) and not value:  # no hooks
         return ()
     return id(value)  # a function, or what cannot be compared
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
 
 
 def _kind(module: nn.Module) -> str:

@@ -109,6 +109,14 @@ class JudgedTask(Task, Protocol):
         """What was measured, and its value for every worker; None where none set data aside."""
 
 
+class OwnBuffersTask(JudgedTask, Protocol):
+    """A task whose workers may keep buffers of their own, with which they are evaluated."""
+
+    def evaluate_workers(
+        self, params: Vector, own_buffers: Mapping[int, Vector] | None = None
+    ) -> tuple[str, Floats] | None: ...
+
+
 @runtime_checkable
 class DataTask(Task, Protocol):
     """A task whose model can be put on other data."""
@@ -172,6 +180,11 @@ class LocalWork:
             raise ConfigError(
                 "keep_state=True is about an optimizer, and none is given: give one, or use a "
                 "local rule that keeps its state, such as Adam(keep_state=True)."
+            )
+        if callable(self.lr):
+            raise ConfigError(
+                "lr is one number, eta_L, and got a function: give the number, and the schedule as "
+                "a local rule, such as LocalWork(Schedule(function), lr=0.1)."
             )
         if not 0 < self.lr < float("inf") or self.batch < 1:
             raise ConfigError(

@@ -35,7 +35,7 @@ from anarchic.train.engines import (
     has_convolutions,
 )
 from anarchic.train.evaluation import classes_last, evaluated
-from anarchic.train.fit import check_fit
+from anarchic.train.fit import check_fit, check_loss
 from anarchic.train.metrics import Function, Metric, check_metrics
 from anarchic.train.noise import step_keys
 from anarchic.train.per_worker import HeldOut, hold_out, worker_values
@@ -97,6 +97,7 @@ class TorchTask:
         per_worker: bool = False,
     ) -> None:
         check_choice("policy for buffers", buffers, BUFFER_POLICIES)
+        check_loss(loss)
         self.metrics = check_metrics(metrics)
         self._aside: HeldOut | None = None
         if per_worker:
@@ -284,9 +285,7 @@ class TorchTask:
             found |= {part + name: value for name, value in told.items()}
         return found
 
-    def _pairs(
-        self, params: Vector, inputs: Rows, targets: Rows
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    def _pairs(self, params: Array, inputs: Rows, targets: Rows) -> Iterator[tuple[Tensor, Tensor]]:
         """Outputs and targets of samples, batch by batch."""
         objective = self._evaluated
         # A module that draws in eval mode, too, draws the same for all, so that evaluations agree.
@@ -298,6 +297,18 @@ class TorchTask:
             with torch.no_grad(), self._switch(), drawing(key, objective.module):
                 outputs = objective.outputs(tensors, x)
             yield outputs, y
+
+    def _own_pairs(
+        self, aside: HeldOut, params: Vector, own_buffers: Mapping[int, Vector]
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Outputs and targets of what workers set aside, each with its own buffers."""
+        places = self.put(self.layout.buffer_places)
+        first = self.init()[self.layout.buffer_places]
+        model = torch.as_tensor(params, dtype=self.dtype, device=self.device).clone()
+        for worker, samples in aside.by_worker():
+            own = torch.as_tensor(own_buffers.get(worker, first))
+            model[places] = own.to(self.device, self.dtype)
+            yield from self._pairs(model, *self._data.samples(self.put(samples)))
 
     def judged_by(self, metrics: Mapping[str, Metric]) -> TorchTask:
         """The same task with other metrics."""
@@ -316,11 +327,20 @@ class TorchTask:
         some._data = replace(self._data, held_out={**self._data.held_out, "": (x[index], y[index])})
         return some
 
-    def evaluate_workers(self, params: Vector) -> tuple[str, Floats] | None:
-        """Accuracy or loss of every worker on what it set aside; None where nobody did."""
+    def evaluate_workers(
+        self, params: Vector, own_buffers: Mapping[int, Vector] | None = None
+    ) -> tuple[str, Floats] | None:
+        """Accuracy or loss of every worker on what it set aside; None where nobody did.
+
+        ``own_buffers`` are those that workers keep, by worker, in the order of the layout's
+        ``buffer_places``; a worker that has none yet is judged with those that a task starts from.
+        """
         if self._aside is None:
             return None
-        pairs = self._pairs(params, *self._data.samples(self.put(self._aside.index)))
+        if own_buffers is None:
+            pairs = self._pairs(params, *self._data.samples(self.put(self._aside.index)))
+        else:
+            pairs = self._own_pairs(self._aside, params, own_buffers)
         outputs, targets = (torch.cat(each).cpu() for each in zip(*pairs, strict=True))
         outputs = classes_last(outputs, targets, self.loss)
         return worker_values(self._aside, outputs, targets, self.loss)
