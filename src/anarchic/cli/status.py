@@ -25,9 +25,12 @@ EPILOG = examples(
     "anarchic status run.db --watch --sort staleness",
     "anarchic status postgresql://localhost/run --json",
     "anarchic status https://example.org --token-file operator.token",
+    "anarchic status https://example.org --run mnist --token-file operator.token",
 )
 OPTIONS = table("""
 Options
+  run NAME: Which run of several: on a server, in a directory or database.
+    (default: the only one; or the URL says it, as in https://example.org/v1/runs/mnist)
   watch: Show it again and again, until Ctrl-C.
   every_s SECONDS: Seconds between two looks with --watch.
   sort NAME: share, updates, seen, staleness, norm, loss or refused (the largest first), or worker.
@@ -62,6 +65,7 @@ Look = Callable[[], Record]
 @takes(OPTIONS)
 def status(
     where: Where,
+    run: str | None = None,
     watch: bool = False,
     every_s: float = 2.0,
     sort: str = "share",
@@ -87,7 +91,7 @@ def status(
         )
     files = {"ca_file": ca_file, "client_cert": client_cert, "client_key": client_key}
     shown = _json if json else lambda found: text_of(found, limit)
-    looking = _looking(where, sort, limit, token_file, files)
+    looking = _looking(where, run, sort, limit, token_file, files)
     with registry.installed_only(trust), looking as look:
         if watch:
             _watch(look, shown, every_s, "" if json else "\n")
@@ -97,11 +101,12 @@ def status(
 
 @contextmanager
 def _looking(
-    where: str, sort: str, limit: int, token_file: Path | None, files: dict[str, Path | None]
-) -> Iterator[Look]:
+    where: str, run: str | None, sort: str, limit: int, token_file: Path | None,
+    files: dict[str, Path | None],
+) -> Iterator[Look]:  # fmt: skip
     """What to call for a fresh overview."""
     if where.startswith(("http://", "https://")):
-        yield _asking(where, sort, limit, token_file, files)
+        yield _asking(*_server_and_run(where, run), f"sort={sort}&limit={limit}", token_file, files)
         return
     if token_file is not None or any(files.values()):
         raise ConfigError(
@@ -109,29 +114,40 @@ def _looking(
             "--token-file and the like, or give a server's URL."
         )
     from anarchic.server.overview import listed
+    from anarchic.server.places import place_of
     from anarchic.server.store import open_store
 
-    with closing(open_store(where, create=False)) as store:
+    with closing(open_store(place_of(where, run), create=False)) as store:
         yield lambda: listed(store, sort=sort, limit=limit)
 
 
+def _server_and_run(url: str, run: str | None) -> tuple[str, str | None]:
+    """The server, and the run that its URL or ``--run`` names."""
+    server, path, rest = url.partition("/v1/runs/")
+    named = rest.partition("/")[0] or None
+    if named and run not in (None, named):
+        raise ConfigError(f"The URL names the run {named!r} and --run {run!r}: leave one out.")
+    return (server, named or run) if path else (url, run)
+
+
 def _asking(
-    url: str, sort: str, limit: int, token_file: Path | None, files: dict[str, Path | None]
+    url: str, run: str | None, query: str, token_file: Path | None, files: dict[str, Path | None]
 ) -> Look:
     from anarchic.worker.asking import ask
     from anarchic.worker.connection import Connection
     from anarchic.worker.settings import TOKEN_VARIABLE
     from anarchic.worker.token import read_token
+    from anarchic.worker.worker import base_of
 
     connection = Connection(**files)  # type: ignore[arg-type]  # paths
     token = os.environ.get(TOKEN_VARIABLE) if token_file is None else read_token(token_file)
-    path = f"/v1/workers?sort={sort}&limit={limit}"
+    path = f"/{base_of(run)}/workers?{query}"
 
     def asked() -> Record:
         try:
             return ask(url, path, token=token or None, connection=connection)
-        except WorkerError as error:  # on a port for operators no token may be needed
-            if token or error.code != "unauthorized":
+        except WorkerError as error:
+            if token or error.code != "unauthorized":  # on a port for operators none may be needed
                 raise
             raise ConfigError(
                 f"A server tells operators only: give --token-file, or set {TOKEN_VARIABLE}; "
