@@ -68,15 +68,16 @@ def test_a_store_is_shown_without_a_server(anarchic, trained):
     assert lines[2] == "version    5"
     assert "20 accepted" in lines[4]
     assert lines[5] == "refused    1 not_finite"
-    assert lines[6].startswith("leader     none")
-    assert lines[7] == "evaluation accuracy 0.75 at version 4"
-    assert lines[8] == "commands   none waiting"
-    header, _, *workers = lines[10:]
+    assert lines[6] == "to wait    none"
+    assert lines[7].startswith("leader     none")
+    assert lines[8] == "evaluation accuracy 0.75 at version 4"
+    assert lines[9] == "commands   none waiting"
+    header, _, *workers = lines[11:]
     assert header.split()[:3] == ["worker", "seen", "updates"]
     assert workers[0].startswith("eve")  # the largest share of influence first
     assert "! norm" in workers[0]
     assert {line.split()[0] for line in workers} == {"ann", "bob", "cleo", "eve", "mallory"}
-    assert workers[-1].endswith("1 not_finite  ! refused")
+    assert workers[-1].endswith("1 not_finite        0  ! refused")
     assert "\x1b" not in shown.output  # readable without colour
 
 

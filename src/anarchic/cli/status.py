@@ -47,9 +47,10 @@ Connection, for a URL
     (default: in the file of the certificate)
 """)
 HEADER = (
-    "worker", "seen", "updates", "share", "staleness", "norm", "loss", "refused", "unusual"
+    "worker", "seen", "updates", "share", "staleness", "norm", "loss", "refused", "to wait",
+    "unusual",
 )  # fmt: skip
-LEFT = (0, 8)  # columns with words
+LEFT = (0, 9)  # columns with words
 ROLLBACKS = 3  # the newest that are shown
 Where = Annotated[
     str,
@@ -207,7 +208,9 @@ def _others(found: Record) -> str:
 
 def _facts(found: Record, now_s: float) -> list[tuple[str, str]]:
     updates, leader = found["updates"], found["leader"]
+    refusals, to_wait = _split(found["refusals"])
     counted = {name.replace("_", " "): count for name, count in updates.items()}
+    counted["refused"] -= min(counted["refused"], sum(to_wait.values()))
     evaluation = dict(found["evaluation"] or {})
     version = evaluation.pop("version", None)
     told = ", ".join(f"{name} {_number(value)}" for name, value in evaluation.items())
@@ -223,7 +226,8 @@ def _facts(found: Record, now_s: float) -> list[tuple[str, str]]:
         ("version", number(found["version"])),
         ("rate", f"{found['rate_per_s']:.3g} updates per second, {found['buffered']:,} buffered"),
         ("updates", ", ".join(f"{count:,} {name}" for name, count in counted.items())),
-        ("refused", _codes(found["refusals"]) or "none"),
+        ("refused", _codes(refusals) or "none"),
+        ("to wait", _codes(to_wait) or "none"),
         ("leader", who),
         ("evaluation", f"{told} at version {version}" if evaluation else "none"),
         ("commands", f"waiting: {', '.join(waiting)}" if waiting else "none waiting"),
@@ -244,6 +248,7 @@ def _rollback(command: Record) -> str:
 
 def _row(worker: Record, now_s: float) -> tuple[str, ...]:
     late = _pair(worker["staleness_p50"], worker["staleness_p95"])
+    refused, to_wait = _split(worker["refused"])
     return (
         str(worker["worker"]),
         _ago(worker["seen_s"], now_s),
@@ -252,9 +257,18 @@ def _row(worker: Record, now_s: float) -> tuple[str, ...]:
         late,
         _pair(worker["norm_last"], worker["norm_p50"]),
         _pair(worker["loss_last"], worker["loss_mean"]),
-        _codes(worker["refused"]) or "0",
+        _codes(refused) or "0",
+        f"{sum(to_wait.values()):,}",
         f"! {', '.join(worker['marks'])}" if worker["marks"] else "",
     )
+
+
+def _split(codes: dict[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    """Refusals, and requests that were told to come again later."""
+    from anarchic.server.refusals import LATER
+
+    refused = {code: count for code, count in codes.items() if code not in LATER}
+    return refused, {code: count for code, count in codes.items() if code in LATER}
 
 
 def _codes(codes: dict[str, int]) -> str:
