@@ -165,7 +165,7 @@ def test_one_of_several_runs_is_shown_by_its_name(anarchic, refused, several):
     shown = anarchic("status", several, "--run", "faces")
     assert "m = 3" in shown.output
     told = refused(2, "status", several)
-    assert "--run NAME (faces, mnist)" in told
+    assert "--run NAME" in told
     assert f"'anarchic run list {several}'" in told
     assert "there are: faces, mnist" in refused(2, "status", several, "--run", "other")
     url = "http://127.0.0.1:1/v1/runs/mnist"

@@ -118,6 +118,11 @@ def _looking(
     from anarchic.server.places import place_of
     from anarchic.server.store import open_store
 
+    if run is None and "://" not in where and Path(where).is_dir():
+        raise ConfigError(
+            f"{where} holds several runs: name one with --run NAME; 'anarchic run list {where}' "
+            "shows them all."
+        )
     with closing(open_store(place_of(where, run), create=False)) as store:
         yield lambda: listed(store, sort=sort, limit=limit)
 

@@ -173,12 +173,6 @@ def place_of(where: str, run: str | None) -> str:
                 known = ", ".join(places.names()) or "none"
                 raise ConfigError(f"There is no run {run!r} in {where}; there are: {known}.")
             return places.place(run)
-    if "://" not in where and Path(where).is_dir():
-        known = ", ".join(Directory(Path(where)).names()) or "none yet"
-        raise ConfigError(
-            f"{where} holds several runs: name one with --run NAME ({known}); "
-            f"'anarchic run list {where}' shows them all."
-        )
     return where
 
 
