@@ -91,7 +91,7 @@ def test_who_was_told_to_wait_is_not_marked_as_refused(place):
             "bob": ["refused"],
             "cleo": ["too fast"],
         }
-        assert [w["worker"] for w in sort_workers(found["workers"], "refused")][0] == "bob"
+        assert sort_workers(found["workers"], "refused")[0]["worker"] == "bob"
         assert found["updates"]["refused"] == 26
         told = text_of(found, 9).splitlines()
         assert any("3 accepted, 0 duplicate, 2 refused" in line for line in told)
