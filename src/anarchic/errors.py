@@ -71,6 +71,10 @@ class StoreUnavailable(StoreError):
     """The database cannot be read or written now; try again later."""
 
 
+class OtherSchema(StoreUnavailable):
+    """The store is whole, and was written by an earlier or a later version of anarchic."""
+
+
 class StoreCorrupt(StoreError):
     """The contents of the database are wrong; nothing is served from it."""
 

@@ -79,5 +79,14 @@ def test_values_survive_toml(value):
     assert tomllib.loads(f"key = {as_toml(float('inf'))}")["key"] == float("inf")
 
 
+def test_a_variable_that_does_not_exist_is_told_as_by_the_command_itself(anarchic, monkeypatch):
+    monkeypatch.setenv("ANARCHIC_SERVR_LR", "0.5")
+    shown = anarchic("config", "show", "serve")
+    told = "Warning: There is no variable ANARCHIC_SERVR_LR. Did you mean ANARCHIC_SERVER_LR?\n"
+    assert shown.stderr == told
+    assert shown.exit_code == 0
+    assert "SERVR" not in shown.stdout  # which is a settings file
+
+
 def test_a_command_that_takes_no_file_is_refused(anarchic):
     assert anarchic("config", "show", "simulate").exit_code == 2

@@ -85,8 +85,8 @@ def test_checked_served_and_worked_by_files_alone(folder, anarchic, process, mon
         work = ("work", "--config", "settings/worker.toml")
         until(lambda: '"listening"' in server.text() or not server.running, 30.0)
         shown = anarchic(*work, "--check")
-        assert shown.exit_code == 1, shown.output  # the first of its two servers is away
-        assert shown.output.count("failed  ") == 1, shown.output
+        assert shown.exit_code == 0, shown.output  # though the first of its two servers is away
+        assert shown.output.count("warning  ") == 2, shown.output
         assert "It lets ann pull and push." in shown.output
         assert not (home / "spool").exists()
         monkeypatch.setenv("ANARCHIC_LOCAL_LR", "0.25")

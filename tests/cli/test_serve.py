@@ -215,10 +215,10 @@ def test_goals_reach_what_pursues_them(served, monkeypatch):
     goals = ("--keep-best", "loss", "--target", "accuracy=0.95", "--max-versions", "7")
     judge = ("--evaluate", "tests.server.evaluations:named", "--compact-after", "90d")
     service, *_ = served("--open-enrolment", "--port", PORT, *judge, *goals)
-    keeper = service._keeper
+    assert service.steering.max_versions == 7
+    keeper = service._evaluator.judged.__self__
     assert (keeper._metric.name, keeper._metric.better) == ("loss", "min")
     assert (keeper._target.metric.name, keeper._target.goal) == ("accuracy", 0.95)
-    assert keeper._max_versions == 7
     assert service._compactor._after_s == 90 * 86_400
 
 

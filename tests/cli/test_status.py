@@ -12,13 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from anarchic.server.hosting import create_run
 from anarchic.server.store import open_store
+from anarchic.server.tokens import add_token
 from tests import status_page
 from tests.chaos.servers import LAYOUT, ServerProcess, free_port, write_model
 from tests.chaos.talk import Line
 from tests.chaos.updates import encoded
 from tests.server.live import serving, until
 from tests.server.make import DIM, body
+from tests.server.test_many_process import server_of
 
 FACTS = {
     "format", "run", "state", "rule", "m", "server_lr", "parameters", "version", "rate_per_s",
@@ -65,15 +68,16 @@ def test_a_store_is_shown_without_a_server(anarchic, trained):
     assert lines[2] == "version    5"
     assert "20 accepted" in lines[4]
     assert lines[5] == "refused    1 not_finite"
-    assert lines[6].startswith("leader     none")
-    assert lines[7] == "evaluation accuracy 0.75 at version 4"
-    assert lines[8] == "commands   none waiting"
-    header, _, *workers = lines[10:]
+    assert lines[6] == "to wait    none"
+    assert lines[7].startswith("leader     none")
+    assert lines[8] == "evaluation accuracy 0.75 at version 4"
+    assert lines[9] == "commands   none waiting"
+    header, _, *workers = lines[11:]
     assert header.split()[:3] == ["worker", "seen", "updates"]
     assert workers[0].startswith("eve")  # the largest share of influence first
     assert "! norm" in workers[0]
     assert {line.split()[0] for line in workers} == {"ann", "bob", "cleo", "eve", "mallory"}
-    assert workers[-1].endswith("1 not_finite  ! refused")
+    assert workers[-1].endswith("1 not_finite        0  ! refused")
     assert "\x1b" not in shown.output  # readable without colour
 
 
@@ -145,6 +149,50 @@ def test_a_running_server_tells_operators_only(anarchic, refused, process, tmp_p
         assert (watching.returncode, errors) == (0, "")
         assert "right" in refused(1, *asked, tmp_path / "ann")
         assert "operators only" in refused(2, "status", url)
+
+
+@pytest.fixture
+def several(tmp_path):
+    """A directory of two runs."""
+    for name, m in (("faces", 3), ("mnist", 2)):
+        create_run(
+            name, tmp_path / "runs", write_model(tmp_path / "model.safetensors"), rules={"m": m}
+        )
+    return tmp_path / "runs"
+
+
+def test_one_of_several_runs_is_shown_by_its_name(anarchic, refused, several):
+    shown = anarchic("status", several, "--run", "faces")
+    assert "m = 3" in shown.output
+    told = refused(2, "status", several)
+    assert "--run NAME" in told
+    assert f"'anarchic run list {several}'" in told
+    assert "there are: faces, mnist" in refused(2, "status", several, "--run", "other")
+    url = "http://127.0.0.1:1/v1/runs/mnist"
+    assert "leave one out" in refused(2, "status", url, "--run", "faces")
+
+
+@pytest.mark.slow
+def test_a_server_of_several_runs_is_asked_for_one(anarchic, refused, several, tmp_path):
+    admin = free_port()
+    add_token(several / "mnist.db", "boss", rights="operate")
+    (tmp_path / "boss").write_text(add_token(several / "faces.db", "boss", rights="operate"))
+    words = ("--open-enrolment", "--admin-port", admin)
+    with server_of(several, tmp_path / "log", *words) as (port, _):
+        for url in (f"http://127.0.0.1:{port}", f"http://127.0.0.1:{admin}"):
+            for asked in (
+                (f"{url}/v1/runs/faces",),
+                (f"{url}/v1/runs/faces/",),
+                (url, "--run", "faces"),
+                (f"{url}/v1/runs/faces", "--run", "faces"),
+            ):
+                told = anarchic("status", *asked, "--json", "--token-file", tmp_path / "boss")
+                assert json.loads(told.output)["m"] == 3
+            assert "--run NAME" in refused(1, "status", url, "--token-file", tmp_path / "boss")
+        asked = (f"http://127.0.0.1:{admin}/v1/runs/mnist", "--json")
+        assert json.loads(anarchic("status", *asked).output)["m"] == 2
+        told = refused(1, "status", f"http://127.0.0.1:{admin}", "--run", "other")
+        assert "There is no run 'other' here" in told
 
 
 @pytest.mark.slow

@@ -118,6 +118,14 @@ def test_without_a_server_a_command_is_applied_here_unless_it_is_not_to_wait(ana
         assert [c.outcome for c in commands(opened)] == ["applied", "applied"]
 
 
+def test_a_setting_that_is_taken_away_is_none(anarchic, tmp_path):
+    with stored(tmp_path / "run.db") as opened:
+        begun(opened, m=2, clip=3.0)
+    shown = anarchic("set", tmp_path / "run.db", "clip=none", "m=3").output
+    assert "clip=none (was 3.0), m=3 (was 2)." in shown
+    assert "clip=2.0 (was none)." in anarchic("set", tmp_path / "run.db", "clip=2").output
+
+
 def test_the_best_version_that_is_kept_is_exported(anarchic, refused, tmp_path):
     store, out = tmp_path / "run.db", tmp_path / "best.safetensors"
     with served(store, rules={"m": 1}) as (service, transport):

@@ -56,9 +56,14 @@ def test_an_old_store_is_refused_with_the_command(tmp_path: Path) -> None:
     with tarfile.open(ROOT / "tests" / "data" / "schemas.tar.xz") as archive:
         archive.extract("schema-3-plain.db", tmp_path, filter="data")
     path = tmp_path / "schema-3-plain.db"
-    for words in (["status", path], ["log", path], ["store", "check", path], ["pause", path]):
+    for words in (["status", path], ["log", path], ["pause", path]):
         found = CliRunner().invoke(app, [str(word) for word in words])
         assert found.exit_code == 1
         assert f"anarchic store upgrade {path}" in found.output
+    found = CliRunner().invoke(app, ["store", "check", str(path)])
+    assert found.exit_code == 2  # it is not damaged
+    assert "Damaged" not in found.output
+    assert "Nothing was looked at." in found.output
+    assert f"anarchic store upgrade {path}" in found.output
     assert CliRunner().invoke(app, ["store", "upgrade", str(path)]).exit_code == 0
     assert CliRunner().invoke(app, ["store", "check", str(path)]).exit_code == 0

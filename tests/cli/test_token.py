@@ -27,6 +27,24 @@ def test_tokens_are_given_listed_and_revoked(anarchic, tmp_path):
     opened.close()
 
 
+def test_tokens_are_exported_as_they_are_listed(anarchic, refused, tmp_path):
+    store = tmp_path / "run.db"
+    anarchic("token", "add", "ann", "--store", store)
+    exported = anarchic("token", "export", store).output
+    assert "ann" in exported
+    assert exported == anarchic("token", "export", "--store", store).output
+    assert "Name one store" in refused(2, "token", "export")
+    assert "Name one store" in refused(2, "token", "export", store, "--store", store)
+
+
+def test_a_directory_of_runs_is_no_store(refused, tmp_path):
+    (tmp_path / "runs").mkdir()
+    for name in ("mnist", "faces"):
+        open_store(tmp_path / "runs" / f"{name}.db").close()
+    told = refused(1, "token", "add", "ann", "--store", tmp_path / "runs")
+    assert f"{tmp_path / 'runs' / 'NAME.db'} (there are faces, mnist)." in told
+
+
 @pytest.mark.parametrize(
     "words", [("replay", "rum.db"), ("token", "list"), ("token", "revoke", "ann")]
 )

@@ -13,32 +13,32 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import textwrap
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
 import numpy as np
 
-from anarchic import Update, wire
 from anarchic.data import load
 from anarchic.models.softmax import lane_metrics
 from anarchic.server.store import open_store
 from tests.chaos.servers import ROOT, ServerProcess
+from tests.deploy.day_workers import HONEST, Stranger, Worker, anarchic, small_disk
 from tests.server.postgres import PostgresServer, postgres_server
 
 PAGE = ROOT / "docs" / "operate.md"
 BEGIN, END = "<!-- bad day: begin -->", "<!-- bad day: end -->"
-HONEST, M, LR = 8, 4, "1"
+M, LR = 4, "1"
 DISK_MB = 300  # of the database
-LONGEST = 26  # lines of one output on the page
+MOST_STALE = 20  # versions; more than an honest worker ever is here
+LONGEST = 30  # lines of one output on the page
 
 
 def judge(snapshot: object) -> dict[str, float]:
@@ -76,87 +76,6 @@ class Diary:
     def plain(self, text: str) -> str:
         text = text.replace(self.store, "$STORE").replace(f"{self.folder}/", "")
         return re.sub(r"http://127\.0\.0\.1:\d+", "http://server", text).rstrip()
-
-
-def anarchic(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "NO_COLOR": "1"}
-    environment |= {"COLUMNS": "110", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "anarchic", *words]
-    return subprocess.run(
-        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120
-    )
-
-
-@dataclass
-class Worker:
-    """``anarchic work`` in a process, from its token to its summary."""
-
-    name: str
-    process: subprocess.Popen[str]
-
-    @staticmethod
-    def start(name: str, part: int, urls: str, folder: Path) -> Worker:
-        words = ["--server", urls, "--task", f"digits:{part}/{HONEST}", "--spool", f"spool-{name}"]
-        words += ["--token-file", f"{name}.token", "--local-lr", "0.1", "--local-steps", "5"]
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "anarchic", "work", *words, "--policy", "every:0.005"]
-        pipes = {"stdout": subprocess.PIPE, "text": True}
-        with (folder / f"{name}.log").open("w") as log:
-            process = subprocess.Popen(command, cwd=folder, env=environment, stderr=log, **pipes)
-        return Worker(name, process)
-
-    def ended(self) -> tuple[int, int]:
-        """Exit status, and how many updates it was told are accepted."""
-        said, _ = self.process.communicate(timeout=120)
-        found = re.search(r"(\d+) updates accepted", said)
-        return self.process.returncode, int(found.group(1)) if found else -1
-
-
-class Stranger:
-    """A worker with a token that does what it should not; it shares no code with ours."""
-
-    def __init__(self, name: str, folder: Path, urls: list[str]) -> None:
-        token = (folder / f"{name}.token").read_text().strip()
-        self.name, self._urls = name, urls
-        self._client = httpx.Client(headers={"authorization": f"Bearer {token}"}, timeout=10)
-        self.answers: Counter[str] = Counter()
-
-    def close(self) -> None:
-        self._client.close()
-
-    def push(self, id: str, direction: float, base: int | None = None, lr: float = 0.1) -> str:
-        """Push an update to whichever server answers; the code of the answer."""
-        for url in self._urls:
-            with contextlib.suppress(httpx.HTTPError):
-                layout, snapshot, _ = wire.decode_snapshot(
-                    self._client.get(f"{url}/v1/model").content
-                )
-                drawn = np.random.default_rng(0).normal(size=layout.dim)
-                vector = (direction * drawn).astype(np.float32)
-                version = snapshot.version if base is None else base
-                made = Update(self.name, version, 5, lr, vector, id=id)
-                answer = self._client.post(
-                    f"{url}/v1/updates", content=wire.encode_update(layout, made),
-                    headers={"content-type": "application/octet-stream"},
-                )  # fmt: skip
-                code = "accepted" if answer.status_code == 202 else answer.json()["error"]
-                self.answers[code] += 1
-                return code
-        return "unreachable"
-
-
-@contextlib.contextmanager
-def small_disk(megabytes: int) -> Iterator[Path | None]:
-    """A file system of its own, for a database that is to run out of room; None without root."""
-    folder = Path(tempfile.mkdtemp(prefix="anarchic-disk-"))
-    options = ["-t", "tmpfs", "-o", f"size={megabytes}m", "none", str(folder)]
-    mounted = subprocess.run(["mount", *options], capture_output=True).returncode == 0
-    try:
-        yield folder if mounted else None
-    finally:
-        if mounted:
-            subprocess.run(["umount", "--lazy", str(folder)], check=False)
-        folder.rmdir()
 
 
 def wait(what: str, true: Callable[[], bool], timeout_s: float = 60.0) -> None:
@@ -216,7 +135,7 @@ class BadDay:
         run("init", "--model", "logistic", "--out", "model.safetensors")
         options = ("--m", str(M), "--server-lr", LR, "--guard", "0", "--keep-payloads")
         options += ("--evaluate", "tests.deploy.bad_day:judge", "--keep-best", "accuracy")
-        options += ("--max-staleness", "50", "--updates-per-minute", "600")
+        options += ("--max-staleness", str(MOST_STALE), "--updates-per-minute", "600")
         self.servers += [
             ServerProcess(
                 self.store, self.folder / "model.safetensors", self.folder / f"server-{n}.log",
@@ -235,7 +154,6 @@ class BadDay:
             self.strangers[name] = Stranger(name, self.folder, self.urls)
         self.reach(12)
         run("status", self.store)
-        # STATUS
 
     def status(self) -> dict[str, object]:
         for server in self.servers:
@@ -259,10 +177,12 @@ class BadDay:
     # What goes wrong
 
     def strangers_come(self) -> None:
+        self.reach(MOST_STALE + 2)
         codes = {
             "nan": self.strangers["nan"].push("1", float("nan")),
-            "late": self.strangers["late"].push("1", 0.0, base=10**6),
+            "late": self.strangers["late"].push("1", 0.0, base=1),
         }
+        assert codes == {"nan": "not_finite", "late": "stale"}
         flood = self.strangers["flood"]
         threads = [
             threading.Thread(target=lambda t=t: [flood.push(f"{t}-{n}", 1e-6) for n in range(40)])
@@ -274,15 +194,13 @@ class BadDay:
             thread.join()
         before = self.version
         self.reach(before + 4)
-        assert codes["nan"] != "accepted"
-        assert codes["late"] != "accepted"
         refused = {code: n for code, n in flood.answers.items() if code != "accepted"}
         assert refused, "nobody held the flood up"
-        self.diary.say(f"""One worker sends NaN (refused: `{codes["nan"]}`), one builds on a version
-            that never was (`{codes["late"]}`), one sends 160 updates at once (refused: {
+        self.diary.say(f"""One worker sends NaN (refused: `{codes["nan"]}`), one builds on version
+            1, which is more than {MOST_STALE} versions old (`{codes["late"]}`), one sends 160
+            updates at once (told to wait: {
             ", ".join(f"{n} `{code}`" for code, n in sorted(refused.items()))
         }). The others go on.""")
-        # STATUS
         self.diary.run("status", self.store)
 
     def disk_fills(self) -> None:
@@ -330,17 +248,23 @@ class BadDay:
         wait("a bad evaluation", lambda: self.accuracy() < good - 0.2)
         self.diary.say(f"""One worker sends numbers of a million. Without a guard they count: the
             accuracy of the newest version falls from {good:.2f} to {self.accuracy():.2f}.""")
-        # STATUS
         self.diary.run("status", self.store)
 
     # What the operator does
 
     def operator_mends(self) -> None:
         say, run = self.diary.say, self.diary.run
-        say("The operator stops the run, takes the worker's token, and undoes all that it did.")
+        say("The operator stops the run and takes the worker's token.")
         run("pause", self.store)
         run("token", "revoke", "huge", "--store", self.store)
-        run("rollback", self.store, "--without", "huge")
+        spoilt = self.first_version_of("huge")
+        told = "".join(server.text() for server in self.servers).splitlines()
+        assert any('"event": "version"' in line and '"huge"' in line for line in told)
+        say(f"""The log of the servers names version {spoilt} as the first with an update of huge
+            (`who=huge:1`). What came later was computed on bad versions. So the operator goes back
+            to version {spoilt}, without huge.""")
+        run("rollback", self.store, "--without", "huge", "--to", str(spoilt))
+        run("status", self.store)
         run("set", self.store, f"server_lr={0.5 * float(LR):g}")
         run("resume", self.store)
         wait("an accurate model again", lambda: self.accuracy() > 0.8, 120)
@@ -348,6 +272,12 @@ class BadDay:
         self.reach(before + 3)
         say(f"The accuracy is {self.accuracy():.2f} again, and steps are half as long from now on.")
         run("log", self.store)
+
+    def first_version_of(self, worker: str) -> int:
+        store = open_store(self.store, create=False)
+        rows = [row.version for row in store.trace() if row.worker == worker and row.version]
+        store.close()
+        return int(min(rows))
 
     def end(self) -> None:
         say, run = self.diary.say, self.diary.run

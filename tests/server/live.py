@@ -18,7 +18,9 @@ BYTES = {"content-type": "application/octet-stream"}
 
 
 @asynccontextmanager
-async def serving(path, *, rules=None, limits=None, keep_payloads=True, **settings):
+async def serving(
+    path, *, rules=None, limits=None, keep_payloads=True, max_versions=None, **settings
+):
     """(service, client) of a run in ``path``, begun if there is none."""
     store = open_store(path, keep_payloads=keep_payloads)
     try:
@@ -26,7 +28,7 @@ async def serving(path, *, rules=None, limits=None, keep_payloads=True, **settin
             begun(store, **(rules or {}))
         settings.setdefault("open_enrolment", True)
         chosen = ServerSettings(limits=Limits(**(limits or {})), **settings)
-        service = Service(store, chosen, log=lambda event, **facts: None)
+        service = Service(store, chosen, log=lambda event, **facts: None, max_versions=max_versions)
         await service.start()
         transport = httpx.ASGITransport(make_app(service))
         async with httpx.AsyncClient(

@@ -212,10 +212,13 @@ def test_names_that_a_certificate_is_not_made_for_are_told(store, tmp_path):
     assert found(store, address=address)["tls"][0] == "ok"
 
 
+def add_update(store, received_s):
+    store.append([NewUpdate("ann", "1", b"x" * 32, 0, 1, 0.1, 0, 1.0, received_s, b"body")])
+
+
 def test_an_update_from_the_future_means_a_wrong_clock(store):
     with closing(open_store(store)) as opened:
-        later = time.time() + 3_600
-        opened.append([NewUpdate("ann", "1", b"x" * 32, 0, 1, 0.1, 0, 1.0, later, b"body")])
+        add_update(opened, time.time() + 3_600)
     status, told = not_ok(found(store))["clock"]
     assert status == "warning"
     assert "the newest update came 3,6" in told
@@ -267,10 +270,24 @@ def test_every_run_of_a_directory_is_looked_at(tmp_path):
     findings = found(tmp_path)
     assert not_ok(findings) == {}
     assert findings["runs"][1] == "There are heart, lung."
+    named = ("store", "run", "tokens", "disk", "clock")
+    assert list(findings)[-10:] == [f"{run}: {name}" for run in ("heart", "lung") for name in named]
+    with closing(open_store(tmp_path / "heart.db")) as opened:
+        put_account(opened, new_token("ann")[1])
+    closed = not_ok(found(tmp_path, settings=ServerSettings()))
+    assert list(closed) == ["lung: tokens"]
+    assert closed["lung: tokens"][0] == "failed"
+    assert "Nobody may push" in closed["lung: tokens"][1]
+    steer(tmp_path / "lung.db", "end")
+    ended = not_ok(found(tmp_path, settings=ServerSettings()))
+    assert {name: status for name, (status, _) in ended.items()} == {"lung: run": "warning"}
+    with closing(open_store(tmp_path / "heart.db")) as opened:
+        add_update(opened, time.time() + 3_600)
+    assert "came 3,6" in not_ok(found(tmp_path))["heart: clock"][1]
     with closing(sqlite3.connect(tmp_path / "lung.db")) as connection:
         connection.execute("UPDATE models SET body = zeroblob(length(body))")
         connection.commit()
-    assert list(not_ok(found(tmp_path))) == ["lung: store", "lung: run"]
+    assert list(not_ok(found(tmp_path))) == ["heart: clock", "lung: store", "lung: run"]
 
 
 UNFINISHED = """

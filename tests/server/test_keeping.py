@@ -208,32 +208,6 @@ def test_a_metric_that_the_judge_never_returns_is_told_once_with_those_there_are
     assert run.keeper.notes() == []
 
 
-def test_a_run_ends_at_its_last_version(opened: Opener) -> None:
-    run = opened_run(opened, best=None, max_versions=2)
-    for version in (1, 2, 3):
-        run.publish()
-        run.keeper.offer(run.model(version))
-        assert len(commands(run.store)) == (version >= 2)
-    assert [event for event, _ in run.said] == ["max_versions_reached"]
-
-
-def test_a_served_run_ends_at_its_last_version_and_says_so_to_workers(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        keeper = {"max_versions": 2}
-        async with serving(tmp_path / "run.db", rules={"m": 1}) as (service, client):
-            service._keeper = Keeper(service._store, service.log, **keeper)
-            for number in range(2):
-                sent = body("ann", str(number), base_version=number, seed=number)
-                assert (await client.post("/v1/updates", content=sent)).status_code == 202
-                await until(lambda: service.published.newest.version == number + 1)  # noqa: B023
-            await until(lambda: service.steering.ended)
-            late = await client.post("/v1/updates", content=body("ann", "2", base_version=2))
-            assert (late.status_code, late.json()["error"]) == (410, "run_ended")
-            assert (await client.get("/v1/model")).status_code == 200
-
-    asyncio.run(scenario())
-
-
 def test_who_asks_for_a_version_that_is_gone_is_told_what_is_near(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(tmp_path / "run.db", rules={"m": 1}) as (service, client):

@@ -274,7 +274,7 @@ def test_a_run_of_mifa_goes_on_without_workers_that_were_revoked(in_file):
 def test_a_cap_can_be_set_and_lowered(in_file):
     run = in_file({"rule": "afa-cs", "m": 1, "guard": 0.0})
     run.train(1, ("ann", "bob", "cyn"))
-    assert run.command("set", cap=2).reason == "cap=2 (was None)."
+    assert run.command("set", cap=2).reason == "cap=2 (was none)."
     run.train(1, ("dan",))
     assert {*run.store.standing().rows} == {"cyn", "dan"}
     run.check()
@@ -645,8 +645,8 @@ def test_the_status_knows_what_rollbacks_withdrew(world):
     assert (found["updates"]["folded"], found["updates"]["withdrawn"]) == (7, 6)  # but the first
     lines = text_of(found, 9).splitlines()
     assert "7 folded, 0 clipped, 0 set aside, 6 withdrawn" in lines[4]
-    assert lines[9] == "rollback   command 1 (without bob): versions 2 to 6 are withdrawn"
-    assert lines[10] == "rollback   command 2 (to 1): versions 2 to 8 are withdrawn"
+    assert lines[10] == "rollback   command 1 (without bob): versions 2 to 6 are withdrawn"
+    assert lines[11] == "rollback   command 2 (to 1): versions 2 to 8 are withdrawn"
 
 
 def test_a_worker_that_was_taken_out_has_nothing_left_to_take_out(world):

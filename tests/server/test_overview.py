@@ -6,11 +6,12 @@ from contextlib import closing
 
 import pytest
 
+from anarchic.cli.status import text_of
 from anarchic.errors import ConfigError
 from anarchic.server.accounts import new_token, put_account
 from anarchic.server.activity import Activity
 from anarchic.server.commands import issue
-from anarchic.server.overview import listed, overview
+from anarchic.server.overview import listed, overview, sort_workers
 from anarchic.server.store import open_store
 from tests.server.make import LAYOUT, begun
 from tests.server.stored import new, next_version
@@ -72,3 +73,29 @@ def test_pages_are_pieces_of_the_whole(place):
         with pytest.raises(ConfigError, match="sort"):
             listed(store, sort="size")
         assert sum(w["share"] for w in whole["workers"]) == pytest.approx(1.0)
+
+
+def test_who_was_told_to_wait_is_not_marked_as_refused(place):
+    with closing(open_store(place)) as store:
+        begun(store, m=2)
+        store.append([new(name, "1", base_version=0) for name in ("ann", "bob", "cleo")])
+        activity = Activity(store)
+        later = ["too_many_updates"] * 9 + ["store_full", "busy"]
+        for name, codes in {"ann": later, "bob": ["stale"], "cleo": ["slow_down"]}.items():
+            for code in codes * 2:
+                activity.refused(code, name)
+        activity.tick(leads=True)
+        found = overview(store)
+        assert {w["worker"]: w["marks"] for w in found["workers"]} == {
+            "ann": [],
+            "bob": ["refused"],
+            "cleo": ["too fast"],
+        }
+        assert sort_workers(found["workers"], "refused")[0]["worker"] == "bob"
+        assert found["updates"]["refused"] == 26
+        told = text_of(found, 9).splitlines()
+        assert any("3 accepted, 0 duplicate, 2 refused" in line for line in told)
+        assert "refused    2 stale" in told
+        assert "to wait    18 too_many_updates, 2 busy, 2 slow_down, 2 store_full" in told
+        [ann] = [line for line in told if line.startswith("ann")]
+        assert ann.split()[-2:] == ["0", "22"]

@@ -27,6 +27,7 @@ class Scripted:
         self.extras = frozenset(extras)
         self.state = self.rule.init(np.zeros(2, np.float32))
         self.run, self.epoch, self.max_staleness = run, None, max_staleness
+        self.condition = "running"
         self.faults, self.pull_faults = [], []
         self.taken = {}  # (worker, id) -> body
         self.posts, self.pulls, self.authorizations = [], [], []
@@ -36,6 +37,8 @@ class Scripted:
         self.authorizations.append(request.headers.get("Authorization"))
         if request.url.path == "/v1/model":
             return self.pull(request)
+        if request.url.path == "/v1/status":
+            return httpx.Response(200, json={"run": self.run, "state": self.condition})
         assert int(request.headers["Content-Length"]) == len(request.content)
         self.posts.append(request.content)
         fault = self.faults.pop(0) if self.faults else None

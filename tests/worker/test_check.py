@@ -77,9 +77,31 @@ def test_a_server_that_is_away_and_a_name_that_leads_nowhere_are_told(listening)
     away = not_ok(found(f"{listening.url},http://127.0.0.1:9"))
     assert "Does the server run" in away["connect"][1]
     assert "1 of 2 servers gave no model" in away["run"][1]
+    assert {status for status, _ in away.values()} == {"warning"}  # the other one will do
+    away = not_ok(found(f"http://no-such-name.invalid,{listening.url}"))
+    assert {status for status, _ in away.values()} == {"warning"}
+    away = found("http://127.0.0.1:9,http://127.0.0.1:7")
+    assert away["run"] == ("failed", "No server gave a model: see above.")
     unknown = not_ok(found("http://no-such-name.invalid"))
     assert "no-such-name.invalid has no address" in unknown["name"][1]
     assert "No server gave a model" in unknown["run"][1]
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "told"),
+    [
+        ("running", "ok", "run run-a."),
+        ("paused", "warning", "paused the run: updates wait"),
+        ("ended", "failed", "has ended: it takes no more updates"),
+        (None, "ok", "run run-a."),  # an earlier server, or a proxy that does not pass it on
+    ],
+)
+def test_a_run_that_takes_no_updates_is_told(listening, state, status, told):
+    listening.scripted.condition = state
+    findings = found(listening.url)
+    assert findings["run"][0] == status
+    assert told in findings["run"][1]
+    assert listening.scripted.posts == []
 
 
 def test_servers_of_two_runs_are_told(listening):

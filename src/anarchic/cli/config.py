@@ -14,7 +14,15 @@ from typing import Annotated, Any, Literal
 import typer
 
 from anarchic.cli.options import Option, chosen, examples, hints_of, is_pairs, typed
-from anarchic.cli.sources import DEFAULT, Keys, Setting, config_file, keys_of, settle
+from anarchic.cli.sources import (
+    DEFAULT,
+    Keys,
+    Setting,
+    config_file,
+    keys_of,
+    settle,
+    warn_of_unknown_variables,
+)
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -56,6 +64,7 @@ def show(command: Command = "serve", config: File = None) -> None:
     They come from ANARCHIC_ variables, the settings file and the defaults, in this order.
     The output is a settings file itself; passwords in addresses are left out.
     """
+    warn_of_unknown_variables()
     keys = keys_of(command)
     found = settle(keys, {}, config, complete=False)
     parsed = _parsed(keys, found)

@@ -12,6 +12,7 @@ from anarchic.cli.steering import NoWait, Where, Withdrawn, give
 EPILOG = examples(
     "anarchic rollback run.db --to 40",
     "anarchic rollback run.db --without eve",
+    "anarchic rollback run.db --without eve --to 41  # nor what others computed after version 41",
     "anarchic rollback run.db --to 40 --withdrawn --no-wait  # also if it was rolled back before",
 )
 
@@ -42,6 +43,8 @@ def rollback(
 
     The result is published as the next version: version numbers never go back. Versions that are
     undone are withdrawn: updates that build on them are dropped, and workers pull again.
+    With --without alone, updates that others computed on versions with this worker's influence
+    still count. If it spoilt the model, add --to with the first version that has its updates.
     With --to alone, the rule starts afresh from the parameters of that version.
     To undo a rollback, go back to a version that it withdrew, with --withdrawn.
     """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +13,6 @@ from anarchic.cli import serve
 from anarchic.cli.options import Given, chosen, examples, table, takes
 from anarchic.cli.show import print_table
 from anarchic.cli.steering import NoWait, give
-from anarchic.errors import ConfigError
 from anarchic.server.settings import RuleSettings
 
 _EXAMPLES = (
@@ -85,13 +83,9 @@ def list_(
 @app.command(epilog=examples("anarchic run end mnist runs"))
 def end(name: Name, where: Where, no_wait: NoWait = False) -> None:
     """End a run: a last version is made, workers stop with 0. The model can still be pulled."""
-    from anarchic.server.places import places_at
+    from anarchic.server.places import place_of
 
-    with closing(places_at(where)) as places:
-        if name not in places.names():
-            known = ", ".join(places.names()) or "none"
-            raise ConfigError(f"There is no run {name!r} in {where}; there are: {known}.")
-        give(places.place(name), "end", no_wait=no_wait)
+    give(place_of(where, name), "end", no_wait=no_wait)
 
 
 def _cell(value: object) -> str:

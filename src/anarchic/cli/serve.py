@@ -52,9 +52,10 @@ Run
   keep_every N: Keep every Nth version for ever. (default: none)
   keep_best METRIC: Keep the version with the best evaluation for ever: accuracy and the like up,
     loss and the like down; score:min or score:max says which. Needs --evaluate. (default: none)
-  target METRIC=VALUE: End the run when an evaluation reaches this, such as accuracy=0.95.
+  target METRIC=VALUE: End the run once an evaluation has reached this, such as accuracy=0.95. By
+    then there may be newer versions.
     (default: it goes on)
-  max_versions N: End the run at this version. (default: it goes on)
+  max_versions N: End the run exactly with this version. (default: it goes on)
   compact_after TIME: Delete rows of the trace that are older, such as 90d or 12h, and thin old
     evaluations, so that months fit. Not with kept payloads. (default: all are kept)
   keep_payloads: Keep every update, for `anarchic replay`.

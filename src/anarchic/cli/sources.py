@@ -65,12 +65,17 @@ class Keys:
 
 def settled(keys: Keys, flags: Given, config: Path | None) -> Given:
     """What was given, wherever: a command's settings without those that are defaults."""
+    warn_of_unknown_variables()
+    found = settle(keys, flags, config)
+    return {name: each.value for name, each in found.items() if each.source != DEFAULT}
+
+
+def warn_of_unknown_variables() -> None:
+    """On stderr, one line for each variable that looks like a setting and is none."""
     for name in unknown_variables():
         near = get_close_matches(name, _variables(), n=1, cutoff=0.7)
         told = f"Did you mean {near[0]}?" if near else "It has no effect."
         typer.echo(f"Warning: There is no variable {printable(name, most=100)}. {told}", err=True)
-    found = settle(keys, flags, config)
-    return {name: each.value for name, each in found.items() if each.source != DEFAULT}
 
 
 def settle(

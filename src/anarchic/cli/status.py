@@ -25,9 +25,12 @@ EPILOG = examples(
     "anarchic status run.db --watch --sort staleness",
     "anarchic status postgresql://localhost/run --json",
     "anarchic status https://example.org --token-file operator.token",
+    "anarchic status https://example.org --run mnist --token-file operator.token",
 )
 OPTIONS = table("""
 Options
+  run NAME: Which run of several: on a server, in a directory or database.
+    (default: the only one; or the URL says it, as in https://example.org/v1/runs/mnist)
   watch: Show it again and again, until Ctrl-C.
   every_s SECONDS: Seconds between two looks with --watch.
   sort NAME: share, updates, seen, staleness, norm, loss or refused (the largest first), or worker.
@@ -44,9 +47,10 @@ Connection, for a URL
     (default: in the file of the certificate)
 """)
 HEADER = (
-    "worker", "seen", "updates", "share", "staleness", "norm", "loss", "refused", "unusual"
+    "worker", "seen", "updates", "share", "staleness", "norm", "loss", "refused", "to wait",
+    "unusual",
 )  # fmt: skip
-LEFT = (0, 8)  # columns with words
+LEFT = (0, 9)  # columns with words
 ROLLBACKS = 3  # the newest that are shown
 Where = Annotated[
     str,
@@ -62,6 +66,7 @@ Look = Callable[[], Record]
 @takes(OPTIONS)
 def status(
     where: Where,
+    run: str | None = None,
     watch: bool = False,
     every_s: float = 2.0,
     sort: str = "share",
@@ -87,7 +92,7 @@ def status(
         )
     files = {"ca_file": ca_file, "client_cert": client_cert, "client_key": client_key}
     shown = _json if json else lambda found: text_of(found, limit)
-    looking = _looking(where, sort, limit, token_file, files)
+    looking = _looking(where, run, sort, limit, token_file, files)
     with registry.installed_only(trust), looking as look:
         if watch:
             _watch(look, shown, every_s, "" if json else "\n")
@@ -97,11 +102,12 @@ def status(
 
 @contextmanager
 def _looking(
-    where: str, sort: str, limit: int, token_file: Path | None, files: dict[str, Path | None]
-) -> Iterator[Look]:
+    where: str, run: str | None, sort: str, limit: int, token_file: Path | None,
+    files: dict[str, Path | None],
+) -> Iterator[Look]:  # fmt: skip
     """What to call for a fresh overview."""
     if where.startswith(("http://", "https://")):
-        yield _asking(where, sort, limit, token_file, files)
+        yield _asking(*_server_and_run(where, run), f"sort={sort}&limit={limit}", token_file, files)
         return
     if token_file is not None or any(files.values()):
         raise ConfigError(
@@ -109,29 +115,45 @@ def _looking(
             "--token-file and the like, or give a server's URL."
         )
     from anarchic.server.overview import listed
+    from anarchic.server.places import place_of
     from anarchic.server.store import open_store
 
-    with closing(open_store(where, create=False)) as store:
+    if run is None and "://" not in where and Path(where).is_dir():
+        raise ConfigError(
+            f"{where} holds several runs: name one with --run NAME; 'anarchic run list {where}' "
+            "shows them all."
+        )
+    with closing(open_store(place_of(where, run), create=False)) as store:
         yield lambda: listed(store, sort=sort, limit=limit)
 
 
+def _server_and_run(url: str, run: str | None) -> tuple[str, str | None]:
+    """The server, and the run that its URL or ``--run`` names."""
+    server, path, rest = url.partition("/v1/runs/")
+    named = rest.partition("/")[0] or None
+    if named and run not in (None, named):
+        raise ConfigError(f"The URL names the run {named!r} and --run {run!r}: leave one out.")
+    return (server, named or run) if path else (url, run)
+
+
 def _asking(
-    url: str, sort: str, limit: int, token_file: Path | None, files: dict[str, Path | None]
+    url: str, run: str | None, query: str, token_file: Path | None, files: dict[str, Path | None]
 ) -> Look:
     from anarchic.worker.asking import ask
     from anarchic.worker.connection import Connection
     from anarchic.worker.settings import TOKEN_VARIABLE
     from anarchic.worker.token import read_token
+    from anarchic.worker.worker import base_of
 
     connection = Connection(**files)  # type: ignore[arg-type]  # paths
     token = os.environ.get(TOKEN_VARIABLE) if token_file is None else read_token(token_file)
-    path = f"/v1/workers?sort={sort}&limit={limit}"
+    path = f"/{base_of(run)}/workers?{query}"
 
     def asked() -> Record:
         try:
             return ask(url, path, token=token or None, connection=connection)
-        except WorkerError as error:  # on a port for operators no token may be needed
-            if token or error.code != "unauthorized":
+        except WorkerError as error:
+            if token or error.code != "unauthorized":  # on a port for operators none may be needed
                 raise
             raise ConfigError(
                 f"A server tells operators only: give --token-file, or set {TOKEN_VARIABLE}; "
@@ -191,7 +213,9 @@ def _others(found: Record) -> str:
 
 def _facts(found: Record, now_s: float) -> list[tuple[str, str]]:
     updates, leader = found["updates"], found["leader"]
+    refusals, to_wait = _split(found["refusals"])
     counted = {name.replace("_", " "): count for name, count in updates.items()}
+    counted["refused"] -= min(counted["refused"], sum(to_wait.values()))
     evaluation = dict(found["evaluation"] or {})
     version = evaluation.pop("version", None)
     told = ", ".join(f"{name} {_number(value)}" for name, value in evaluation.items())
@@ -207,7 +231,8 @@ def _facts(found: Record, now_s: float) -> list[tuple[str, str]]:
         ("version", number(found["version"])),
         ("rate", f"{found['rate_per_s']:.3g} updates per second, {found['buffered']:,} buffered"),
         ("updates", ", ".join(f"{count:,} {name}" for name, count in counted.items())),
-        ("refused", _codes(found["refusals"]) or "none"),
+        ("refused", _codes(refusals) or "none"),
+        ("to wait", _codes(to_wait) or "none"),
         ("leader", who),
         ("evaluation", f"{told} at version {version}" if evaluation else "none"),
         ("commands", f"waiting: {', '.join(waiting)}" if waiting else "none waiting"),
@@ -228,6 +253,7 @@ def _rollback(command: Record) -> str:
 
 def _row(worker: Record, now_s: float) -> tuple[str, ...]:
     late = _pair(worker["staleness_p50"], worker["staleness_p95"])
+    refused, to_wait = _split(worker["refused"])
     return (
         str(worker["worker"]),
         _ago(worker["seen_s"], now_s),
@@ -236,9 +262,18 @@ def _row(worker: Record, now_s: float) -> tuple[str, ...]:
         late,
         _pair(worker["norm_last"], worker["norm_p50"]),
         _pair(worker["loss_last"], worker["loss_mean"]),
-        _codes(worker["refused"]) or "0",
+        _codes(refused) or "0",
+        f"{sum(to_wait.values()):,}",
         f"! {', '.join(worker['marks'])}" if worker["marks"] else "",
     )
+
+
+def _split(codes: dict[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    """Refusals, and requests that were told to come again later."""
+    from anarchic.server.refusals import LATER
+
+    refused = {code: count for code, count in codes.items() if code not in LATER}
+    return refused, {code: count for code, count in codes.items() if code in LATER}
 
 
 def _codes(codes: dict[str, int]) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from anarchic.cli.options import examples
+from anarchic.errors import ConfigError, OtherSchema
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -100,11 +101,15 @@ def compact(
 def check(store: Where) -> None:
     """Look for damage: seals, digests, orders, counts and indices. Exits with 1 if there is any.
 
-    Servers may run meanwhile. Nothing is changed.
+    Servers may run meanwhile. Nothing is changed. With exit code 2 nothing was looked at: there is
+    no such store, or another version of anarchic wrote it.
     """
     from anarchic.server.checkup import MOST, check_store
 
-    found = check_store(store)
+    try:
+        found = check_store(store)
+    except OtherSchema as error:
+        raise ConfigError(f"Nothing was looked at. {error}") from error
     looked = ", ".join(f"{count} {what}" for what, count in found.looked_at.items())
     typer.echo(f"Looked at {looked or 'what could be opened'}.")
     if not found.damaged:

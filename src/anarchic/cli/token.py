@@ -29,12 +29,28 @@ app = typer.Typer(
         "anarchic token list run.db",
         "anarchic token rotate ann --store run.db --overlap 24h --out ann.token",
         "anarchic token revoke ann --store run.db",
-        "anarchic token export --store run.db > tokens.json",
+        "anarchic token export run.db > tokens.json",
         "anarchic token import tokens.json --store next.db",
     ),
 )
 Where = Annotated[
     str, typer.Option(help="The server's store: a file, or postgresql://...", metavar="PATH|URL")
+]
+Named = Annotated[
+    str | None,
+    typer.Argument(
+        help="The server's store: a file, or postgresql://... [dim](default: --store)[/dim]",
+        metavar="[STORE]",
+        show_default=False,
+    ),
+]
+Option = Annotated[
+    str | None,
+    typer.Option(
+        help="The same as STORE, as the other commands take it. [dim](default: STORE)[/dim]",
+        metavar="PATH|URL",
+        show_default=False,
+    ),
 ]
 Name = Annotated[str, typer.Argument(help="The name of the worker or operator.")]
 Expires = Annotated[
@@ -137,28 +153,14 @@ def _hand_over(worker: str, token: str, out: Path | None) -> None:
 
 @app.command(name="list", epilog=examples("anarchic token list run.db --json"))
 def list_(
-    where: Annotated[
-        str | None,
-        typer.Argument(
-            help="The server's store: a file, or postgresql://... [dim](default: --store)[/dim]",
-            metavar="[STORE]", show_default=False,
-        ),
-    ] = None,
-    store: Annotated[
-        str | None,
-        typer.Option(
-            help="The same as STORE, as the other commands take it. [dim](default: STORE)[/dim]",
-            metavar="PATH|URL", show_default=False,
-        ),
-    ] = None,
+    where: Named = None,
+    store: Option = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:  # fmt: skip
+) -> None:
     """Show who has a token, what it may do, whether it is valid, and when it was last used."""
     from anarchic.server.tokens import list_tokens
 
-    if (where is None) == (store is None):
-        raise ConfigError("Name one store: anarchic token list run.db.")
-    now_s, found = time.time(), list_tokens(where or store or "")
+    now_s, found = time.time(), list_tokens(_one("list", where, store))
     if as_json:
         typer.echo(json.dumps([_facts(account, now_s) for account in found], indent=1))
         return
@@ -167,6 +169,12 @@ def list_(
         for account in found
     ]
     print_table(("name", "rights", "state", "last used"), rows, names=4)
+
+
+def _one(command: str, where: str | None, store: str | None) -> str:
+    if (where is None) == (store is None):
+        raise ConfigError(f"Name one store: anarchic token {command} run.db.")
+    return where or store or ""
 
 
 def _facts(account: Account, now_s: float) -> dict[str, object]:
@@ -231,12 +239,12 @@ def revoke(worker: Name, store: Where) -> None:
     typer.echo(f"The token of {worker} is revoked.")
 
 
-@app.command(epilog=examples("anarchic token export --store run.db > tokens.json"))
-def export(store: Where) -> None:
+@app.command(epilog=examples("anarchic token export run.db > tokens.json"))
+def export(where: Named = None, store: Option = None) -> None:
     """Print all tokens for another run: names, rights, ends and hashes, never the secrets."""
     from anarchic.server.tokens import export_tokens
 
-    typer.echo(export_tokens(store))
+    typer.echo(export_tokens(_one("export", where, store)))
 
 
 @app.command(

@@ -73,8 +73,7 @@ class Aggregator:
         self._untold: dict[str, Any] | None = None  # what it sets aside, told once it is durable
         self._failed_on = (-1, 0)  # the update on which the rule failed last, and how often
         self._blamed = 0  # how often updates were set aside for that since the last version
-        self._stopping = threading.Event()
-        self._ended = False
+        self._stopping, self._ended = threading.Event(), False
         self._thread = threading.Thread(target=self._run, name="aggregate", daemon=True)
         self._pause_s = RETRY_S  # after the next error that nobody expected
         self.failure: BaseException | None = None  # why it does not aggregate now
@@ -199,6 +198,9 @@ class Aggregator:
         if self._read_commands():
             self._steer(epoch)
             return
+        if self._steering.must_end(self._folding.version):  # it was there before this server
+            self._step(epoch)
+            return
         if self._steering.paused:
             self._stopping.wait(min(STEER_S, wait_s))
         else:
@@ -234,7 +236,6 @@ class Aggregator:
 
     def _steer(self, epoch: int) -> None:
         """Apply what operators asked for. Updates that no version holds are folded again."""
-
         told: list[Command] = []
         self._looked_s = -inf
         try:
@@ -250,8 +251,9 @@ class Aggregator:
 
     def _fold(self, epoch: int, seq: int, decoded: Decoded) -> None:
         self._metrics.folds(self._folding.version - decoded.update.base_version)
-        if is_withdrawn(self._steering.withdrawn, decoded.update.base_version):
-            # It was on its way while the run was rolled back, perhaps through another server.
+        version, withdrawn = self._folding.version, self._steering.withdrawn
+        if self._steering.is_last(version) or is_withdrawn(withdrawn, decoded.update.base_version):
+            # On its way while the run ended or was rolled back, perhaps through another server.
             self._folding.pass_over(seq, decoded.update.worker)
         elif self._folds(epoch, seq, decoded) and not self._may_publish_later():
             self._step(epoch)
@@ -300,16 +302,20 @@ class Aggregator:
     def _may_publish_later(self) -> bool:
         """Whether the next step is waiting already, and the last publication was just now."""
         enough = self._pending.queued >= self._folding.remaining
-        return enough and self._clock.monotonic() - self._published_s < MOST_UNPUBLISHED_S
+        last = self._steering.is_last(self._folding.version)
+        return (
+            enough and not last and self._clock.monotonic() - self._published_s < MOST_UNPUBLISHED_S
+        )
 
     def _step(self, epoch: int) -> None:
         version = self._published.newest.version
         try:
-            self._unpublished = self._folding.publication(epoch, version)
+            made, model = self._folding.publication(epoch, version)
         except Diverged as error:
             self._diverged_s = self._clock.monotonic()
             self._undo(str(error))
-            self._unpublished = self._folding.publication(epoch, version)
+            made, model = self._folding.publication(epoch, version)
+        self._unpublished = self._steering.ending(made, self._clock.time()), model
         self._publish(*self._unpublished)
 
     def _undo(self, reason: str) -> None:
@@ -345,6 +351,12 @@ class Aggregator:
         self._store.publish(publication)
         self._metrics.published(self._clock.monotonic() - begun_s)
         self._unpublished = None
+        if (
+            publication.also is not None
+        ):  # first: nobody sees the last version of a run that goes on
+            self._looked_s = -inf
+            self._read_commands()
+            self._log("max_versions_reached", version=publication.version)
         if self._untold is not None:
             self._log("set_aside", **self._untold)
             self._untold = None
@@ -367,8 +379,7 @@ class Aggregator:
         self.failure, self._pause_s = None, RETRY_S
 
     def _step_down(self, event: str, reason: str, **facts: object) -> None:
-        # First: nothing below may leave it in the lead.
-        self._epoch = self._unpublished = self._untold = None
+        self._epoch = self._unpublished = self._untold = None  # first: it must not go on leading
         self._pending.pause()
         with suppress(Exception):
             self._store.resign()

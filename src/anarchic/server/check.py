@@ -106,8 +106,16 @@ def _several(run: RunSettings, settings: ServerSettings) -> Iterator[Finding]:
             seen = _Seen(replace(run, store=place, runs=False), {}, settings, stack)
             yield replace(look("store", seen.open), check=f"{name}: store")
             if seen.usable:
-                yield replace(look("run", seen.run), check=f"{name}: run")
+                yield replace(_unless_ended(look("run", seen.run), seen), check=f"{name}: run")
+                if not seen.ended:
+                    yield replace(look("tokens", seen.tokens), check=f"{name}: tokens")
                 yield replace(look("disk", seen.disk), check=f"{name}: disk")
+                yield replace(look("clock", seen.clock), check=f"{name}: clock")
+
+
+def _unless_ended(finding: Finding, seen: _Seen) -> Finding:
+    """One of several runs may have ended: the others are served all the same."""
+    return replace(finding, status="warning") if seen.ended else finding
 
 
 def _address(address: Address) -> str:
@@ -185,6 +193,7 @@ class _Seen:
         self._newest: Snapshot | None = None
         self._m = 1
         self.usable = False  # looking further makes sense
+        self.ended = False
 
     def open(self) -> str:
         """The store with the checksums of what a server loads at its start; or a place for one."""
@@ -243,6 +252,7 @@ class _Seen:
         decode_state(rule, self._newest, standing.state, standing.rows)
         self._m = rule.m
         told = f"It goes on with {_about(layout, rules.rule, rule.m)}."
+        self.ended = end_of(known) is not None
         _check_open(known, told)
         return told
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from sqlalchemy import func, select
 
-from anarchic.errors import StoreError
+from anarchic.errors import OtherSchema, StoreError
 from anarchic.server import records
 from anarchic.server import tables as t
 from anarchic.server.commands import commands
@@ -60,10 +60,12 @@ class Checkup:
 
 
 def check_store(where: str | Path) -> Checkup:
-    """Look through a store. Nothing is changed."""
+    """Look through a store. Nothing is changed; ``OtherSchema`` says that nothing was looked at."""
     checkup = Checkup()
     try:
         store = open_store(where, create=False)
+    except OtherSchema:
+        raise
     except StoreError as error:
         for costs in ALL:
             checkup.found(str(error), costs)

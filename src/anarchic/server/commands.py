@@ -8,7 +8,7 @@ starts, a replica and a replay all find the same.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Literal, get_args
@@ -37,7 +37,7 @@ class Command:
 
     ``arguments`` are the new settings of a ``set``. Those of a ``rollback`` are ``to`` (a version,
     None: the newest), ``without`` (a worker or None), and ``first``: the oldest version that is
-    withdrawn.
+    withdrawn. An ``end`` at a version that was asked for has it as ``last``.
     """
 
     number: int
@@ -69,19 +69,42 @@ def issue(
     store: Store, kind: str, arguments: Mapping[str, Any], *, by: str, now_s: float
 ) -> Command:
     """Write a command, which waits until the leader applies it."""
-    text = json.dumps(dict(arguments))
-    facts = {"kind": kind, "issued_by": by, "issued_s": float(now_s)}
-    once = store.insert(t.commands).on_conflict_do_nothing().returning(_C.number)
     with store.writing() as connection:
         if find_run(connection) is None:
             raise StoreError("The store holds no run to command: begin one with 'anarchic serve'.")
-        while True:  # where several processes write at once, each finds a number of its own
-            last = connection.execute(select(func.max(_C.number))).scalar() or 0
-            new = Command(last + 1, kind, dict(arguments), by, float(now_s))
-            seal = t.seal(_place(new), text.encode())
-            row = {"number": new.number, "arguments": text, "seal": seal, **facts}
-            if connection.execute(once, row).one_or_none() is not None:
-                return new
+        return _insert(store, connection, Command(0, kind, dict(arguments), by, float(now_s)))
+
+
+def end_at(
+    store: Store, version: int, reason: str, *, now_s: float
+) -> Callable[[Connection], None]:
+    """What ends a run together with the publication of its last version: see ``Publication.also``.
+
+    Updates that no version holds then never will be in one.
+    """
+    given = Command(0, "end", {"reason": reason, "last": version}, "server", float(now_s))
+
+    def end(connection: Connection) -> None:
+        mark(
+            connection, _insert(store, connection, given), version=version, at_s=now_s,
+            reason=f"Updates are refused for good; the model can still be pulled. {reason}",
+        )  # fmt: skip
+
+    return end
+
+
+def _insert(store: Store, connection: Connection, given: Command) -> Command:
+    """Write a command under the next number."""
+    text = json.dumps(dict(given.arguments))
+    facts = {"kind": given.kind, "issued_by": given.issued_by, "issued_s": given.issued_s}
+    once = store.insert(t.commands).on_conflict_do_nothing().returning(_C.number)
+    while True:  # where several processes write at once, each finds a number of its own
+        last = connection.execute(select(func.max(_C.number))).scalar() or 0
+        new = replace(given, number=last + 1)
+        seal = t.seal(_place(new), text.encode())
+        row = {"number": new.number, "arguments": text, "seal": seal, **facts}
+        if connection.execute(once, row).one_or_none() is not None:
+            return new
 
 
 def commands(store: Store) -> list[Command]:

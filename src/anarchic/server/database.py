@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from anarchic.errors import ConfigError
+from anarchic.errors import ConfigError, StoreUnavailable
 from anarchic.wire.strict import Buffer
 
 
@@ -150,6 +150,20 @@ def database_at(where: str | Path, *, create: bool, outdated: bool = False) -> D
 def _file(path: Path, *, create: bool, outdated: bool) -> Database:
     from anarchic.server.sqlite import Sqlite
 
+    if path.is_dir():
+        raise StoreUnavailable(_several(path))
     if not (create or path.exists()):
         raise ConfigError(f"There is no store {path}: give the path that the server was given.")
     return Sqlite(path, outdated=outdated)
+
+
+def _several(path: Path) -> str:
+    """What to say of a directory where the store of one run is asked for."""
+    from anarchic.server.places import Directory
+
+    names = Directory(path).names()
+    named = f" (there are {', '.join(names)})" if names else ""
+    return (
+        f"{path} is a directory, and a store is a file. If it holds several runs, give the store "
+        f"of one: {path / 'NAME.db'}{named}."
+    )

@@ -70,8 +70,8 @@ class _Best(NamedTuple):
 class Keeper:
     """Keeps the best version for ever, and asks for the end of a run that has reached its goal.
 
-    ``offer`` hears of new versions, ``evaluated`` of evaluations, each in the thread of whoever
-    tells it. Nothing is raised: what could not be written now is written with the next one.
+    ``evaluated`` hears of evaluations, in the thread of whoever tells it. Nothing is raised: what
+    could not be written now is written with the next one.
     """
 
     def __init__(
@@ -81,19 +81,13 @@ class Keeper:
         *,
         best: Metric | None = None,
         target: Target | None = None,
-        max_versions: int | None = None,
     ) -> None:
         self._store, self._log = store, log
-        self._metric, self._target, self._max_versions = best, target, max_versions
+        self._metric, self._target = best, target
         self._missing: dict[str, str] = {}  # by option: metrics that the last evaluation has not
         self._best: _Best | None = None
         self._marked: int | None = None  # the version that is kept as the best
         self._is_known = False  # whether these two are what the store says
-
-    def offer(self, model: PublishedModel) -> None:
-        if self._max_versions is not None and model.version >= self._max_versions:
-            told = f"Version {model.version} is the last of --max-versions {self._max_versions}."
-            self._end("max_versions_reached", told, version=model.version)
 
     def notes(self) -> list[str]:
         """What an operator should know: metrics that were asked for, and that there are not."""
@@ -125,12 +119,12 @@ class Keeper:
             told = (
                 f"Version {model.version} has {name} {number:g}, and --target is {target.goal:g}."
             )
-            self._end("target_reached", told, version=model.version, **{name: number})
+            self._end(told, version=model.version, **{name: number})
 
-    def _end(self, event: str, told: str, **facts: object) -> None:
+    def _end(self, told: str, **facts: object) -> None:
         try:
             if end_run(self._store, told):
-                self._log(event, reason=told, **facts)
+                self._log("target_reached", reason=told, **facts)
         except StoreError as error:
             self._log("store_error", reason=str(error))
 

@@ -19,7 +19,6 @@ from starlette.types import ASGIApp
 from anarchic.errors import AnarchicError, ConfigError, StoreError
 from anarchic.server.accounts import accounts
 from anarchic.server.compact import compactor_of
-from anarchic.server.keeping import Keeper
 from anarchic.server.log import Log, never_raising
 from anarchic.server.picture import Theory
 from anarchic.server.places import Places, Stamp
@@ -202,12 +201,11 @@ class Runs:
                 told = "Nobody may push: add workers with 'anarchic token add'."
                 self.log("run_without_tokens", run=name, reason=told)
             log = self._log_of(name)
-            keeper = Keeper(store, log, max_versions=run.max_versions)
             compactor = compactor_of(store, run, self.settings, log)
             return store, Service(
                 store, self.settings, log,
-                name=name, shared=self._shared, keeper=keeper, compactor=compactor,
-                theory=self._theory,
+                name=name, shared=self._shared, compactor=compactor,
+                theory=self._theory, max_versions=run.max_versions,
             )  # fmt: skip
         except BaseException:
             store.close()

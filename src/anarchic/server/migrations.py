@@ -13,7 +13,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from anarchic.errors import ConfigError, StoreCorrupt, StoreUnavailable
+from anarchic.errors import ConfigError, OtherSchema, StoreCorrupt
 from anarchic.server import tables as t
 from anarchic.server.backup import copy_file
 from anarchic.server.database import Database, database_at, path_of
@@ -85,7 +85,7 @@ def check_schema(connection: sa.Connection, where: str) -> None:
     number = schema_of(connection)
     check_known(number)
     if number < t.SCHEMA:
-        raise StoreUnavailable(
+        raise OtherSchema(
             f"The store {where} has schema {number}, and this version of anarchic needs "
             f"{t.SCHEMA}. Stop its server, then run: anarchic store upgrade {where}"
         )
@@ -102,7 +102,7 @@ def check_known(number: int) -> None:
     if OLDEST <= number <= t.SCHEMA:
         return
     remedy = "Upgrade anarchic" if number > t.SCHEMA else "Go on with the version that began it"
-    raise StoreUnavailable(
+    raise OtherSchema(
         f"The store has schema {number}, this version of anarchic reads {OLDEST} to {t.SCHEMA}. "
         f"{remedy}."
     )

@@ -203,8 +203,13 @@ def _effect(store: Store, command: Command) -> str:
     run = store.run()
     assert run is not None, "it was checked"
     before = asdict(rules_after(stored_rules(run), commands(store)))
-    changes = (f"{n}={v} (was {before[n]})" for n, v in command.arguments.items())
+    changes = (f"{n}={_told(v)} (was {_told(before[n])})" for n, v in command.arguments.items())
     return f"{', '.join(changes)}."
+
+
+def _told(value: Any) -> str:
+    """A setting as it is given."""
+    return "none" if value is None else str(value)
 
 
 def give(

@@ -32,6 +32,7 @@ from anarchic.server.commands import (
 from anarchic.server.evaluate import shown
 from anarchic.server.records import read_json
 from anarchic.server.refold import counted_in, stretches
+from anarchic.server.refusals import LATER
 from anarchic.server.runs import stored_layout, stored_rules
 from anarchic.server.settings import served_rule
 from anarchic.server.store import Store
@@ -46,6 +47,7 @@ SORTS = ("share", "updates", "seen", "staleness", "norm", "loss", "refused", "wo
 FEW = 3  # workers: among fewer nobody is unusual
 FAR = 10.0  # times the others' norm, or a tenth of it
 OTHER_LOSS, LATE, MUCH = 3.0, 4.0, 5.0  # times the others' loss, staleness and share
+TOO_FAST = "slow_down"  # the code of a worker that sends more than it may per minute
 _U = t.updates.c
 
 Record = dict[str, Any]
@@ -232,9 +234,16 @@ def _mark(workers: Sequence[Record], not_finite: Set[str]) -> None:
             marks.append("clipped")
         if worker["worker"] in not_finite:
             marks.append("set aside")
-        if sum(worker["refused"].values()) > worker["updates"]:
+        if _refused(worker) > worker["updates"]:
             marks.append("refused")
+        if worker["refused"].get(TOO_FAST, 0) > worker["updates"]:
+            marks.append("too fast")
         worker["marks"] = marks
+
+
+def _refused(worker: Record) -> int:
+    """Without those that were told to come again later."""
+    return sum(count for code, count in worker["refused"].items() if code not in LATER)
 
 
 def _median(workers: Sequence[Record], name: str) -> float:
@@ -249,7 +258,7 @@ _BY: dict[str, Callable[[Record], Any]] = {
     "staleness": lambda w: -(w["staleness_p95"] or 0),
     "norm": lambda w: -(w["norm_last"] or 0.0),
     "loss": lambda w: -(w["loss_last"] or 0.0),
-    "refused": lambda w: -sum(w["refused"].values()),
+    "refused": lambda w: (-_refused(w), -sum(w["refused"].values())),
     "worker": lambda w: w["worker"],
 }
 

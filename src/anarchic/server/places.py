@@ -165,6 +165,17 @@ def places_at(where: str | Path) -> Places:
     return Directory(Path(where))
 
 
+def place_of(where: str, run: str | None) -> str:
+    """The address of one run's store, named by itself or as one of several that are kept there."""
+    if run is not None:
+        with closing(places_at(where)) as places:
+            if run not in places.names():
+                known = ", ".join(places.names()) or "none"
+                raise ConfigError(f"There is no run {run!r} in {where}; there are: {known}.")
+            return places.place(run)
+    return where
+
+
 def in_schema(url: URL) -> URL:
     """An address with ``run=NAME`` as one that leads to the schema of that name."""
     name = url.query.get("run")

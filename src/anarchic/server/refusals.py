@@ -50,6 +50,11 @@ class Refusal(Exception):
         return json.dumps(told).encode()
 
 
+# Codes that say: come again later, with the same update. They are ordinary and nobody's fault.
+LATER = frozenset(
+    {"too_many_updates", "slow_down", "busy", "paused", "store_unavailable", "store_full"}
+)
+
 # The first match counts, so narrow types stand before wide ones.
 _TABLE: tuple[tuple[type[AnarchicError], int, str, str, float | None], ...] = (
     (NotFinite, 422, "not_finite", "Lower the local learning rate or clip the gradients.", None),

@@ -21,7 +21,7 @@ from anarchic.server.paths import split, within_run
 from anarchic.server.refusals import Refusal
 from anarchic.server.run_turns import RUN
 
-REMEDY = "Name the run: /v1/runs/NAME/... ('anarchic work --run NAME')."
+REMEDY = "Name the run: give the command --run NAME, or ask for /v1/runs/NAME/..."
 
 
 def make_runs_app(

@@ -117,11 +117,11 @@ def run(
             told = f"Evaluations are of a model that no worker has: {told}."
             log("model_warning", level="warning", message=told)
         evaluator = None if judge is None else Evaluator(judge, store, log)
-        keeper = Keeper(store, log, best=run.best, target=run.goal, max_versions=run.max_versions)
+        keeper = Keeper(store, log, best=run.best, target=run.goal)
         compactor = compactor_of(store, run, settings, log)
         service = Service(
             store, settings, log, evaluator, callbacks,
-            keeper=keeper, compactor=compactor, theory=theory,
+            keeper=keeper, compactor=compactor, theory=theory, max_versions=run.max_versions,
         )  # fmt: skip
         listen(service, address)
 

@@ -76,6 +76,7 @@ class Service:
         evaluator: Evaluator | None = None, callbacks: Callbacks | None = None, *,
         keeper: Keeper | None = None, compactor: Compactor | None = None, clock: Clock = SYSTEM,
         name: str = "", shared: Shared | None = None, theory: Theory | None = None,
+        max_versions: int | None = None,
     ) -> None:  # fmt: skip
         run = store.run()
         if run is None:
@@ -84,13 +85,12 @@ class Service:
         self.log: Log = never_raising(log or JsonLog())
         self.run: str = run.settings["run"]
         self._store, self._evaluator, self._callbacks = store, evaluator, callbacks
-        self._keeper, self._compactor = keeper, compactor
-        self._clock = clock
+        self._compactor, self._clock = compactor, clock
         self.layout, self.steering = stored_layout(run), Steering(store, run, self._follow_rule)
         check_memory(self.steering.rules, self.settings)
         limits, rule = self.settings.limits, self.steering.rule
         self._patience_s = HANG_S + 4 * 4 * self.layout.dim / SLOW_DISK
-        self.name = name  # of one run of several; "" in a server of one
+        self.name, self.steering.max_versions = name, max_versions  # "" in a server of one run
         shared = shared or Shared(limits)
         self.bodies, self.streams, self.copies = shared.bodies, shared.streams, shared.copies
         pulls = limits.open_pulls if self.settings.open_pull else limits.pulls
@@ -174,7 +174,7 @@ class Service:
             self.metrics.evaluations(lambda: evaluator.latest)
 
     def _offer(self, model: PublishedModel) -> None:
-        for part in (self._evaluator, self._callbacks, self._keeper):
+        for part in (self._evaluator, self._callbacks):
             if part is not None:
                 part.offer(model)
 

@@ -101,8 +101,7 @@ class Sqlite:
                 _make(path)
             if not path.is_file():
                 raise StoreUnavailable(
-                    f"{path} is {'a directory' if path.is_dir() else 'no ordinary file'}, and a "
-                    "store is a file. Give the path of a file."
+                    f"{path} is no ordinary file, and a store is a file. Give the path of a file."
                 )
             if path.stat().st_size == 0:
                 raise StoreCorrupt(

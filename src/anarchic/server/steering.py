@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from typing import Any, final
 
 from anarchic.core.factory import RuleSettings
@@ -12,12 +13,14 @@ from anarchic.server.commands import (
     Condition,
     commands,
     condition,
+    end_at,
+    end_of,
     is_withdrawn,
     mark_of,
     rules_after,
     withdrawn,
 )
-from anarchic.server.records import StoredRun
+from anarchic.server.records import Publication, StoredRun
 from anarchic.server.refusals import Refusal
 from anarchic.server.runs import stored_layout, stored_rules, stored_terms
 from anarchic.server.settings import served_rule
@@ -33,6 +36,8 @@ class Steering:
     ``read`` is called by one thread; ``changed`` is called in it with a new rule.
     """
 
+    max_versions: int | None = None  # the run ends with this version
+
     def __init__(
         self, store: Store, run: StoredRun, changed: Callable[[Rule[Any]], None] | None = None
     ) -> None:
@@ -42,6 +47,7 @@ class Steering:
         self._seen: Hashable = None  # the store, when nothing waited in it
         self.condition: Condition = "running"
         self.withdrawn: list[tuple[int, int]] = []
+        self._last: int | None = None  # the version with which it has ended, if that was asked for
         self.settled = 0  # commands that were applied or refused
         self.rules = stored_rules(run)
         self.rule = served_rule(self.rules, self._layout)
@@ -61,6 +67,23 @@ class Steering:
     def ended(self) -> bool:
         return self.condition == "ended"
 
+    def is_last(self, version: int) -> bool:
+        """Whether no step follows this version, whatever waits."""
+        last = self.max_versions if self._last is None else self._last
+        return last is not None and version >= last
+
+    def must_end(self, version: int) -> bool:
+        """Whether the run has come to its last version, and the store does not say so yet."""
+        return not self.ended and self.is_last(version)
+
+    def ending(self, publication: Publication, now_s: float) -> Publication:
+        """The publication, which ends the run if it is of the last version."""
+        version = publication.version
+        if not self.must_end(version):
+            return publication
+        told = f"Version {version} is the last of --max-versions {self.max_versions}."
+        return replace(publication, also=end_at(self._store, version, told, now_s=now_s))
+
     def read(self) -> bool:
         """Read what was settled; whether anything waits to be. Costs little if nothing is new."""
         seen = self._store.mark()
@@ -70,6 +93,8 @@ class Steering:
         if now != self._mark:
             known = commands(self._store)
             self.withdrawn, self.condition = withdrawn(known), condition(known)
+            end = end_of(known)
+            self._last = None if end is None else end.arguments.get("last")
             self.settled = sum(command.outcome != "waiting" for command in known)
             self._follow(rules_after(stored_rules(self._run), known))
             self._mark = now

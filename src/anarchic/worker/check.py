@@ -78,7 +78,7 @@ class _Server:
 
     def findings(self) -> Iterator[Finding]:
         yield look("proxy", self._proxy)
-        yield look("name", self._name)
+        yield self._bearable(look("name", self._name))
         clock, rng = WallClock(), Random()
         about = self._worker.token, self._settings.connection()
         channel = Channel(Servers(str(self._url)), *about, clock=clock, rng=rng)
@@ -87,7 +87,7 @@ class _Server:
             reply = channel.once(self._route("model"), lambda reply: reply)
             took_s, self._answered_s = time.monotonic() - began, time.time()
         except (RetryableError, WorkerError) as error:
-            yield self._unanswered(error)
+            yield self._bearable(self._unanswered(error))
             return
         else:
             told = f"{self._url} answered after {1000 * took_s:,.0f} ms."
@@ -97,9 +97,16 @@ class _Server:
                 yield look("token", lambda: self._token(channel, reply))
             yield look("clock", lambda: self._clock(reply))
             if reply.status_code not in NOT_ALLOWED:
-                yield look("answer", lambda: self._answer(reply))
+                yield look("answer", lambda: self._answer(channel, reply))
         finally:
             channel.close()
+
+    def _bearable(self, finding: Finding) -> Finding:
+        """One of several servers may be away: the worker goes to the others. See ``run``."""
+        alone = self._worker.servers is None or len(self._worker.servers.all) == 1
+        if alone or finding.status != "failed" or finding.check not in ("name", "connect"):
+            return finding
+        return replace(finding, status="warning")
 
     def _unanswered(self, error: RetryableError | WorkerError) -> Finding:
         if error.code == "certificate":
@@ -190,7 +197,15 @@ class _Server:
             raise Doubt(f"{told} of the server: set the clock, or ask the operator to.")
         return f"{told}."
 
-    def _answer(self, reply: Reply) -> str:
+    def _state(self, channel: Channel) -> str:
+        """Whether the run goes on; "" if the server, or a proxy before it, does not tell."""
+        try:
+            reply = channel.once(self._route("status"), lambda reply: reply)
+            return str(parse_json(reply.content)["state"]) if reply.status_code == 200 else ""
+        except (RetryableError, WorkerError, ValueError, KeyError, TypeError):
+            return ""
+
+    def _answer(self, channel: Channel, reply: Reply) -> str:
         if reply.status_code != 200:
             raise _refused(reply)
         try:
@@ -198,6 +213,7 @@ class _Server:
         except AnarchicError as error:
             raise WorkerError(not_ours(reply), "garbled") from error
         self._worker.runs[str(self._url)] = run
+        self._worker.states.add(self._state(channel))
         return f"Run {printable(run)} at version {snapshot.version}, {len(reply.content):,} bytes."
 
 
@@ -231,6 +247,7 @@ class _Worker:
         self.servers: Servers | None = None
         self.token: Token | None = None
         self.runs: dict[str, str] = {}  # by server
+        self.states: set[str] = set()  # of the run, as servers tell
         self._loop: VisitLoop | None = None
         self._update_bytes = 0
 
@@ -252,10 +269,21 @@ class _Worker:
         if len(set(self.runs.values())) > 1:
             told = ", ".join(f"{url} has run {run}" for url, run in self.runs.items())
             raise ConfigError(f"{told}: give servers that share a store.")
+        told = f"{', '.join(self.runs)}: run {printable(next(iter(self.runs.values())))}"
+        if "ended" in self.states:
+            raise WorkerError(
+                f"{told}, which the operator has ended: it takes no more updates. Ask for another.",
+                "run_ended",
+            )
         missing = len(self.servers.all) - len(self.runs)
+        doubts = []
         if missing:
-            raise Doubt(f"{missing} of {len(self.servers.all)} servers gave no model: see above.")
-        return f"{', '.join(self.runs)}: run {next(iter(self.runs.values()))}."
+            doubts.append(f"{missing} of {len(self.servers.all)} servers gave no model: see above.")
+        if "paused" in self.states:
+            doubts.append("The operator has paused the run: updates wait until it is resumed.")
+        if doubts:
+            raise Doubt(" ".join(doubts))
+        return f"{told}."
 
     def load(self) -> str:
         if self._task is None:
