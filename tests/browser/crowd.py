@@ -70,7 +70,7 @@ class Server:
             "--m", str(self._m), "--init", str(self.folder / "model.safetensors"),
             "--port", str(self.port),
             "--admin-port", str(self.admin), "--server-lr", "2", "--rule", "afa-cd",
-            "--evaluate", "tests.browser.judge:digits", "--updates-per-minute", "1000000",
+            "--evaluate", "anarchic.demo.judge:digits", "--updates-per-minute", "1000000",
             *self._options,
         ]  # fmt: skip
         log = open(self.folder / "server.log", "ab")  # noqa: SIM115  # the process has it
