@@ -1,5 +1,5 @@
 // A picture of a run as sections of the page. `show` draws what has changed, one section per frame.
-import { el, ago, count, plural, number, brief, measured, percent, duration, table, tableBehind, NONE } from "./dom.js";
+import { el, ago, clock, count, plural, number, brief, measured, percent, duration, table, tableBehind, NONE } from "./dom.js";
 import { lineChart, barChart } from "./chart.js";
 import { workerStrip, heatMap, LATE } from "./strip.js";
 
@@ -28,6 +28,12 @@ function key(items) {
   return el("ul", { class: "key" }, items.map(([kind, text]) => el("li", {}, el("span", { class: `swatch ${kind}`, "aria-hidden": "true" }), text)));
 }
 
+// A store whose server is gone is still "running" to it: the run has not been ended.
+export function stateOf({ state, served }) {
+  if (served !== false || state === "ended") return state;
+  return state === "paused" ? "paused, no server" : "no server";
+}
+
 function headSection() {
   const where = el("div");
   const cells = el("div", { class: "cells", role: "meter", "aria-label": "Updates that wait for the next version", "aria-valuemin": "0" });
@@ -40,9 +46,11 @@ function headSection() {
       const at = evaluation.version;
       delete evaluation.version;
       const [name, value] = Object.entries(evaluation)[0] ?? ["evaluation", null];
-      const live = head.kind === "run" ? [["workers", howMany(everyone)]]
-        : [["updates per second", number(head.rate_per_s), "in the last minute"], ["workers", howMany(everyone), everyone?.unusual ? `${everyone.unusual} unusual` : ""]];
+      const workers = ["workers", howMany(everyone), everyone?.unusual ? `${everyone.unusual} unusual` : ""];
+      const live = head.kind === "run" || head.served === false ? [workers] : [["updates per second", number(head.rate_per_s), "in the last minute"], workers];
+      const last = head.last_s ? `last update ${clock(head.last_s)}` : "no update yet";
       where.replaceChildren(facts([
+        ...(head.kind === "store" ? [["state", stateOf(head), last]] : []),
         ["version", count(head.version)], [name, measured(name, value), at === undefined ? "" : `at version ${count(at)}`],
         ["updates folded", brief(head.updates?.folded)], ...live,
         ...(head.kind === "run" ? [] : [["refused", brief(head.updates?.refused ?? null)]]),
@@ -119,10 +127,10 @@ function paceSection(tools) {
   return {
     box, parts: ["pace"],
     draw({ pace, head }) {
-      box.hidden = head?.kind === "run" && !pace.whole;
+      box.hidden = (head?.kind === "run" || head?.served === false) && !pace.whole;
       const y = { show: brief, floor: 0 };
       whole.box.hidden = !pace.whole;
-      lately.box.hidden = head?.kind === "run";
+      lately.box.hidden = head?.kind === "run" || head?.served === false;
       if (pace.whole) whole.draw({ series: [{ name: "updates per second", points: points(pace.whole.rates, pace.whole.length_s) }], x: { name: "time", show: duration, floor: 0 }, y, area: true });
       const length = pace.lately.span[1] - pace.lately.span[0];
       const shift = points(pace.lately.rates, length).map(([x, rate]) => [x - length, rate]);
@@ -227,7 +235,7 @@ function leaderSection() {
     box, parts: ["head"],
     draw({ head }) {
       const leader = head.leader;
-      const who = leader ? `process ${leader.pid} on ${leader.host}, epoch ${leader.epoch}, heard ${ago(head.at_s - leader.seen_s)}` : "none at work";
+      const who = leader ? `process ${leader.pid} on ${leader.host}, epoch ${leader.epoch}, heard ${head.served === false ? `last ${clock(leader.seen_s)}: no longer at work` : ago(head.at_s - leader.seen_s)}` : "none at work";
       const rows = [["rule", `${head.rule}, m = ${head.m}, server rate ${number(head.server_lr)}`]];
       if (head.parameters) rows.push(["parameters", count(head.parameters)]);
       if (head.kind !== "run") rows.unshift(["leader", who]);
