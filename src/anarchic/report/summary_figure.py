@@ -124,7 +124,11 @@ def _influence(axes: Axes, found: Mapping[str, Any]) -> None:
 
 def _bars(axes: Axes, bins: Sequence[tuple[str, int]], title: str, colour: str) -> None:
     axes.bar([name for name, _ in bins], [count for _, count in bins], color=colour)
-    axes.tick_params(axis="x", labelrotation=0 if len(bins) <= 8 else 50, labelsize=8)
+    axes.tick_params(
+        axis="x",
+        labelrotation=0 if sum(len(name) + 1 for name, _ in bins) < 40 else 50,
+        labelsize=8,
+    )
     style(axes, title=title, x="", y="updates")
 
 

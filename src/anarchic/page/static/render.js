@@ -3,7 +3,7 @@ import { el, ago, clock, count, plural, number, brief, measured, percent, durati
 import { lineChart, barChart } from "./chart.js";
 import { workerStrip, heatMap, LATE } from "./strip.js";
 
-const METRICS = 6;
+const METRICS = 6, UNUSUAL = 5;  // that are named
 let made = 0;  // pages in this document: names of fields must differ
 let about = "";  // whose sections are made: several runs may share a document
 
@@ -92,10 +92,11 @@ function curvesSection(tools) {
     empty.textContent = metrics.length ? "" : "Nothing was evaluated yet: give the server --evaluate, or let workers report their loss.";
     for (const metric of metrics) {
       if (!charts.has(metric)) {
-        const chart = lineChart(metric, 270);
+        const chart = lineChart(metric, 285);
         charts.set(metric, chart);
         if (tools?.enlarge) chart.heading.append(tools.enlarge(chart));
-        plots.append(chart.box);
+        // Losses that workers report may come before the first evaluation.
+        plots.replaceChildren(...metrics.filter((name) => charts.has(name)).map((name) => charts.get(name).box));
       }
       const series = runs.flatMap((run, hue) => {
         const place = (run.curves?.metrics ?? []).indexOf(metric);
@@ -121,7 +122,7 @@ function curvesSection(tools) {
 }
 
 function paceSection(tools) {
-  const whole = lineChart("Whole run", 150), lately = lineChart("Lately", 150);
+  const whole = lineChart("Whole run", 185), lately = lineChart("Lately", 185);
   const box = section("Updates per second", null, "w4", el("div", { class: "plots" }, whole.box, lately.box));
   const points = (rates, length) => rates.map((rate, i) => [((i + 0.5) * length) / rates.length, rate]);
   return {
@@ -143,7 +144,8 @@ function workersSection() {
   const strip = workerStrip();
   const said = el("p", { class: "hint" });
   const marks = key([["s0", "pushed, staleness 0"], ...LATE.slice(1).map((text, i) => [`s${i + 1}`, text]), ["working", "working"], ["lost", "lost"], ["refused", "refused"]]);
-  const box = section("Workers", null, "w8", said, marks, strip.box);
+  const why = el("p", { class: "readout" });
+  const box = section("Workers", null, "w8", said, marks, strip.box, why);
   return {
     box, parts: ["workers"],
     draw({ workers, everyone }) {
@@ -153,6 +155,8 @@ function workersSection() {
       else said.textContent = known > workers.rows.length
         ? `${workers.rows.length} of ${howMany(everyone)} workers: the most influential, the unusual (!), and those heard last. On the right: share of influence.`
         : "Each mark is an update, its colour the staleness. On the right: share of influence. Unusual workers have a !.";
+      const odd = workers.rows.filter((row) => row.marks.length).slice(0, UNUSUAL);
+      why.textContent = odd.length ? `Unusual: ${odd.map((row) => `${row.worker} (${row.marks.join(", ")})`).join(", ")}.` : "";
       strip.draw(workers);
     },
   };
@@ -160,7 +164,7 @@ function workersSection() {
 
 function everyoneSection() {
   const heat = heatMap();
-  const chart = lineChart("Share of influence (Lorenz curve)", 190);
+  const chart = lineChart("Share of influence (Lorenz curve)", 240);
   const said = el("p", { class: "hint" });
   const box = section("Activity and influence", "Updates of all workers over time: the stronger the colour, the more.", "w4", heat.box, el("hr"), chart.box, said);
   return {
@@ -180,20 +184,20 @@ function everyoneSection() {
 }
 
 function histogramsSection() {
-  const [stale, steps, norms] = ["Staleness (versions)", "Local steps", "Norm of the update"].map((t) => barChart(t));
+  const [stale, steps, norms] = [["Staleness (versions)", "versions behind"], ["Local steps", "steps per update"], ["Norm of the update", "norm"]].map((t) => barChart(...t));
   const far = el("div");
   const said = el("p", { class: "hint" });
   const behind = tableBehind("Counts as a table", () => [["value", "updates"],
     [["staleness", last.staleness], ["local steps", last.steps], ["norm from", (last.norms?.counts ?? []).map((n, i) => [number(last.norms.edges[i]), n])]].flatMap(([name, found]) => found.map(([label, n]) => [`${name} ${label}`, count(n)]))]);
   const plots = el("div", { class: "plots" }, stale.box, steps.box, el("div", {}, norms.box, far));
-  const box = section("Staleness, local steps and norms", null, "", said, plots, behind);
+  const box = section("Staleness, local steps and norms", null, "w8", said, plots, behind);
   let last = { staleness: [], steps: [] };
   const most = (found) => (found.length ? `Most often ${found.reduce((a, b) => (b[1] > a[1] ? b : a))[0]}.` : "No update yet.");
   return {
     box, parts: ["histograms"],
     draw({ histograms }) {
       last = histograms;
-      said.textContent = histograms.updates ? `Of the newest ${plural(histograms.updates, "update")}.` : "No update yet.";
+      said.textContent = histograms.updates ? `How many of the newest ${plural(histograms.updates, "update")}.` : "No update yet.";
       plots.hidden = behind.hidden = !histograms.updates;
       stale.draw(histograms.staleness.map(([label, value]) => ({ label, value })), most(histograms.staleness));
       steps.draw(histograms.steps.map(([label, value]) => ({ label, value })), most(histograms.steps));
@@ -203,7 +207,7 @@ function histogramsSection() {
       norms.draw(found.counts.map((value, i) => ({ label: number(found.edges[i]), value, far: found.edges[i] >= found.limit })),
         `Median ${number(found.median)}; ${found.outliers ? `${plural(found.outliers, "outlier")} beyond ${number(found.limit)}` : "no outlier"}.`);
       const names = [...new Map(found.newest.map((one) => [one.worker, one.times])).entries()].slice(0, 5);
-      far.replaceChildren(names.length ? el("p", { class: "readout" }, `Outliers: ${names.map(([w, t]) => `${w} (${number(t)} times the median)`).join(", ")}.`) : "");
+      far.replaceChildren(names.length ? el("p", { class: "readout" }, `Outliers: ${names.map(([w, t]) => `${w} (${brief(t)} times the median)`).join(", ")}.`) : "");
     },
   };
 }
@@ -301,7 +305,7 @@ function theorySection() {
 // Where anybody with a browser takes part; the operators' port does not serve that page itself.
 function joinSection(tools) {
   const where = el("div", { class: "settings" });
-  const box = section("Take part", null, "", where);
+  const box = section("Take part", null, "w4", where);
   return {
     box, parts: ["head"],
     draw({ head }) {
@@ -318,7 +322,7 @@ function joinSection(tools) {
 
 function settingsSection() {
   const where = el("div", { class: "settings" });
-  const box = section("Settings", null, "", where);
+  const box = section("Settings", null, "last", where);
   return {
     box, parts: ["settings"],
     draw({ settings }) {
@@ -332,11 +336,14 @@ function settingsSection() {
 export function makePage(main, picture, tools) {
   made += 1;
   about = tools?.name ? `${tools.name}: ` : "";
-  const sections = [headSection(), curvesSection(tools), paceSection(tools), workersSection(), everyoneSection(), histogramsSection(),
-    refusalsSection(), theorySection(), leaderSection(), joinSection(tools), settingsSection()];
+  const head = headSection();
+  const left = [curvesSection(tools), workersSection(), histogramsSection(), settingsSection()];
+  const right = [paceSection(tools), everyoneSection(), refusalsSection(), leaderSection(), theorySection(), joinSection(tools)];
+  const sections = [head, ...left, ...right];
   const waiting = new Set();
   let due = false;
-  main.replaceChildren(...sections.map((each) => each.box));
+  const column = (wide, some) => el("div", { class: `column ${wide}` }, some.map((each) => each.box));
+  main.replaceChildren(head.box, column("w8", left), column("w4", right));
   for (const each of sections) each.box.hidden = true;
 
   function frame() {
