@@ -70,7 +70,7 @@ class Server:
             "--m", str(self._m), "--init", str(self.folder / "model.safetensors"),
             "--port", str(self.port),
             "--admin-port", str(self.admin), "--server-lr", "2", "--rule", "afa-cd",
-            "--evaluate", "tests.browser.judge:digits", "--updates-per-minute", "1000000",
+            "--evaluate", "anarchic.demo.judge:digits", "--updates-per-minute", "1000000",
             *self._options,
         ]  # fmt: skip
         log = open(self.folder / "server.log", "ab")  # noqa: SIM115  # the process has it
@@ -145,8 +145,8 @@ class Crowd:
         if kind == "lossy" and rng.random() < 0.5:
             return  # the update never comes
         direction = (snapshot.params - params) / (lr * K)
-        if kind == "huge" and rng.random() < 0.5:
-            direction = direction * 40
+        if kind == "huge" and rng.random() < 0.3:
+            direction = direction * 1e6  # the guard lets it count like an ordinary one
         if kind == "refused" and rng.random() < 0.7:
             direction = np.full_like(direction, np.nan)
         found = Update(name, snapshot.version, id=f"{rng.random():.17f}", local_steps=K,

@@ -63,7 +63,7 @@ def test_a_live_demo_goes_where_it_is_told(anarchic, monkeypatch):
     anarchic("demo", "--live", "--out", "demo", "--seconds", 9, "--open")
     anarchic("demo", "--live", "--open")
     assert shown == [
-        (Path("demo-live"), 20.0, False),
+        (Path("demo-live"), 30.0, False),
         (Path("demo"), 9.0, True),
         (Path("demo-live"), 60.0, True),
     ]

@@ -1,23 +1,39 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import httpx
 import pytest
 from typer.testing import CliRunner
 
 from anarchic.cli.app import app
-from anarchic.cli.demo import live_facts
+from anarchic.cli.demo import live_facts, what_next
 from anarchic.demo import live
 from anarchic.demo.live import LiveResult, run_live
 from anarchic.errors import RunError
+from anarchic.report.picture import picture
 from anarchic.server.replay import Replay
 
 
 @pytest.mark.slow
 def test_the_live_demo_loses_nothing(tmp_path):
-    told, looks, pages = [], [], []
-    result = run_live(
-        tmp_path / "live", seconds=8.0, tell=told.append, watch=looks.append, look=pages.append
-    )
+    told, looks, pages, early = [], [], [], {}
+    out = tmp_path / "live"
+
+    def watch(seen):
+        looks.append(seen)
+        if seen.share > 0.2 and not early:
+            early.update(pictured(pages[0])["curves"])
+
+    result = run_live(out, seconds=16.0, tell=told.append, watch=watch, look=pages.append)
     assert len(pages) == 1
+    late = picture(out / "run.db")["curves"]
+    assert early["metrics"] == late["metrics"] == ["accuracy", "loss"]
+    assert 0 < early["count"] < late["count"]
+    killed = [look.server for look in looks].index(False)
+    assert late["rows"][-1][0] > looks[killed].version  # the curve goes on
+    assert late["rows"][-1][2] > early["rows"][0][2]
     assert {look.server for look in looks} == {True, False}
     assert {look.killed for look in looks} >= {(), ("worker-1", "worker-6")}
     names = {f"worker-{number}" for number in range(1, 9)}
@@ -38,6 +54,13 @@ def test_the_live_demo_loses_nothing(tmp_path):
     assert not any(secret.partition(".")[2] in logs for secret in secrets)
 
 
+def pictured(page):
+    """The whole picture, as the live page is sent it first."""
+    with httpx.stream("GET", f"{page}v1/live", timeout=20) as answer:
+        line = next(line for line in answer.iter_lines() if line.startswith("data: "))
+        return json.loads(line.removeprefix("data: "))
+
+
 def test_the_counts_of_the_result_add_up(tmp_path):
     result = LiveResult(
         accuracy=0.9, first_accuracy=0.1, version=28, accepted=114, folded=112, waiting=3,
@@ -47,6 +70,13 @@ def test_the_counts_of_the_result_add_up(tmp_path):
     assert facts["updates stored"] == "115"
     assert facts["  in a version"] == "112; 3 wait for the next step"
     assert facts["  accepted"] == "114 answers received, 1 cut off"
+
+
+def test_the_end_names_what_shows_the_run_again():
+    assert "  anarchic view demo-live/run.db --open " in "\n".join(what_next(Path("demo-live")))
+    assert "  anarchic report 'my demo/run.db' --out r.html " in "\n".join(
+        what_next(Path("my demo"))
+    )
 
 
 def test_workers_that_never_start_are_an_error(tmp_path, monkeypatch):

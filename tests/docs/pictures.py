@@ -26,6 +26,7 @@ SECONDS = 14.0
 INK, PALE, PAPER = "#37474f", "#b0bec5", "#ffffff"
 COLOURS = ("#3949ab", "#00897b", "#f4511e", "#8e24aa", "#c0ca33", "#6d4c41")
 STALE = ("#2e7d32", "#9e9d24", "#f9a825", "#ef6c00", "#c62828")
+ON_STALE = ("#ffffff", "#1c2024", "#1c2024", "#1c2024", "#ffffff")  # contrast of 4.5 and more
 STYLE = (
     "text{font:13px system-ui,sans-serif;fill:#37474f}.small{font-size:11px}"
     ".mid{text-anchor:middle}.head{font-weight:600;font-size:14px}"
@@ -119,8 +120,9 @@ class Panel:
             drawn.append(box(self.x(pull), y, width, self.row - 8, colour, 'rx="3"'))
             if stale and width > 12:
                 place = self.x(push) - 10, y + 10
-                drawn.append(f'<text x="{place[0]:.1f}" y="{place[1]:.1f}" fill="#fff" '
-                             f'style="fill:#fff" class="small">{late}</text>')  # fmt: skip
+                ink = ON_STALE[min(late, 4)]
+                drawn.append(f'<text x="{place[0]:.1f}" y="{place[1]:.1f}" '
+                             f'style="fill:{ink}" class="small">{late}</text>')  # fmt: skip
         return drawn
 
     def ticks(self) -> list[str]:
@@ -189,6 +191,13 @@ def weights(rule: anarchic.Rule, table: anarchic.Timetable, versions: int) -> np
     return np.array(steps)
 
 
+def square(x: float, y: float, share: float) -> str:
+    """A weight as a square around a place: its area and its ink are the share of the heaviest."""
+    side = 18 * share**0.5
+    ink = f'opacity="{0.25 + 0.75 * share:.2f}"'
+    return box(x - side / 2, y - side / 2, side, side, COLOURS[0], ink)
+
+
 def rules() -> str:
     """What the last steps of both rules were made of, a column per step."""
     table, parts = timetables()[1], []
@@ -196,13 +205,14 @@ def rules() -> str:
         "AFA-CD: the newest 3 updates": anarchic.AfaCd(m=M, server_lr=1.0),
         "AFA-CS: the last update of everybody": anarchic.AfaCs(m=M, server_lr=1.0),
     }
-    for place, (head, rule) in enumerate(kinds.items()):
+    drawn = [weights(rule, table, 14) for rule in kinds.values()]
+    heaviest = max(float(steps.max()) for steps in drawn)
+    for place, (head, steps) in enumerate(zip(kinds, drawn, strict=True)):
         left, top = 70 + 330 * place, 44
         parts.append(text(left, 26, head, "head"))
-        steps = weights(rule, table, 14)
         for t, step in enumerate(steps.tolist()):
             parts += [
-                box(left + 20 * t, top + 20 * i, 18, 18, COLOURS[0], f'opacity="{w**0.7:.2f}"')
+                square(left + 20 * t + 9, top + 20 * i + 9, w / heaviest)
                 for i, w in enumerate(step)
                 if w > 0
             ]

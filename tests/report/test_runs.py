@@ -1,4 +1,5 @@
 import json
+from contextlib import closing
 
 import pytest
 
@@ -11,7 +12,10 @@ from anarchic.report.runs import (
     read_runs,
     write_csv,
 )
+from anarchic.server.store import open_store
+from tests.browser.many import fill
 from tests.report.make import make_run
+from tests.server.make import begun
 
 
 def test_a_finished_run(tmp_path):
@@ -65,6 +69,19 @@ def test_a_run_without_evaluations_has_no_numbers(tmp_path):
     assert compare_runs([run]) == [
         TableRow("one", "afa-cd", False, 0, None, None, None, 0, None),
     ]
+
+
+@pytest.mark.parametrize("judged", [False, True])
+def test_a_store_stands_where_its_updates_are_not_where_it_was_evaluated(tmp_path, judged):
+    with closing(open_store(tmp_path / "run.db")) as store:
+        begun(store, m=4)
+        fill(store, workers=3, updates=224, m=4)
+        if judged:
+            store.add_evaluation(10, {"accuracy": 0.5})
+    [row] = compare_runs(read_runs([tmp_path / "run.db"]))
+    assert (row.rounds, row.updates, row.finished) == (56, 224, False)
+    assert row.virtual_s == pytest.approx(0.223, abs=1e-3)
+    assert row.final == (0.5 if judged else None)
 
 
 def test_the_csv_has_every_evaluation(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ EPILOG = examples(
     "anarchic demo --live --open  # and watch it in a browser",
     "anarchic demo --seed 7 --out another-demo",
 )
-SECONDS, LEAST_SECONDS = 20.0, 5.0
+SECONDS, LEAST_SECONDS = 30.0, 5.0  # enough to open the page that it names
 OPEN_SECONDS = 60.0  # there is more to see, and a browser takes a while to start
 _OWN = f"""
   out DIR: Directory for the runs and the picture; what an earlier demo wrote there is replaced.
@@ -108,8 +109,19 @@ def _live(out: Path, seconds: float, *, in_browser: bool = False) -> None:
 
         result = run_live(out, seconds=seconds, tell=screen.tell, watch=screen.watch, look=look)
     print_facts(live_facts(result, out), title="Result")
+    typer.echo("\n".join(what_next(out)))
     if not result.sound:
         raise RunError("An accepted update was lost or counted twice: see the logs.")
+
+
+def what_next(out: Path) -> list[str]:
+    """Commands that show the run when its server is gone."""
+    store = shlex.quote(str(out / "run.db"))
+    return [
+        "The server has stopped. Its run can still be looked at:",
+        f"  anarchic view {store} --open           # the live page again",
+        f"  anarchic report {store} --out r.html   # a file to keep or to send",
+    ]
 
 
 def where_to_look(page: str | None, *, in_browser: bool) -> list[str]:

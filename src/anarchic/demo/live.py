@@ -20,9 +20,8 @@ import httpx
 import numpy as np
 
 from anarchic import wire
-from anarchic.core.types import Snapshot
-from anarchic.data.digits import load_digits
 from anarchic.demo import demo_directory
+from anarchic.demo.judge import digits
 from anarchic.errors import RunError
 from anarchic.server.replay import Replay, replay
 from anarchic.server.store import open_store
@@ -30,6 +29,7 @@ from anarchic.server.tokens import add_token
 from anarchic.worker import digits_task
 
 WORKERS, M, SERVER_LR = 8, 4, 3.0
+JUDGE = "anarchic.demo.judge:digits"
 OWN = ("model.safetensors*", "run.db*", "server.log", "worker-*")  # what an earlier demo wrote
 # --policy, --local-steps and --local-lr of the eight workers.
 WORKER_OPTIONS = (
@@ -119,7 +119,6 @@ class _Processes:
         self._workers: list[subprocess.Popen[bytes]] = []
         self._logs: list[IO[bytes]] = []
         self._killed: Counter[str] = Counter()
-        self._test = load_digits()
 
     def run(self, seconds: float, watch: Watch, look: Look) -> float:
         """Start, kill and restart processes for ``seconds``; the accuracy of the first version."""
@@ -202,7 +201,7 @@ class _Processes:
         stored = Counter((row.worker, row.id) for row in trace)
         orders = Counter(row.order for row in trace if row.order is not None)
         return LiveResult(
-            accuracy=self._accuracy(wire.decode_snapshot(body)[1]),
+            accuracy=_accuracy(body),
             first_accuracy=first_accuracy,
             version=run.version,
             accepted=len(accepted),
@@ -221,7 +220,7 @@ class _Processes:
             "server", "serve", "--init", self._path("model.safetensors"),
             "--store", self._path("run.db"), "--rule", "afa-cs", "--m", str(M),
             "--server-lr", str(SERVER_LR), "--port", str(self._port), "--keep-payloads",
-            "--admin-port", str(self._admin_port),
+            "--admin-port", str(self._admin_port), "--evaluate", JUDGE,
         )  # fmt: skip
         until = time.monotonic() + START_S
         while self._status() is None:
@@ -281,7 +280,7 @@ class _Processes:
         model = self._ask(f"{self._url}/v1/model", proof)
         if status is None or model is None:
             return None
-        return {**status.json(), "accuracy": self._accuracy(wire.decode_snapshot(model.content)[1])}
+        return {**status.json(), "accuracy": _accuracy(model.content)}
 
     def _ask(self, url: str, headers: Mapping[str, str] | None = None) -> httpx.Response | None:
         """The server's answer; None if it gives none, or a refusal."""
@@ -291,13 +290,10 @@ class _Processes:
             return None
         return answer if answer.is_success else None
 
-    def _accuracy(self, snapshot: Snapshot) -> float:
-        """On the test digits, by softmax regression; the bias comes before the weight."""
-        x = self._test.x_test.reshape(len(self._test.x_test), -1)
-        classes = self._test.need_classes("The demo")
-        weight = snapshot.params[classes:].reshape(classes, -1)
-        right = (x @ weight.T + snapshot.params[:classes]).argmax(axis=1) == self._test.y_test
-        return float(right.mean())
+
+def _accuracy(model: bytes) -> float:
+    """Of a version as the server publishes it."""
+    return digits(wire.decode_snapshot(model)[1])["accuracy"]
 
 
 def _prepare(folder: Path) -> None:

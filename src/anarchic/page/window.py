@@ -124,6 +124,10 @@ class Window:
             ],
         }
 
+    def last_s(self) -> float | None:
+        """When the newest update came."""
+        return float(self.rows["end_s"][-1]) if len(self.rows) else None
+
     def span(self, now_s: float) -> tuple[float, float]:
         """The stretch of time that strips show, up to now."""
         if not len(self.rows):

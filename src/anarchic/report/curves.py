@@ -91,7 +91,7 @@ def draw(
         axes.plot(
             [x for x, _ in points],
             [y for _, y in points],
-            label=curve.label,
+            label=curve.label if points else "_",  # no entry of a legend without a line
             linewidth=1.8,
             marker="o" if len(points) == 1 else None,  # a single evaluation is a point
             drawstyle="steps-post" if stairs else "default",

@@ -33,8 +33,11 @@ Make = Callable[[], dict[str, Record]]
 
 
 @contextmanager
-def pictures(place: str | os.PathLike[str]) -> Iterator[Make]:
-    """A function that makes pictures of the run in a directory or a store, as it then stands."""
+def pictures(place: str | os.PathLike[str], *, recorded: bool = False) -> Iterator[Make]:
+    """A function that makes pictures of the run in a directory or a store, as it then stands.
+
+    If ``recorded``, the strips of a store end with its last update, although a server is at work.
+    """
     if not in_store(place):
         record = RunPictures(Path(place))
         record.make()  # what is not a run is refused now
@@ -45,7 +48,8 @@ def pictures(place: str | os.PathLike[str]) -> Iterator[Make]:
     from anarchic.server.store import open_store
 
     with closing(open_store(str(place), create=False)) as store:
-        made = StorePictures(store, theory=panel, name=store_name(place))
+        name = store_name(place)
+        made = StorePictures(store, theory=panel, name=name, recorded=recorded)
 
         def make() -> dict[str, Record]:
             found = made.make()
@@ -276,5 +280,5 @@ def picture(place: str | os.PathLike[str]) -> dict[str, Record]:
     """One picture of a recorded run."""
     if not (in_store(place) or Path(place).exists()):
         raise RunError(f"There is no run in {place}: give a run directory or a server's store.")
-    with pictures(place) as make:
+    with pictures(place, recorded=True) as make:
         return make()

@@ -24,7 +24,8 @@ IN_VAIN = ("refused", "steps_in_vain")  # columns that are no metrics either
 class RecordedRun:
     """The contents of a run directory or of a server's store.
 
-    ``summary`` is None until the run has finished, or was ended by an operator.
+    ``summary`` is None until the run has finished, or was ended by an operator. ``end`` is where a
+    live run stands, which may have been evaluated long before, or never.
     """
 
     name: str
@@ -32,6 +33,7 @@ class RecordedRun:
     metrics: list[MetricsRow]
     summary: dict[str, Any] | None
     per_worker: PerWorker | None = None
+    end: MetricsRow | None = None
 
     @property
     def has_clock(self) -> bool:
@@ -59,7 +61,8 @@ def read_store(where: str | os.PathLike[str], name: str | None = None) -> Record
     with closing(open_store(str(where), create=False)) as store:
         found = history(store)
     summary: dict[str, Any] | None = {} if found.ended else None
-    return RecordedRun(name or store_name(where), asdict(found.rules), found.rows, summary)
+    name = name or store_name(where)
+    return RecordedRun(name, asdict(found.rules), found.rows, summary, end=found.end)
 
 
 def read_runs(places: Iterable[str | os.PathLike[str]]) -> list[RecordedRun]:
@@ -136,7 +139,7 @@ def without_accuracy(runs: Sequence[RecordedRun]) -> str:
 
 def _row(run: RecordedRun, metric: str) -> TableRow:
     values = [a for row in run.metrics if (a := row.get(metric)) is not None]
-    last = run.metrics[-1] if run.metrics else {}
+    last = run.end or (run.metrics[-1] if run.metrics else {})
     steps, seconds = last.get("local_steps") or 0, last.get("train_seconds") or 0
     newest = values[-10:] if in_a_row(run.metrics[-10:]) else []
     return TableRow(

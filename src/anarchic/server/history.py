@@ -38,6 +38,7 @@ class History:
 
     rules: RuleSettings
     rows: list[dict[str, float | int | None]]
+    end: dict[str, float | int | None]  # where it stands, as a row without metrics
     ended: bool  # by an operator
     local_lrs: tuple[float, ...]  # the smallest and the largest of all updates
 
@@ -71,7 +72,8 @@ def history(store: Store) -> History:
         rows.append({**numbers, "round": evaluation.version, **steps[place].row})
     rates = () if low is None else (float(low), float(high))
     ended = condition(known) == "ended"
-    return History(rules_after(stored_rules(run), known), rows, ended, rates)
+    end = {**steps[-1].row, "round": run.version}
+    return History(rules_after(stored_rules(run), known), rows, end, ended, rates)
 
 
 @final

@@ -36,6 +36,7 @@ from anarchic.page.window import MOST, Folded, Window, marks_each
 from anarchic.participation.timetable import Timetable, running_numbers
 from anarchic.server import records
 from anarchic.server import tables as t
+from anarchic.server.activity import ALIVE_S
 from anarchic.server.commands import Command, is_withdrawn, read_all, rules_after, withdrawn
 from anarchic.server.overview import overview
 from anarchic.server.records import read_json
@@ -50,7 +51,6 @@ KEPT_EVALUATIONS = 4_800  # beyond which every second one is dropped
 PACE_BINS = 120
 MOST_SETTLED = 5
 GAP_S = 2 * LONGEST_S  # without a picture: nobody looked
-QUIET_S = 600.0  # after which strips end with the last update, not now
 THEORY_S, THEORY_UPDATES = 30.0, 5_000
 LAYOUT = ("run", "names", "dtypes", "shapes")  # of the settings, and not worth a row
 _U, _E = t.updates.c, t.evaluations.c
@@ -68,16 +68,18 @@ class StorePictures:
     """Makes pictures of the run in a store, each from where the last one stood.
 
     One thread at a time may call it. ``visits`` and ``told`` are a running server's: who has
-    pulled, and (version, mean loss that its workers told).
+    pulled, and (version, mean loss that its workers told). Strips end now while a server leads,
+    otherwise with the last update, as they always do if ``recorded``.
     """
 
     def __init__(
         self, store: Store, *, theory: Theory | None = None, visits: Visits | None = None,
         told: Callable[[], tuple[int, float | None]] | None = None,
         here: Callable[[], Mapping[str, Any]] = lambda: {"kind": "store"}, name: str = "",
+        recorded: bool = False,
     ) -> None:  # fmt: skip
         self._store, self._theory, self._visits, self._told = store, theory, visits, told
-        self._here, self._name = here, name
+        self._here, self._name, self._recorded = here, name, recorded
         self.rules = RuleSettings()  # that held when the last picture was made
         self._window = Window()
         self._next = -1  # the order of the first update that is not in the window
@@ -101,20 +103,20 @@ class StorePictures:
             versions = self._versions(connection, run.version, withdrawn(known))
         workers = found["workers"]
         self._note_loss(now_s)
-        end_s = self._end(now_s)
-        span = self._window.span(end_s)
+        here = self._here()
+        served = here["kind"] == "server" or _leads(found["leader"], now_s)
+        span, facts = self._span(now_s, served=served)
+        more = {"served": served, "last_s": self._window.last_s(), "settled": _settled(known)}
         return {
-            "head": head(
-                found, name=self._name, span=span, settled=_settled(known), **self._here()
-            ),
+            "head": head(found, name=self._name, span=span, **more, **here),
             "versions": versions,
             "curves": curves(self._timed()),
             "told": {"rows": self._told_rows()},
             "pace": self._pace(span),
-            "workers": self._strip(listed(workers), span),
+            "workers": {**facts, **self._strip(listed(workers), span)},
             "everyone": {
                 **everyone(workers, found["others"]),
-                "heat": {"span": span, **self._window.heat(span)},
+                "heat": {**facts, "span": span, **self._window.heat(span)},
             },
             "histograms": self._window.histograms(),
             "theory": self._theory_of(rules, found["m"], now_s),
@@ -221,10 +223,14 @@ class StorePictures:
             last = watch
         return found
 
-    def _end(self, now_s: float) -> float:
-        """Where strips end: now, or with the last update if that is long ago."""
-        last_s = float(self._window.rows["end_s"][-1]) if len(self._window.rows) else now_s
-        return now_s if now_s - last_s < QUIET_S else last_s
+    def _span(self, now_s: float, *, served: bool) -> tuple[tuple[float, float], Record]:
+        """What strips show, and how its ends are told: up to now, or all that is known."""
+        last_s = self._window.last_s()
+        if last_s is None or (served and not self._recorded):
+            return self._window.span(now_s), {}
+        first_s = float(self._window.rows["end_s"][0])
+        facts = {"axis": "elapsed", "begun_s": min(self._begun_s() or first_s, first_s)}
+        return (first_s, max(last_s, first_s + 1e-3)), facts
 
     def _pace(self, span: tuple[float, float]) -> Record:
         """Updates per second: of the whole run by its samples, and lately."""
@@ -285,6 +291,11 @@ def arrivals(window: Window, m: int, most: int = THEORY_UPDATES) -> Timetable | 
         base_version=(rows["base"] - first).astype(np.int32),  # below 0: pulled before these rounds
         local_steps=rows["steps"].astype(np.int32),
     )
+
+
+def _leads(leader: Mapping[str, Any] | None, now_s: float) -> bool:
+    """Whether a server has been heard lately: one that was killed took no leave."""
+    return leader is not None and now_s - float(leader["seen_s"]) < 2 * ALIVE_S
 
 
 def _settled(known: Sequence[Command]) -> list[Record]:

@@ -1,7 +1,7 @@
 // The live page: asks for a token where one is needed, follows the stream, and shows it.
 import { el } from "./dom.js";
 import { follow } from "./feed.js";
-import { makePage, merge } from "./render.js";
+import { makePage, merge, stateOf } from "./render.js";
 import { dialog, makeActions } from "./steer.js";
 import { enlarge } from "./enlarge.js";
 import { useColours } from "./colours.js";
@@ -58,12 +58,13 @@ function shown(parts) {
   const names = merge(picture, parts);
   start();
   if (parts.head) {
-    const { state: now, name, version, run: id } = parts.head;
+    const { name, version, run: id } = parts.head;
+    const now = stateOf(parts.head);
     document.getElementById("name").textContent = name || (id ?? "").slice(0, 8);
     document.title = `${version} · ${name || "anarchic"}`;
     state.hidden = false;
     state.textContent = now;
-    state.className = `badge ${now}`;
+    state.className = `badge ${parts.head.served === false ? "ended" : now}`;
     act?.(parts.head);
   }
   show(names);

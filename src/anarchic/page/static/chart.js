@@ -2,7 +2,7 @@
 // a few hundred points take about a millisecond.
 import { el, svg, number } from "./dom.js";
 
-const RIGHT = 10, TOP = 8, BOTTOM = 22;
+const RIGHT = 10, TOP = 8, BOTTOM = 38;  // below: a row of marks, and the name of the axis
 const DIGIT = 7.1;  // width of a digit on an axis, in a wide font
 
 // Round numbers between two, at least two of them; `least` is the smallest step.
@@ -29,8 +29,13 @@ function range(values, floor, ceiling) {
   return [low, high];
 }
 
+// The name of the horizontal axis, in the middle below it.
+function named(name, x, height) {
+  return svg("text", { class: "tick", x: x.toFixed(1), y: height - 5, "text-anchor": "middle" }, name);
+}
+
 // A chart of lines. `draw` takes {series: [{name, points, faint, breaks}], x, y, floor, ceiling, area}.
-export function lineChart(title, height = 190) {
+export function lineChart(title, height = 205) {
   const readout = el("p", { class: "readout", "aria-live": "off" });
   const root = svg("svg", { role: "img", tabindex: "0" });
   const heading = el("div", { class: "top" }, el("h3", {}, title));
@@ -58,11 +63,12 @@ export function lineChart(title, height = 190) {
     for (const tick of steps) {
       const x = at([tick, y0])[0];
       const anchor = x > width - 28 ? "end" : "middle";
-      parts.push(svg("text", { class: "tick", x: Math.min(x, width - 2).toFixed(1), y: height - 5, "text-anchor": anchor }, given.x.show(tick)));
+      parts.push(svg("text", { class: "tick", x: Math.min(x, width - 2).toFixed(1), y: height - 20, "text-anchor": anchor }, given.x.show(tick)));
     }
+    parts.push(named(given.x.name, left + plain.w / 2, height));
     given.series.forEach((line, index) => parts.push(...drawn(line, index, at, y0)));
-    const named = given.series.filter((line) => !line.equal);
-    legend.replaceChildren(...(named.length > 1 ? named.map((line, i) => el("li", {}, el("span", { class: `swatch c${(line.hue ?? i) % 5}`, "aria-hidden": "true" }), line.name)) : []));
+    const lines = given.series.filter((line) => !line.equal);
+    legend.replaceChildren(...(lines.length > 1 ? lines.map((line, i) => el("li", {}, el("span", { class: `swatch c${(line.hue ?? i) % 5}`, "aria-hidden": "true" }), line.name)) : []));
     cursor = svg("g");
     root.setAttribute("viewBox", `0 0 ${width} ${height}`);
     root.setAttribute("aria-label", summary());
@@ -142,8 +148,8 @@ export function lineChart(title, height = 190) {
   return { box, heading, title, draw: (next) => { given = next; paint(); }, shown: () => given };
 }
 
-// Bars: [{label, value, far}].
-export function barChart(title, height = 150) {
+// Bars: [{label, value, far}], counts of updates by what the axis is named after.
+export function barChart(title, axis, height = 165) {
   const root = svg("svg", { role: "img" });
   const note = el("p", { class: "readout" });
   const box = el("div", { class: "plot" }, el("h3", {}, title), root, note);
@@ -164,8 +170,9 @@ export function barChart(title, height = 150) {
       const x = 4 + index * each;
       parts.push(svg("rect", { class: bar.far ? "bar far" : "bar", x: (x + gap / 2).toFixed(1), y: (height - BOTTOM - h).toFixed(1), width: Math.max(1, each - gap).toFixed(1), height: h.toFixed(1), rx: 1.5 }));
       const fits = centred || x + widest <= width;
-      if (index % every === 0 && fits) parts.push(svg("text", { class: "tick", x: (centred ? x + each / 2 : x).toFixed(1), y: height - 6, "text-anchor": centred ? "middle" : "start" }, bar.label));
+      if (index % every === 0 && fits) parts.push(svg("text", { class: "tick", x: (centred ? x + each / 2 : x).toFixed(1), y: height - 20, "text-anchor": centred ? "middle" : "start" }, bar.label));
     });
+    parts.push(named(axis, width / 2, height));
     root.setAttribute("viewBox", `0 0 ${width} ${height}`);
     root.setAttribute("aria-label", `${title}. ${note.textContent}`);
     root.replaceChildren(...parts);

@@ -1,9 +1,9 @@
 // A picture of a run as sections of the page. `show` draws what has changed, one section per frame.
-import { el, ago, count, plural, number, brief, measured, percent, duration, table, tableBehind, NONE } from "./dom.js";
+import { el, ago, clock, count, plural, number, brief, measured, percent, duration, table, tableBehind, NONE } from "./dom.js";
 import { lineChart, barChart } from "./chart.js";
 import { workerStrip, heatMap, LATE } from "./strip.js";
 
-const METRICS = 6;
+const METRICS = 6, UNUSUAL = 5;  // that are named
 let made = 0;  // pages in this document: names of fields must differ
 let about = "";  // whose sections are made: several runs may share a document
 
@@ -28,6 +28,12 @@ function key(items) {
   return el("ul", { class: "key" }, items.map(([kind, text]) => el("li", {}, el("span", { class: `swatch ${kind}`, "aria-hidden": "true" }), text)));
 }
 
+// A store whose server is gone is still "running" to it: the run has not been ended.
+export function stateOf({ state, served }) {
+  if (served !== false || state === "ended") return state;
+  return state === "paused" ? "paused, no server" : "no server";
+}
+
 function headSection() {
   const where = el("div");
   const cells = el("div", { class: "cells", role: "meter", "aria-label": "Updates that wait for the next version", "aria-valuemin": "0" });
@@ -40,9 +46,11 @@ function headSection() {
       const at = evaluation.version;
       delete evaluation.version;
       const [name, value] = Object.entries(evaluation)[0] ?? ["evaluation", null];
-      const live = head.kind === "run" ? [["workers", howMany(everyone)]]
-        : [["updates per second", number(head.rate_per_s), "in the last minute"], ["workers", howMany(everyone), everyone?.unusual ? `${everyone.unusual} unusual` : ""]];
+      const workers = ["workers", howMany(everyone), everyone?.unusual ? `${everyone.unusual} unusual` : ""];
+      const live = head.kind === "run" || head.served === false ? [workers] : [["updates per second", number(head.rate_per_s), "in the last minute"], workers];
+      const last = head.last_s ? `last update ${clock(head.last_s)}` : "no update yet";
       where.replaceChildren(facts([
+        ...(head.kind === "store" ? [["state", stateOf(head), last]] : []),
         ["version", count(head.version)], [name, measured(name, value), at === undefined ? "" : `at version ${count(at)}`],
         ["updates folded", brief(head.updates?.folded)], ...live,
         ...(head.kind === "run" ? [] : [["refused", brief(head.updates?.refused ?? null)]]),
@@ -84,10 +92,11 @@ function curvesSection(tools) {
     empty.textContent = metrics.length ? "" : "Nothing was evaluated yet: give the server --evaluate, or let workers report their loss.";
     for (const metric of metrics) {
       if (!charts.has(metric)) {
-        const chart = lineChart(metric, 270);
+        const chart = lineChart(metric, 285);
         charts.set(metric, chart);
         if (tools?.enlarge) chart.heading.append(tools.enlarge(chart));
-        plots.append(chart.box);
+        // Losses that workers report may come before the first evaluation.
+        plots.replaceChildren(...metrics.filter((name) => charts.has(name)).map((name) => charts.get(name).box));
       }
       const series = runs.flatMap((run, hue) => {
         const place = (run.curves?.metrics ?? []).indexOf(metric);
@@ -113,16 +122,16 @@ function curvesSection(tools) {
 }
 
 function paceSection(tools) {
-  const whole = lineChart("Whole run", 150), lately = lineChart("Lately", 150);
+  const whole = lineChart("Whole run", 185), lately = lineChart("Lately", 185);
   const box = section("Updates per second", null, "w4", el("div", { class: "plots" }, whole.box, lately.box));
   const points = (rates, length) => rates.map((rate, i) => [((i + 0.5) * length) / rates.length, rate]);
   return {
     box, parts: ["pace"],
     draw({ pace, head }) {
-      box.hidden = head?.kind === "run" && !pace.whole;
+      box.hidden = (head?.kind === "run" || head?.served === false) && !pace.whole;
       const y = { show: brief, floor: 0 };
       whole.box.hidden = !pace.whole;
-      lately.box.hidden = head?.kind === "run";
+      lately.box.hidden = head?.kind === "run" || head?.served === false;
       if (pace.whole) whole.draw({ series: [{ name: "updates per second", points: points(pace.whole.rates, pace.whole.length_s) }], x: { name: "time", show: duration, floor: 0 }, y, area: true });
       const length = pace.lately.span[1] - pace.lately.span[0];
       const shift = points(pace.lately.rates, length).map(([x, rate]) => [x - length, rate]);
@@ -135,7 +144,8 @@ function workersSection() {
   const strip = workerStrip();
   const said = el("p", { class: "hint" });
   const marks = key([["s0", "pushed, staleness 0"], ...LATE.slice(1).map((text, i) => [`s${i + 1}`, text]), ["working", "working"], ["lost", "lost"], ["refused", "refused"]]);
-  const box = section("Workers", null, "w8", said, marks, strip.box);
+  const why = el("p", { class: "readout" });
+  const box = section("Workers", null, "w8", said, marks, strip.box, why);
   return {
     box, parts: ["workers"],
     draw({ workers, everyone }) {
@@ -145,6 +155,8 @@ function workersSection() {
       else said.textContent = known > workers.rows.length
         ? `${workers.rows.length} of ${howMany(everyone)} workers: the most influential, the unusual (!), and those heard last. On the right: share of influence.`
         : "Each mark is an update, its colour the staleness. On the right: share of influence. Unusual workers have a !.";
+      const odd = workers.rows.filter((row) => row.marks.length).slice(0, UNUSUAL);
+      why.textContent = odd.length ? `Unusual: ${odd.map((row) => `${row.worker} (${row.marks.join(", ")})`).join(", ")}.` : "";
       strip.draw(workers);
     },
   };
@@ -152,7 +164,7 @@ function workersSection() {
 
 function everyoneSection() {
   const heat = heatMap();
-  const chart = lineChart("Share of influence (Lorenz curve)", 190);
+  const chart = lineChart("Share of influence (Lorenz curve)", 240);
   const said = el("p", { class: "hint" });
   const box = section("Activity and influence", "Updates of all workers over time: the stronger the colour, the more.", "w4", heat.box, el("hr"), chart.box, said);
   return {
@@ -172,20 +184,20 @@ function everyoneSection() {
 }
 
 function histogramsSection() {
-  const [stale, steps, norms] = ["Staleness (versions)", "Local steps", "Norm of the update"].map((t) => barChart(t));
+  const [stale, steps, norms] = [["Staleness (versions)", "versions behind"], ["Local steps", "steps per update"], ["Norm of the update", "norm"]].map((t) => barChart(...t));
   const far = el("div");
   const said = el("p", { class: "hint" });
   const behind = tableBehind("Counts as a table", () => [["value", "updates"],
     [["staleness", last.staleness], ["local steps", last.steps], ["norm from", (last.norms?.counts ?? []).map((n, i) => [number(last.norms.edges[i]), n])]].flatMap(([name, found]) => found.map(([label, n]) => [`${name} ${label}`, count(n)]))]);
   const plots = el("div", { class: "plots" }, stale.box, steps.box, el("div", {}, norms.box, far));
-  const box = section("Staleness, local steps and norms", null, "", said, plots, behind);
+  const box = section("Staleness, local steps and norms", null, "w8", said, plots, behind);
   let last = { staleness: [], steps: [] };
   const most = (found) => (found.length ? `Most often ${found.reduce((a, b) => (b[1] > a[1] ? b : a))[0]}.` : "No update yet.");
   return {
     box, parts: ["histograms"],
     draw({ histograms }) {
       last = histograms;
-      said.textContent = histograms.updates ? `Of the newest ${plural(histograms.updates, "update")}.` : "No update yet.";
+      said.textContent = histograms.updates ? `How many of the newest ${plural(histograms.updates, "update")}.` : "No update yet.";
       plots.hidden = behind.hidden = !histograms.updates;
       stale.draw(histograms.staleness.map(([label, value]) => ({ label, value })), most(histograms.staleness));
       steps.draw(histograms.steps.map(([label, value]) => ({ label, value })), most(histograms.steps));
@@ -195,7 +207,7 @@ function histogramsSection() {
       norms.draw(found.counts.map((value, i) => ({ label: number(found.edges[i]), value, far: found.edges[i] >= found.limit })),
         `Median ${number(found.median)}; ${found.outliers ? `${plural(found.outliers, "outlier")} beyond ${number(found.limit)}` : "no outlier"}.`);
       const names = [...new Map(found.newest.map((one) => [one.worker, one.times])).entries()].slice(0, 5);
-      far.replaceChildren(names.length ? el("p", { class: "readout" }, `Outliers: ${names.map(([w, t]) => `${w} (${number(t)} times the median)`).join(", ")}.`) : "");
+      far.replaceChildren(names.length ? el("p", { class: "readout" }, `Outliers: ${names.map(([w, t]) => `${w} (${brief(t)} times the median)`).join(", ")}.`) : "");
     },
   };
 }
@@ -227,7 +239,7 @@ function leaderSection() {
     box, parts: ["head"],
     draw({ head }) {
       const leader = head.leader;
-      const who = leader ? `process ${leader.pid} on ${leader.host}, epoch ${leader.epoch}, heard ${ago(head.at_s - leader.seen_s)}` : "none at work";
+      const who = leader ? `process ${leader.pid} on ${leader.host}, epoch ${leader.epoch}, heard ${head.served === false ? `last ${clock(leader.seen_s)}: no longer at work` : ago(head.at_s - leader.seen_s)}` : "none at work";
       const rows = [["rule", `${head.rule}, m = ${head.m}, server rate ${number(head.server_lr)}`]];
       if (head.parameters) rows.push(["parameters", count(head.parameters)]);
       if (head.kind !== "run") rows.unshift(["leader", who]);
@@ -293,7 +305,7 @@ function theorySection() {
 // Where anybody with a browser takes part; the operators' port does not serve that page itself.
 function joinSection(tools) {
   const where = el("div", { class: "settings" });
-  const box = section("Take part", null, "", where);
+  const box = section("Take part", null, "w4", where);
   return {
     box, parts: ["head"],
     draw({ head }) {
@@ -310,7 +322,7 @@ function joinSection(tools) {
 
 function settingsSection() {
   const where = el("div", { class: "settings" });
-  const box = section("Settings", null, "", where);
+  const box = section("Settings", null, "last", where);
   return {
     box, parts: ["settings"],
     draw({ settings }) {
@@ -324,11 +336,14 @@ function settingsSection() {
 export function makePage(main, picture, tools) {
   made += 1;
   about = tools?.name ? `${tools.name}: ` : "";
-  const sections = [headSection(), curvesSection(tools), paceSection(tools), workersSection(), everyoneSection(), histogramsSection(),
-    refusalsSection(), theorySection(), leaderSection(), joinSection(tools), settingsSection()];
+  const head = headSection();
+  const left = [curvesSection(tools), workersSection(), histogramsSection(), settingsSection()];
+  const right = [paceSection(tools), everyoneSection(), refusalsSection(), leaderSection(), theorySection(), joinSection(tools)];
+  const sections = [head, ...left, ...right];
   const waiting = new Set();
   let due = false;
-  main.replaceChildren(...sections.map((each) => each.box));
+  const column = (wide, some) => el("div", { class: `column ${wide}` }, some.map((each) => each.box));
+  main.replaceChildren(head.box, column("w8", left), column("w4", right));
   for (const each of sections) each.box.hidden = true;
 
   function frame() {

@@ -33,9 +33,12 @@ function canvasOf(label, height, paint) {
   return state;
 }
 
-export function ends(span, axis) {
+export function ends({ span, axis, begun_s: begun }) {
   if (axis === "version") return [`version ${count(span[0])}`, `version ${count(span[1])}`];
-  if (axis === "elapsed") return span.map(duration);  // of a recorded run
+  if (axis === "elapsed") {  // of a recorded run, or of a store without a server
+    const [from, to] = span.map((at) => duration(Math.max(0, at - (begun ?? 0))));
+    return [from, begun === undefined ? to : `${to} after the first update`];
+  }
   return [`${duration(span[1] - span[0])} ago`, "now"];
 }
 
@@ -109,7 +112,7 @@ export function workerStrip() {
     const say = (row) => (row.marks.length ? [el("b", { title: row.marks.join(", ") }, "! "), row.worker] : [row.worker]);
     names.replaceChildren(...next.rows.map((row) => el("li", { title: [row.worker, ...row.marks].join(", ") }, ...say(row))));
     shares.replaceChildren(...next.rows.map((row) => el("li", {}, percent(row.share))));
-    [left.textContent, right.textContent] = ends(next.span, next.axis);
+    [left.textContent, right.textContent] = ends(next);
     drawing.height = Math.max(ROW, next.rows.length * ROW);
     drawing.redraw();
     behind.refresh();
@@ -145,7 +148,7 @@ export function heatMap() {
 
   function draw(next) {
     given = next;
-    [left.textContent, right.textContent] = ends(next.span, next.axis);
+    [left.textContent, right.textContent] = ends(next);
     over.hidden = behind.hidden = !next.rows;
     const each = next.rows ? next.workers / next.rows : 0;
     told.textContent = next.rows
