@@ -136,8 +136,8 @@ class Clip(Reweighted[S]):
     It bounds the norm of what the rule takes the mean of (``Rule.scale``): of ``local_lr *
     direction`` in ``AfaCd``, ``AfaCs`` and others whose steps do not depend on ``local_steps``, of
     ``local_steps`` times that in ``FedAvg``, ``FedBuff`` and others that go by the displacement,
-    before they discount it. ``FedAvg(by_samples=True)`` weighs it by the samples that are claimed: no
-    step is longer for that, but it may be all of one worker.
+    before they discount it. ``FedAvg(by_samples=True)`` weighs it by the samples that are claimed:
+    no step is longer for that, but it may be all of one worker.
     """
 
     max_norm: float = 1.0
