@@ -38,7 +38,7 @@ def test_every_built_in_part_is_there_and_says_what_it_is(kind, name):
 def test_a_part_of_a_package_is_known_by_its_name(package):
     module = 'class Calm:\n    """Steps rarely."""\n'
     package("calm_rules", module, "[anarchic.rules]", "calm = calm_rules:Calm")
-    assert registry.names("rules")[-2:] == ("area", "calm")
+    assert registry.names("rules")[-2:] == ("generalized-async-sgd", "calm")
     assert registry.find("rules", "calm").__name__ == "Calm"
     part = registry.parts("rules")[-1]
     assert part[:3] == ("calm", "calm_rules:Calm", "calm_rules")

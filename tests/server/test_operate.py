@@ -337,6 +337,34 @@ def test_a_rollback_makes_an_old_version_the_newest(in_file, name):
     run.check()
 
 
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"rule": "fedasync"},
+        {"rule": "aced", "cap": 4, "rule_options": {"limit": 2}},
+        {"rule": "rennala", "rule_options": {"batch": 2}},
+        {"rule": "malenia", "rule_options": {"batch": 2}},
+        {"rule": "ringleader", "rule_options": {"population": 3}},
+    ],
+    ids=lambda rules: rules["rule"],
+)
+def test_rules_that_step_with_every_update_go_on_after_kills_and_rollbacks(in_file, rules):
+    run = in_file(rules)
+    run.train(2)
+    run.kill()
+    run.train(1)
+    before = run.params(4)
+    assert run.command("rollback", to=4).outcome == "applied"
+    assert run.params().tobytes() == before.tobytes()
+    assert run.push("bob", base=4)
+    run.train(3)
+    assert run.params().tobytes() != before.tobytes()
+    run.kill()
+    assert run.command("rollback", without="bob", withdrawn=True).outcome == "applied"
+    run.train(2)
+    run.check()
+
+
 def test_fedasync_goes_on_after_rollbacks_with_the_versions_that_workers_hold(in_file):
     run = in_file({"rule": "fedasync", "rule_options": {"history": 3}})
     run.train(2)

@@ -26,7 +26,8 @@ def train_batch(
 ) -> list[tuple[Job, Result]]:
     """The results of jobs of one kind; of those that were done by ``stop_after_s``, if given.
 
-    All are trained as one batch, and each result is that of the job alone. A measurement is alone.
+    All are trained as one batch. Each model is that of the job alone, losses are to rounding. A
+    measurement is alone.
     ``out`` is a folder for their run directories.
     """
     start = time.perf_counter()

@@ -94,10 +94,11 @@ def sweep(
     Every keyword of ``varied`` is a setting; a list or a range of values is varied, anything else
     is the same for all runs. ``settings`` holds further ones that are the same. ``cases`` are
     settings that go together, such as each rule with its own rate. Runs share batches of
-    ``at_once``; ``jobs`` processes train batches at the same time. Each result is that of a single
-    run, to the last byte, however it was computed. Called again, it goes on with what is missing;
-    ``retry`` runs failed ones again. ``keep_runs`` records each run in ``out/runs`` as ``simulate``
-    does, with checkpoints, so that long runs go on in the middle.
+    ``at_once``; ``jobs`` processes train batches at the same time. Each model is that of a single
+    run, to the last byte on a CPU, however it was computed; losses of ``logistic`` agree to
+    rounding. Called again, it goes on with what is missing; ``retry`` runs failed ones again.
+    ``keep_runs`` records each run in ``out/runs`` as ``simulate`` does, with checkpoints, so that
+    long runs go on in the middle.
     """
     grid = grid_of(settings, seed=seed, cases=cases, compute=compute, **varied)
     return run(grid, Path(out), jobs=jobs, at_once=at_once, keep_runs=keep_runs, retry=retry)
