@@ -7,6 +7,7 @@ MANY := $(PIP) --no-compile
 BIN := .venv/bin
 MADE := .venv/bin/python$(VERSION)
 LIGHT := .venv/.light-$(VERSION)
+PLOTS := .venv/.plots-$(VERSION)
 READY := .venv/.ready-$(VERSION)
 WITH_BRIDGES := .venv/.bridges-$(VERSION)
 WITH_DEPLOY := .venv/.deploy-$(VERSION)
@@ -50,10 +51,15 @@ $(LIGHT): pyproject.toml constraints.txt | $(MADE)
 	$(BIN)/$(PIP) -e ".[server]"
 	@touch $@
 
+# What the race needs besides.
+$(PLOTS): pyproject.toml constraints.txt | $(MADE)
+	$(BIN)/$(PIP) -e ".[server,plots]"
+	@touch $(LIGHT) $@
+
 # What development needs: torch and more, gigabytes.
 $(READY): pyproject.toml constraints.txt | $(MADE)
 	$(BIN)/$(MANY) -e ".[dev]"
-	@touch $(LIGHT) $@
+	@touch $(LIGHT) $(PLOTS) $@
 
 # What the tests of other libraries need.
 $(WITH_BRIDGES): tests/bridges/flower.txt | $(READY)
@@ -80,7 +86,7 @@ $(WITH_BROWSER): pyproject.toml constraints.txt | $(READY)
 install: | $(MADE)
 	$(BIN)/$(MANY) -e ".[dev,deploy,browser,docs,bridges]" "setuptools<81"
 	$(BIN)/$(PIP) --no-deps --no-build-isolation -r tests/bridges/flower.txt
-	@touch $(LIGHT) $(READY)
+	@touch $(LIGHT) $(PLOTS) $(READY)
 	@touch $(WITH_BRIDGES) $(WITH_DEPLOY) $(WITH_DOCS) $(WITH_BROWSER)
 
 # What judges whether everybody can read a page; it comes from npm.
@@ -97,7 +103,7 @@ $(OTHER)/.ready: pyproject.toml constraints.txt
 demo: $(LIGHT)
 	$(BIN)/anarchic demo --live
 
-race: $(READY)
+race: $(PLOTS)
 	$(BIN)/anarchic demo
 
 # Attacks on a real server, and a simulator of faults. CI runs them too.

@@ -15,9 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.chaos.servers import free_port
+
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r'^```(bash|python)(?: title="([\w./-]+)")?\n(.*?)^```$', re.S | re.M)
-PORT = "8780"  # what pages say; a run takes a free one
+PORT, ADMIN = "8780", "8781"  # what pages say; a run takes free ones
 # The servers and workers that a page leaves in the background end with it.
 HEAD = "set -euo pipefail\ntrap 'kill $(jobs -p) 2> /dev/null || true; wait' EXIT\n"
 EXAMPLES = f"examples={ROOT / 'examples'}\n"
@@ -37,7 +39,8 @@ def blocks(text: str) -> list[tuple[str, str, str]]:
 
 def script(text: str, port: int) -> str:
     parts = [_part(*block) for block in blocks(text)]
-    return HEAD + EXAMPLES + "\n".join(parts).replace(PORT, str(port))
+    text = "\n".join(parts).replace(PORT, str(port))
+    return HEAD + EXAMPLES + (text.replace(ADMIN, str(free_port())) if ADMIN in text else text)
 
 
 def _part(kind: str, title: str, text: str) -> str:
@@ -78,4 +81,5 @@ def environment(home: Path) -> dict[str, str]:
         "HOME": str(home),
         "OMP_NUM_THREADS": "1",
         "COLUMNS": "120",
+        "BROWSER": "true",  # what --open starts
     }

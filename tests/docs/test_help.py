@@ -29,7 +29,7 @@ pytest.importorskip("torch")
 
 # In this order; those that change the run for good come last.
 ORDER = (
-    *("rules", "init", "config show", "work", "status", "replay", "export"),
+    *("rules", "init", "config show", "work", "status", "replay", "export", "view", "report"),
     *("pause", "resume", "set", "rollback", "log", "store backup", "store check", "store upgrade"),
     *("token add", "token list", "token rotate", "token export", "token import", "token revoke"),
     *("run create", "run list", "run end", "serve", "end"),
@@ -45,8 +45,7 @@ ELSEWHERE = {  # the beginning of a line, and why it is not run here
     "anarchic simulate": "tests/cli/test_app.py",
     "anarchic store compact run.db --before 100000": "tests/cli/test_store.py, below version 3",
     "anarchic reproduce": "tests/experiments",
-    "anarchic view": "tests/browser, in Chromium, and tests/report",
-    "anarchic report": "tests/browser/test_report.py and tests/report",
+    "anarchic view postgresql://": "tests/server/test_picture.py, on a store in PostgreSQL",
 }
 LASTING = (  # these go on until they are told to stop
     ("serve", signal.SIGTERM),
@@ -54,6 +53,7 @@ LASTING = (  # these go on until they are told to stop
      signal.SIGTERM),
     ("work --config", signal.SIGTERM),
     ("status run.db --watch", signal.SIGINT),
+    ("view", signal.SIGINT),
 )  # fmt: skip
 FILES = {
     "server.toml": 'store = "run.db"\n',
@@ -123,6 +123,8 @@ class Shop:
         folder = self.folder
         if words[0] == "serve":
             words = [*words, "--port", str(free_port())]
+        elif words[0] == "view":
+            words = [str(free_port()) if word == "8790" else word for word in words]
         elif "--config" in words:
             words = [*words, "--server", f"http://127.0.0.1:{self.server.port}"]
         if "--init" in words:  # a run that begins
@@ -146,7 +148,8 @@ class Shop:
         """A server serves, a worker waits, and what shows something has shown it."""
         if words[0] == "work":
             return handles(pid, signal.SIGTERM)
-        return ("serving" if words[0] == "serve" else "run") in log.read_text()
+        shown = {"serve": "serving", "view": "The page is at"}.get(words[0], "run")
+        return shown in log.read_text()
 
 
 def handles(pid: int, number: signal.Signals) -> bool:
@@ -170,6 +173,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
             (folder / name).write_text(text)
         save_file({"lora_a": torch.ones(2), "base": torch.ones(3)}, folder / "state.safetensors")
         for words in (
+            "simulate --rounds 5 --out runs/cd",
+            "simulate --rounds 5 --rule afa-cs --out runs/cs",
             "init --model logistic --out first.safetensors",
             "token add carl --store run.db --out ann.token",  # ann comes without one
             "token add ops --store run.db --rights pull,operate --out operator.token",

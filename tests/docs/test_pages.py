@@ -1,4 +1,4 @@
-"""Every block of the start page and the tutorials that is marked as runnable runs, in order."""
+"""Every block that is marked as runnable runs, in order: of pages for newcomers and tutorials."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tests.chaos.servers import free_port
 from tests.docs import blocks
 
 DOCS = blocks.ROOT / "docs"
-PAGES = [DOCS / "start.md", *sorted((DOCS / "tutorials").glob("*.md"))]
+TUTORIALS = sorted((DOCS / "tutorials").glob("*.md"))
+PAGES = [*(DOCS / f"{name}.md" for name in ("start", "live", "browser_worker")), *TUTORIALS]
 WITH_BLOCKS = [page for page in PAGES if blocks.blocks(page.read_text(encoding="utf-8"))]
 
 
@@ -36,13 +37,13 @@ def test_every_tutorial_runs_something():
 def test_every_tutorial_is_listed():
     index = (DOCS / "tutorials" / "index.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"\]\(([\w]+\.md)\)", index))
-    assert listed == {page.name for page in PAGES[1:] if page.stem != "index"}
+    assert listed == {page.name for page in TUTORIALS if page.stem != "index"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_block_says_whether_it_is_run(page: Path):
     kinds = set(re.findall(r"^```(\w+)", page.read_text(encoding="utf-8"), re.M))
-    assert kinds <= {"bash", "python", "sh", "py", "text"}
+    assert kinds <= {"bash", "python", "sh", "py", "js", "text"}
 
 
 def test_a_block_that_fails_fails_its_page(tmp_path: Path):
