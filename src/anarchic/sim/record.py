@@ -82,6 +82,7 @@ class RunDirectory:
                 name
                 for name in sorted(set(there) | set(asked))
                 if there.get(name) != asked.get(name) and name not in UNCOMPARED
+                if name in there or asked[name]  # an earlier version did not have every setting
             ]
             said = "; ".join(
                 f"{n} is {there.get(n)!r} there and {asked.get(n)!r} here" for n in other
@@ -92,7 +93,7 @@ class RunDirectory:
                     "without that setting, or choose another directory."
                 )
             raise RunError(
-                f"{path} holds another run: {said or 'its data or model differ'}. "
+                f"{path} holds another run: {said or 'its data, model or rule differ'}. "
                 "Resume with the settings it was started with, or choose another directory."
             )
         return record
