@@ -20,6 +20,7 @@ from anarchic.bridges.sklearn import prepare, visit, weights, write_first_model
 from anarchic.errors import ConfigError
 from tests.bridges.serving import INIT, await_version, two_workers
 from tests.bridges.still import StillWorker
+from tests.kinds.outcome import learnt
 
 CLASSIFIERS = [
     lambda: SGDClassifier(loss="log_loss", random_state=0),
@@ -39,7 +40,8 @@ def test_two_classifiers_learn_together(make, tmp_path: Path):
     x, y, x_test, y_test = digits()
     first = make()
     write_first_model(tmp_path / INIT, first, features=64, classes=range(10))
-    assert first.score(x_test, y_test) < 0.3
+    before = first.score(x_test, y_test)
+    assert before < 0.3
     with two_workers(tmp_path) as workers:
         estimators = [make(), make()]
         for version in range(1, 8):
@@ -52,7 +54,8 @@ def test_two_classifiers_learn_together(make, tmp_path: Path):
         newest = workers[0].layout.split(workers[0].pull().params)
     for name, array in weights(first).items():
         array[...] = newest[name]
-    assert first.score(x_test, y_test) > 0.6  # neither alone knows more than half of the digits
+    # Neither alone knows more than half of the digits.
+    learnt(before, first.score(x_test, y_test), 0.6)
 
 
 def test_two_regressors_learn_together(tmp_path: Path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.kinds.worlds import Outcome
+from tests.kinds.outcome import Outcome
 
 HERE = Path(__file__).parent
 RESULTS, PAGE = HERE / "results.json", HERE.parents[1] / "docs" / "models.md"
@@ -28,10 +28,12 @@ What people bring, and what becomes of it in the simulator (`Loop`, `Batched`) a
 `python -m tests.kinds` from `tests/kinds/results.json`, which holds what was measured. Every kind
 that works reaches a bound which the untrained model misses: both numbers are shown, accuracy unless
 a loss is named. *Times* is the time of a local step beside that of torch's own loop, in one thread,
-in the same run: below 1 is faster. The models here are tiny, so that what is around them takes most
-of the time. An empty cell: there is nothing to try. How to bring a model:
-[own_models.md](own_models.md); a training loop: [workers.md](workers.md) and
-[bridges.md](bridges.md).
+in the same run: below 1 is faster. *Visit by visit*: on a CPU the batched backend computes one
+visit after another, on several threads, since torch cannot batch the model or is slower at it
+(convolutions). Under `buffers="local"` a model is judged with the buffers of a worker. The models
+here are tiny, so that what is around them takes most of the time. An empty cell: there is nothing
+to try. How to bring a model: [own_models.md](own_models.md); a training loop:
+[workers.md](workers.md) and [bridges.md](bridges.md).
 
 """
 
@@ -66,8 +68,11 @@ def cell(outcome: Outcome | None, sentences: list[str]) -> str:
         return f"refused ({sentences.index(outcome.refused) + 1})"
     if not outcome.bound:
         return "works"
-    told = f"works, {outcome.before:.2f} to {outcome.after:.2f}"
-    return told if outcome.slower is None else f"{told}, {outcome.slower:.2g} times"
+    measure = "loss " if outcome.by_loss else ""
+    told = f"works, {measure}{outcome.before:.2f} to {outcome.after:.2f}"
+    if outcome.slower is not None:
+        told += f", {outcome.slower:.2g} times"
+    return f"{told}, visit by visit" if outcome.alone else told
 
 
 def written() -> str:

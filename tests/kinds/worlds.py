@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,28 +17,12 @@ from anarchic.models.module import set_tensors
 from anarchic.train.engines import cross_entropy
 from anarchic.worker.initial import InitialModel, write_initial_model
 from tests.bridges.serving import two_workers
+from tests.kinds.libraries import LIBRARIES
+from tests.kinds.outcome import Outcome
 from tests.train.kinds import KINDS, WORKERS, Kind
 
 STEPS, BATCH, VISITS = 10, 16, 24
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a kind in one world; ``refused`` is the sentence where it does not run."""
-
-    before: float = 0.0
-    after: float = 0.0
-    bound: float = 0.0
-    by_loss: bool = False
-    slower: float | None = None  # than torch's own loop, per local step
-    refused: str | None = None
-
-    @property
-    def learnt(self) -> bool:
-        """Whether the model reaches a bound that it missed before."""
-        if self.by_loss:
-            return self.before > self.bound > self.after
-        return self.before < self.bound < self.after
+EVERY = {**KINDS, **LIBRARIES}
 
 
 def loop(name: str) -> Outcome:
@@ -51,12 +34,13 @@ def batched(name: str) -> Outcome:
 
 
 def simulated(name: str, backend: Loop | Batched) -> Outcome:
-    kind = KINDS[name]
+    kind = EVERY[name]
     data = kind.data()
     parts = iid(data.y_train, WORKERS, 0)
     torch.manual_seed(0)
+    local = kind.options.get("buffers") == "local"
     try:
-        task = TorchTask(kind.make(), data, parts, **kind.options)
+        task = TorchTask(kind.make(), data, parts, per_worker=local, **kind.options)
     except ConfigError as error:
         return Outcome(refused=str(error))
     table = Sampler(WORKERS, WORKERS, ConstantSteps(STEPS)).timetable(0, kind.rounds)
@@ -64,10 +48,17 @@ def simulated(name: str, backend: Loop | Batched) -> Outcome:
     experiment = Experiment(task, rule, table, work, 0, backend, eval_every=kind.rounds, threads=1)
     run = anarchic.simulate(experiment)
     again = anarchic.simulate(experiment)  # timed once everything is warm
-    metric = "loss" if kind.by_loss else "accuracy"
+    # Of buffers that workers keep, the server's model has a mean that no worker has.
+    metric = "workers_mean" if local else "loss" if kind.by_loss else "accuracy"
     before, after = run.metrics[0][metric], run.metrics[-1][metric]
     each_s = again.summary["train_seconds"] / again.summary["local_steps"]
-    return Outcome(before, after, kind.bound, kind.by_loss, each_s / plain_s(kind))
+    alone = isinstance(backend, Batched) and one_by_one(task)
+    return Outcome(before, after, kind.bound, kind.by_loss, each_s / plain_s(kind), alone=alone)
+
+
+def one_by_one(task: TorchTask) -> bool:
+    """Whether its visits are computed one after another."""
+    return task._engine.function.__name__ == "one_by_one"
 
 
 def plain_s(kind: Kind) -> float:
@@ -91,7 +82,7 @@ def plain_s(kind: Kind) -> float:
 
 def live(name: str, folder: Path) -> Outcome:
     """Two workers of a real server, each with torch's own loop and half of the data."""
-    kind = KINDS[name]
+    kind = EVERY[name]
     data, trains = kind.data(), kind.options.get("train")
     loss = kind.options.get("loss", cross_entropy)
     pattern = None if trains is None else trains.__self__.pattern
@@ -101,8 +92,11 @@ def live(name: str, folder: Path) -> Outcome:
     write_initial_model(folder / "model.safetensors", first)
     x, y = samples(data.x_train, data.y_train)
 
+    trained = []  # the workers' own models, with the buffers that they keep
+
     def work(worker: anarchic.Worker, own: slice) -> None:
         model = trainable(kind)
+        trained.append(model)
         optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], kind.lr)
         order = np.random.default_rng(0)
         for _ in range(VISITS):
@@ -111,13 +105,13 @@ def live(name: str, folder: Path) -> Outcome:
                     some = order.integers(len(y[own]), size=BATCH)
                     step(kind, model, optimizer, loss, x[own][some], y[own][some])
 
-    def judged(worker: anarchic.Worker) -> float:
-        model, snapshot = trainable(kind), worker.pull()
+    def judged(worker: anarchic.Worker, model: torch.nn.Module) -> float:
+        snapshot = worker.pull()
         set_tensors(model, worker.layout.split(snapshot.params), name)
         return measured(kind, model, data, loss)
 
     with two_workers(folder) as workers:
-        before = judged(workers[0])
+        before = judged(workers[0], trainable(kind))
         threads = [
             threading.Thread(target=work, args=(worker, slice(half, None, 2)))
             for half, worker in enumerate(workers)
@@ -126,7 +120,7 @@ def live(name: str, folder: Path) -> Outcome:
             thread.start()
         for thread in threads:
             thread.join()
-        after = judged(workers[0])
+        after = judged(workers[0], trained[0])
     return Outcome(before, after, kind.bound, kind.by_loss)
 
 
@@ -167,6 +161,6 @@ def measured(kind: Kind, model: torch.nn.Module, data: anarchic.data.Dataset, lo
 
 def __getattr__(name: str) -> object:
     """Kinds by name, as ``anarchic init --from`` finds them."""
-    if name not in KINDS:
+    if name not in EVERY:
         raise AttributeError(name)
-    return KINDS[name].make
+    return EVERY[name].make
