@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from anarchic.cli import scripts
 from anarchic.cli.options import examples, table, takes
+from anarchic.cli.scripts import scripted
 from anarchic.cli.show import MISSING, number, percent, print_table
 from anarchic.errors import ConfigError
 from anarchic.study.groups import Asked
@@ -67,6 +70,7 @@ Runs = Annotated[
 ]
 
 
+@scripted
 @takes(OPTIONS)
 def compare(
     runs: Runs,
@@ -144,6 +148,8 @@ def _compare_runs(
         check_metric(read, metric)
     shown = percent if metric == "accuracy" else _value
     header = "run", "rule", "rounds", "final", "last 10", "virtual s", "updates", "steps/s"
+    compared = compare_runs(read, metric)
+    scripts.found(metric=metric, runs=[asdict(row) for row in compared])
     rows = [
         (
             row.name,
@@ -154,7 +160,7 @@ def _compare_runs(
             number(row.updates),
             number(row.local_steps_per_second),
         )
-        for row in compare_runs(read, metric)
+        for row in compared
     ]
     print_table(header, rows, names=2)
     if any(run.summary is None for run in read):

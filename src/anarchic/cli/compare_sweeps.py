@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 
+from anarchic.cli import scripts
 from anarchic.cli.show import MISSING, print_table
 from anarchic.core.validation import check_choice
 from anarchic.study.bands import AXES, BANDS, plot_groups
@@ -59,6 +60,8 @@ def compare_sweeps(
     if files.figure is not None:
         typer.echo(f"Drawn in {plot_groups(groups, files.figure, asked, kind)}.")
     lines = lines_of(groups, asked)
+    said = sentences(found, asked, test)
+    scripts.found(metric=asked.metric, groups=[line.record for line in lines], tests=said)
     if files.latex is not None:
         typer.echo(f"LaTeX in {write_latex(lines, files.latex, asked, kind)}.")
     if files.csv is not None:

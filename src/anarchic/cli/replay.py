@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from anarchic.cli import scripts
 from anarchic.cli.options import examples
+from anarchic.cli.scripts import scripted
 from anarchic.cli.show import counting
 from anarchic.errors import ConfigError
 
@@ -19,6 +22,7 @@ EPILOG = examples(
 )
 
 
+@scripted
 def replay(
     run: Annotated[
         str,
@@ -56,6 +60,7 @@ def replay(
         last = begun.version if until is None else until
         with counting("updates folded", begun.folded) as progress:
             found = fold_again(store, last, out, progress)
+    scripts.found(**asdict(found), out=out)
     same = {True: "equal to", False: "DIFFERENT from", None: ""}[found.equal]
     told = f"parameters {same} the published ones" if same else "which is no longer kept"
     typer.echo(f"Folded {found.updates} updates again: version {found.version}, {told}.")

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from anarchic.cli.options import Given, Option, examples, takes
+from anarchic.cli.scripts import quietly
 from anarchic.cli.show import print_table
 from anarchic.errors import ConfigError
 from anarchic.study.flags import FLAGS, Flags
@@ -24,6 +25,7 @@ Name = Annotated[
 ]
 
 
+@quietly
 @takes(OPTIONS, Flags)
 def reproduce(given: Given, name: Name = None) -> None:
     """Run a table or a figure of the paper again, with the paper's numbers beside ours.

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from anarchic.core.quiet import QUIET
 from anarchic.core.reading import printable
 from anarchic.sim.run import Progress as Reached
 from anarchic.sim.run import Watcher
@@ -99,4 +100,6 @@ def progress_bar(found: str = "{task.fields[found]}") -> Progress:
     console = Console(stderr=True)
     doing, left = TextColumn("{task.description}"), TimeRemainingColumn(compact=True)
     columns = (doing, BarColumn(), TextColumn(found), TextColumn("left"), left)
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    return Progress(
+        *columns, console=console, transient=True, disable=QUIET.get() or not console.is_terminal
+    )

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from anarchic.cli import scripts
 from anarchic.cli.options import Given, examples
+from anarchic.cli.scripts import scripted
 from anarchic.cli.settings import OPTIONS, compute_from, settings_from, takes
 from anarchic.cli.show import MISSING, number, percent, print_facts, watching
 from anarchic.cli.trace import read_trace, wasted_facts, with_clock
@@ -49,6 +51,7 @@ Record
 """.replace("CALLBACKS", ", ".join(registry.names("callbacks")))
 
 
+@scripted
 @takes(" ".join(OPTIONS), _OWN)
 def simulate(
     given: Given,
@@ -94,6 +97,7 @@ def simulate(
     if was_finished:
         typer.echo(f"The run in {out} had finished before; this is its summary.")
     print_facts(_facts(settings, result.summary, out), title="Summary")
+    scripts.found(**result.summary, out=out)
 
 
 def _traced(

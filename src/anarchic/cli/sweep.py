@@ -8,8 +8,9 @@ from pathlib import Path
 
 import typer
 
-from anarchic.cli import several
+from anarchic.cli import scripts, several
 from anarchic.cli.options import Given, examples
+from anarchic.cli.scripts import scripted
 from anarchic.cli.several import grid_from
 from anarchic.cli.show import print_table
 from anarchic.core.reading import printable
@@ -39,6 +40,7 @@ Sweep
 """
 
 
+@scripted
 @several.takes(_OWN)
 def sweep(
     given: Given,
@@ -90,6 +92,7 @@ def _show_plan(found: Sweep, jobs: int, retry: bool) -> None:
         f"{len(cells)} cells x {len(found.grid.seeds)} seeds = {told.runs:,} runs; "
         f"{told.missing:,} missing: {took} with --jobs {jobs} ({told.basis})."
     )
+    scripts.found(out=found.path, runs=told.runs, missing=told.missing, seconds=told.seconds)
 
 
 def _show_results(found: Sweep) -> None:
@@ -110,6 +113,7 @@ def _show_results(found: Sweep) -> None:
             if lost := [run for run in outcome.results if run.stopped_at == kind]:
                 why = printable(str(lost[0].numbers.get("reason", "no reason known")))
                 typer.echo(f"{outcome.cell.name}: {len(lost)} {kind}: {why}", err=True)
+    scripts.found(out=found.path, groups=[line.record for line in lines])
     typer.echo(f"Written to {found.path}. Tables, figures and tests: anarchic compare {found.path}")
     if not any(line.group.finished for line in lines):
         raise RunError("No run of the sweep has a result: all of them failed or diverged.")

@@ -9,8 +9,9 @@ from typing import Any
 
 import typer
 
-from anarchic.cli import several
+from anarchic.cli import scripts, several
 from anarchic.cli.options import Given, examples
+from anarchic.cli.scripts import scripted
 from anarchic.cli.several import grid_from, values_of
 from anarchic.cli.show import print_table
 from anarchic.errors import ConfigError
@@ -43,6 +44,7 @@ Tuning
 """
 
 
+@scripted
 @several.takes(_OWN)
 def tune(
     given: Given,
@@ -107,15 +109,19 @@ def _show(found: Tuned) -> None:
 
     metric = found.tuning.metric
     judged, tested = Asked(f"val_{metric}"), Asked(metric)
-    rows = []
+    rows, records = [], []
     for rule, final in zip(found.tuning.rules, found.final.findings(), strict=True):
         rates = ", ".join(f"{name}={value:g}" for name, value in found.chosen(rule).items())
-        cells = []
-        for asked, outcome in ((judged, found.best[rule]), (tested, final)):
+        cells: list[str] = []
+        record: dict[str, Any] = {"rule": rule, "chosen": dict(found.chosen(rule))}
+        both = {"validation": (judged, found.best[rule]), "test": (tested, final)}
+        for name, (asked, outcome) in both.items():
             group = Group(rule, outcome.results)
             values = [v for run in group.finished if (v := asked.value(run, "final")) is not None]
+            record[name] = values
             cells.append(entry(Line(group, {"final": values}), "final", "sd"))
         rows.append((rule, rates, *cells))
+        records.append({**record, "at_edge": list(found.at_edge(rule))})
     print_table(
         ("rule", "chosen", f"validation {metric}", f"test {metric}, new seeds"), rows, names=2
     )
@@ -125,5 +131,6 @@ def _show(found: Tuned) -> None:
                 f"{rule}: {' and '.join(names)} at the edge of the range: try a wider one.",
                 err=True,
             )
+    scripts.found(out=found.path, metric=metric, rules=records)
     place = shlex.quote(str(found.path / "final"))
     typer.echo(f"Written to {found.path}. To compare: anarchic compare {place}")

@@ -38,6 +38,15 @@ class Line:
     values: Mapping[str, Sequence[float]]
 
     @property
+    def record(self) -> dict[str, Any]:
+        """For programs."""
+        numbers = {name: list(map(float, values)) for name, values in self.values.items()}
+        ends = [run.stopped_at for run in self.group.runs]
+        lost = {kind: ends.count(kind) for kind in ("diverged", "failed")}
+        chosen = self.group.chosen
+        return {"group": self.group.label, "chosen": chosen, "runs": len(ends), **lost, **numbers}
+
+    @property
     def runs(self) -> str:
         """How many runs, and how many of them were lost."""
         lost = self.group.lost

@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from anarchic.core.quiet import QUIET
 from anarchic.sim.run import Progress
 
 EVERY_S = 60.0  # between lines on the progress of a run
 
 
 def say(line: str) -> None:
+    if QUIET.get():
+        return
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
 
@@ -115,7 +118,7 @@ class Bar:
 
 @contextmanager
 def watching() -> Iterator[Printed | Bar]:
-    if not sys.stderr.isatty():
+    if QUIET.get() or not sys.stderr.isatty():
         yield Printed()
         return
     try:
