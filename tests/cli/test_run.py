@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from anarchic import Layout, wire
+from anarchic.server.settings import KeepSettings
 from anarchic.server.store import open_store
 from anarchic.server.tokens import add_token
+from tests.chaos.servers import free_port
 from tests.cli.test_app import COMMANDS
 from tests.cli.test_serve import RULES, words
 
@@ -40,8 +42,59 @@ def test_every_setting_of_a_rule_can_be_given(anarchic, model, tmp_path):
     for _, name, value in RULES.values():
         assert run.settings[name] == value
     flags = {flag for parameter in COMMANDS["run create"].params for flag in parameter.opts}
-    assert flags - {"name"} == {*RULES, "--store", "--init", "--keep-payloads", "--rule-option"}
+    own = {f"--{name.replace('_', '-')}" for name in KeepSettings.__dataclass_fields__}
+    assert flags - {"name"} == {
+        *RULES,
+        *own,
+        "--store",
+        "--init",
+        "--keep-payloads",
+        "--rule-option",
+    }
     assert where.stat().st_mode & 0o077 == 0
+
+
+KEPT = {
+    "history": 4,
+    "history_bytes": 5000,
+    "keep_every": 3,
+    "keep_best": "seen",
+    "target": "seen=5",
+    "max_versions": 6,
+    "compact_after": "90d",
+    "evaluate": "tests.server.evaluations:seen",
+}
+
+
+def test_what_is_kept_and_when_it_ends_is_recorded_and_holds_for_its_servers(
+    anarchic, refused, model, tmp_path, monkeypatch
+):
+    where = tmp_path / "runs"
+    flags = [word for n, v in KEPT.items() for word in (f"--{n.replace('_', '-')}", v)]
+    asked = ("run", "create", "mnist", "--store", where, "--init", model, *flags)
+    assert anarchic(*asked).exit_code == 0
+    assert begun(where / "mnist.db").settings["kept"] == KEPT
+    assert begun(where / "mnist.db").settings["rule"] == "afa-cd"
+    found = []
+    monkeypatch.setattr("anarchic.server.serve.listen", lambda service, _: found.append(service))
+    served = ("serve", "--store", where / "mnist.db", "--open-enrolment", "--port", free_port())
+    for more, last in (((), 6), (("--max-versions", 9), 9)):  # what is given counts first
+        shown = anarchic(*served, *more)
+        assert shown.exit_code == 0, shown.output
+        assert found[-1].steering.max_versions == last
+        assert found[-1]._store.versions.every == 3
+        assert found[-1]._compactor._after_s == 90 * 86_400
+        found[-1]._evaluator.stop()
+    told = refused(
+        2, "run", "create", "other", "--store", where, "--init", model, "--target", "a=1"
+    )
+    assert "--target needs evaluations" in told
+    assert "compact-after deletes what" in refused(
+        2, "run", "create", "other", "--store", where, "--init", model, "--keep-payloads",
+        "--compact-after", "9d",
+    )  # fmt: skip
+    assert not (where / "other.db").exists()
+    assert anarchic("status", where / "mnist.db").exit_code == 0
 
 
 def test_a_refused_run_leaves_nothing_behind(refused, model, tmp_path):

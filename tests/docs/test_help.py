@@ -38,6 +38,7 @@ ELSEWHERE = {  # the beginning of a line, and why it is not run here
     "anarchic init --flower": "tests/bridges/test_flower.py",
     "anarchic work --server http://127.0.0.1:8780 --flower": "tests/bridges/test_flower.py",
     "anarchic status postgresql://": "tests/cli/test_status.py, on a store in PostgreSQL",
+    "anarchic status https://example.org --run": "tests/cli/test_status.py, on several runs",
     "anarchic demo --live": "tests/demo/test_live.py",
     "anarchic demo": "tests/cli/test_app.py, on the page of commands",
     "anarchic reproduce table-1 --task": "it takes minutes: tests/experiments/test_smoke.py",

@@ -15,7 +15,7 @@ from unittest.mock import patch
 from greenlet import GreenletExit
 
 from anarchic.errors import AnarchicError
-from anarchic.server import serve
+from anarchic.server import runs, serve
 from anarchic.server.app import make_app
 from anarchic.server.log import JsonLog, Log
 from anarchic.server.service import Service
@@ -58,7 +58,7 @@ def make_log(file: LogFile) -> Log:
 @contextmanager
 def without_sockets(hub: Hub) -> Iterator[None]:
     """While it lasts, whoever calls ``serve.run`` is a ``Server`` of the simulation."""
-    open_store = serve.open_store
+    open_store = runs.open_store
 
     def opened(*args: Any, **settings: Any) -> Store:
         return hub.task.process.opened(open_store(*args, **settings))  # type: ignore[attr-defined]
@@ -67,7 +67,7 @@ def without_sockets(hub: Hub) -> Iterator[None]:
         hub.task.process.listen(service)  # type: ignore[attr-defined]
 
     with (
-        patch.object(serve, "open_store", opened),
+        patch.object(runs, "open_store", opened),
         patch.object(serve, "listen", listen),
         patch.object(Address, "check_free", lambda self: None),
     ):

@@ -18,13 +18,13 @@ from tests.server.live import BYTES
 from tests.server.make import begun
 
 
-def begin_run(where, name, **rules):
+def begin_run(where, name, *, kept=None, **rules):
     """A run of the usual layout among those that are kept there."""
     places = places_at(where)
     try:
         store = open_store(places.create(name))
         try:
-            return begun(store, **rules).settings["run"]
+            return begun(store, kept=kept, **rules).settings["run"]
         finally:
             store.close()
     finally:

@@ -17,8 +17,9 @@ def first_params():
     return np.linspace(-1, 1, DIM).astype(np.float32)
 
 
-def begun(store, **rules):
-    return begin(store, RuleSettings(**rules), LAYOUT, first_params())
+def begun(store, *, kept=None, **rules):
+    about = {"kept": kept} if kept else {}
+    return begin(store, RuleSettings(**rules), LAYOUT, first_params(), about)
 
 
 def update(worker="ann", id="1", base_version=0, seed=0, **others):

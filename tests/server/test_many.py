@@ -14,6 +14,7 @@ from anarchic.server.access import Access
 from anarchic.server.many import GONE
 from anarchic.server.openapi import OPENAPI
 from anarchic.server.places import places_at
+from anarchic.server.rollbacks import kept_versions
 from anarchic.server.settings import ServerSettings
 from anarchic.server.store import open_store
 from anarchic.server.tokens import add_token, export_tokens, import_tokens
@@ -300,3 +301,38 @@ def test_the_description_names_the_run_in_every_path_of_a_worker(tmp_path):
         for told in methods.values():
             names = [p["name"] for p in told.get("parameters", [])]
             assert ("run" in names) == path.startswith("/v1/runs/")
+
+
+def test_each_run_is_kept_evaluated_and_ended_as_it_was_created(where):
+    begin_run(where, "short", m=1, kept={"max_versions": 3, "keep_every": 2, "history": 1})
+    judged = {"evaluate": "tests.server.evaluations:seen", "target": "seen=2"}
+    begin_run(where, "judged", m=1, kept={**judged, "keep_best": "seen"})
+    begin_run(where, "plain", m=1)
+    begin_run(where, "later", m=1, kept={"what": "is not known"})
+
+    async def scenario():
+        async with serving_runs(where) as (runs, client):
+            for number in range(5):
+                for run in ("short", "judged", "plain"):
+                    before = await version(client, run)
+                    answer = await push(client, run, "ann", str(number), base_version=before)
+                    if answer.status_code == 202:
+                        await until(lambda r=run, v=before: newest(runs, r) == v + 1)
+                    else:
+                        assert answer.json()["error"] == "run_ended"
+            assert await version(client, "short") == 3
+            assert await version(client, "plain") == 5
+            ended = runs.find("judged").service.steering
+            await until(lambda: ended.ended, 30.0)  # its judge is a process that has to start
+            assert runs.find("judged").service.status()["evaluation"]["seen"] >= 2
+            assert runs.find("plain").service.status()["evaluation"] is None
+            assert not runs.find("plain").service.steering.ended
+            assert list(runs.unwell()) == ["later"]
+            kept = kept_versions(runs.find("short").store)
+            assert kept[-2:] == [2, 3]
+
+    asyncio.run(scenario())
+
+
+def newest(runs, name):
+    return runs.find(name).service.published.newest.version

@@ -12,7 +12,6 @@ from anarchic.cli.steering import NoWait, Where, Withdrawn, give
 EPILOG = examples(
     "anarchic rollback run.db --to 40",
     "anarchic rollback run.db --without eve",
-    "anarchic rollback run.db --without eve --to 41  # nor what others computed after version 41",
     "anarchic rollback run.db --to 40 --withdrawn --no-wait  # also if it was rolled back before",
 )
 

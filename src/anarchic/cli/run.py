@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +13,7 @@ from anarchic.cli import serve
 from anarchic.cli.options import Given, chosen, examples, table, takes
 from anarchic.cli.show import print_table
 from anarchic.cli.steering import NoWait, give
-from anarchic.server.settings import RuleSettings
+from anarchic.server.settings import KeepSettings, RuleSettings
 
 _EXAMPLES = (
     "anarchic run create mnist --store runs --init model.safetensors --m 8",
@@ -34,6 +34,10 @@ Run
   init FILE: First model of the run: `anarchic init` writes one.
   keep_payloads: Keep every update, for `anarchic replay`.
 """)
+_KEPT = {
+    name: replace(serve.OPTIONS[name], group="Kept, evaluated and ended")
+    for name in KeepSettings.__dataclass_fields__
+}
 _RULES = {f.name: serve.OPTIONS[f.name] for f in fields(RuleSettings)}
 Name = Annotated[str, typer.Argument(help="The run's name: small letters, digits, '_' and '-'.")]
 Where = Annotated[
@@ -43,14 +47,18 @@ Where = Annotated[
 
 
 @app.command(epilog=examples(_EXAMPLES[0]))
-@takes({**_OWN, **_RULES}, RuleSettings)
+@takes({**_OWN, **_KEPT, **_RULES}, KeepSettings, RuleSettings)
 def create(name: Name, given: Given, store: str, init: Path, keep_payloads: bool = False) -> None:
-    """Begin a run; a server of this directory or database serves it within seconds."""
+    """Begin a run; a server of this directory or database serves it within seconds.
+
+    All options are recorded in its store, for every server of it.
+    """
     from anarchic.server.hosting import create_run
 
     rules = chosen(RuleSettings, given)
     kept = keep_payloads or None
-    for warning in create_run(name, store, init, rules=rules, keep_payloads=kept):
+    keep = KeepSettings(**chosen(KeepSettings, given))
+    for warning in create_run(name, store, init, rules=rules, keep_payloads=kept, keep=keep):
         typer.echo(f"Warning: {warning}", err=True)
     typer.echo(f"Run {name} has begun. Workers reach it with: anarchic work --run {name}")
 

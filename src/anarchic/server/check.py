@@ -38,6 +38,7 @@ from anarchic.server.runs import (
     check_begin,
     check_enrolment,
     check_same,
+    kept_as,
     stored_layout,
     stored_rules,
 )
@@ -103,10 +104,12 @@ def _several(run: RunSettings, settings: ServerSettings) -> Iterator[Finding]:
     yield look("runs", names)
     for name, place in places.items():
         with ExitStack() as stack:
-            seen = _Seen(replace(run, store=place, runs=False), {}, settings, stack)
+            seen = _Seen(replace(run, store=place, runs=False), {}, settings, stack, several=True)
             yield replace(look("store", seen.open), check=f"{name}: store")
             if seen.usable:
                 yield replace(_unless_ended(look("run", seen.run), seen), check=f"{name}: run")
+                if seen.evaluates:
+                    yield replace(look("evaluate", seen.evaluate), check=f"{name}: evaluate")
                 if not seen.ended:
                     yield replace(look("tokens", seen.tokens), check=f"{name}: tokens")
                 yield replace(look("disk", seen.disk), check=f"{name}: disk")
@@ -183,8 +186,10 @@ class _Seen:
     """The store, and what is known of it as the checks go on."""
 
     def __init__(
-        self, run: RunSettings, rules: dict[str, Any], settings: ServerSettings, stack: ExitStack
-    ) -> None:
+        self, run: RunSettings, rules: dict[str, Any], settings: ServerSettings, stack: ExitStack,
+        *, several: bool = False,
+    ) -> None:  # fmt: skip
+        self._several = several
         self._run, self._rules, self._settings, self._stack = run, rules, settings, stack
         self._path = path_of(run.store)
         self._store: Store | None = None
@@ -231,6 +236,10 @@ class _Seen:
             return "It holds no run yet; one begins in it."
         return f"Run {self._stored.settings['run']} at version {self._stored.version}, undamaged."
 
+    @property
+    def evaluates(self) -> bool:
+        return self._run.evaluate is not None
+
     def run(self) -> str:
         """The rule and the model, or those that a run would begin with."""
         if self._store is None or self._stored is None:
@@ -245,6 +254,7 @@ class _Seen:
         layout, standing = stored_layout(self._stored), self._store.standing()
         self._model = layout, len(standing.model), self._stored.settings
         check_same(self._store, self._stored, self._rules, self._run.init)
+        self._run = kept_as(self._stored, self._run, several=self._several)
         known = commands(self._store)
         rules = rules_after(stored_rules(self._stored), known)
         check_memory(rules, self._settings)

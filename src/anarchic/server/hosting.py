@@ -14,7 +14,14 @@ from anarchic.server.accounts import accounts
 from anarchic.server.commands import commands, rules_after
 from anarchic.server.places import places_at
 from anarchic.server.runs import check_begin, first_model, open_run, stored_rules
-from anarchic.server.settings import RuleSettings, ServerSettings, given_rules, served_rule
+from anarchic.server.settings import (
+    KeepSettings,
+    RuleSettings,
+    RunSettings,
+    ServerSettings,
+    given_rules,
+    served_rule,
+)
 from anarchic.server.store import open_store
 
 
@@ -39,11 +46,15 @@ def create_run(
     *,
     rules: RuleSettings | Mapping[str, Any] | None = None,
     keep_payloads: bool | None = None,
+    keep: KeepSettings | None = None,
 ) -> list[str]:
     """Begin a run in a directory (``NAME.db``) or database (schema ``NAME``); returns warnings.
 
     A server that serves the others serves it within seconds. A name that is taken is refused.
+    ``keep`` is recorded: what is kept of the run, how it is evaluated, and when it ends.
     """
+    kept = {} if keep is None else keep.chosen
+    RunSettings(store=where, keep_payloads=keep_payloads, **kept)  # refuses what contradicts
     given, places = given_rules(rules), places_at(where)
     try:
         check_begin(given, init, ServerSettings())  # a refusal leaves nothing behind
@@ -51,7 +62,7 @@ def create_run(
         with closing(open_store(place, keep_payloads=keep_payloads)) as store:
             if store.run() is not None:
                 raise ConfigError(f"There is a run {name!r} already: choose another name.")
-            open_run(store, given, init)
+            open_run(store, given, init, kept)
     finally:
         places.close()
     return list(concerns(first_model(init).layout, str(init)))

@@ -19,16 +19,18 @@ from starlette.types import ASGIApp
 from anarchic.errors import AnarchicError, ConfigError, StoreError
 from anarchic.server.accounts import accounts
 from anarchic.server.compact import compactor_of
+from anarchic.server.evaluate import Evaluator, judging
+from anarchic.server.keeping import Keeper
 from anarchic.server.log import Log, never_raising
 from anarchic.server.picture import Theory
 from anarchic.server.places import Places, Stamp
 from anarchic.server.refusals import Refusal, RefusalLog
 from anarchic.server.run_turns import RUN, RunThreads, Turns, WriteTurns
-from anarchic.server.runs import check_alone
+from anarchic.server.runs import check_alone, open_kept, stored_layout
 from anarchic.server.service import Service, Shared
 from anarchic.server.settings import RunSettings, ServerSettings
 from anarchic.server.sqlite import share_cache
-from anarchic.server.store import Store, open_store
+from anarchic.server.store import Store
 
 LOOK_S = 2.0  # how often it looks for new runs
 LONGEST_PAUSE_S = 30.0  # between attempts to open a run; each pause is twice the one before
@@ -190,11 +192,12 @@ class Runs:
 
     def _make(self, name: str) -> tuple[Store, Service]:
         """Open a store that holds a run, and make its service."""
-        run = replace(self._run, store=self._places.place(name))
-        store = open_store(run.store, create=False, **run.keeping)
-        store.idles = True
+        own = replace(self._run, store=self._places.place(name))
+        store, run = open_kept(own, several=True, create=False)
+        store.idles, evaluator = True, None
         try:
-            if store.run() is None:
+            stored = store.run()
+            if stored is None:
                 raise ConfigError(NOT_BEGUN)
             check_alone(store, apply_s=0.0)  # it is tried again: others must not wait for it
             if not (self.settings.open_enrolment or accounts(store)):
@@ -202,12 +205,17 @@ class Runs:
                 self.log("run_without_tokens", run=name, reason=told)
             log = self._log_of(name)
             compactor = compactor_of(store, run, self.settings, log)
+            judge = judging(run, stored.settings, stored_layout(stored))
+            evaluator = None if judge is None else Evaluator(judge, store, log)
+            keeper = Keeper(store, log, best=run.best, target=run.goal)
             return store, Service(
-                store, self.settings, log,
-                name=name, shared=self._shared, compactor=compactor,
+                store, self.settings, log, evaluator,
+                name=name, shared=self._shared, keeper=keeper, compactor=compactor,
                 theory=self._theory, max_versions=run.max_versions,
             )  # fmt: skip
         except BaseException:
+            if evaluator is not None:
+                evaluator.stop()
             store.close()
             raise
 

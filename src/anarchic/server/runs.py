@@ -28,15 +28,23 @@ from anarchic.server.commands import Command, commands, rules_after, waiting
 from anarchic.server.fold import encode_state
 from anarchic.server.log import Log
 from anarchic.server.records import StoredRun
-from anarchic.server.settings import RuleSettings, ServerSettings, check_memory, served_rule
-from anarchic.server.store import Store
+from anarchic.server.settings import (
+    KeepSettings,
+    RuleSettings,
+    RunSettings,
+    ServerSettings,
+    check_memory,
+    served_rule,
+)
+from anarchic.server.store import Store, open_store
 
 APPLY_S = 60.0  # how long a server that starts waits for a command line that applies a command
 FIRST_MODEL = "first_model"  # among a run's settings: the digest of the model that it began with
 # Also among them, where the file of the first model says so: the policy for buffers, the names of
 # those that stay with the workers, and the module that the model was made from, with its seed and
 # options.
-ABOUT = ("buffer_policy", "local_buffers", "module", "module_seed", "module_options")
+KEPT = "kept"  # what `run create` was told of keeping, evaluating and ending: see ``kept_as``
+ABOUT = ("buffer_policy", "local_buffers", "module", "module_seed", "module_options", KEPT)
 
 
 def silent(event: str, **facts: object) -> None:
@@ -96,13 +104,51 @@ def _about(metadata: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-def open_run(store: Store, rules: Mapping[str, Any], init: str | Path | None) -> StoredRun:
-    """Go on with the store's run, which must have been begun with ``rules``, or begin one."""
+def kept_as(run: StoredRun | None, given: RunSettings, *, several: bool = False) -> RunSettings:
+    """Settings of a server with those that its run was created with.
+
+    What is given to the server of one run counts before these; of several runs each has its own.
+    """
+    own: Mapping[str, Any] = {} if run is None else run.settings.get(KEPT, {})
+    unknown = own.keys() - KeepSettings.__dataclass_fields__.keys()
+    if unknown:
+        raise ConfigError(
+            f"The run was created with {', '.join(sorted(unknown))}, which this server does not "
+            "know: serve it with the version of anarchic that created it, or a later one."
+        )
+    return replace(given, **{**own, **({} if several else given.chosen)})
+
+
+def open_kept(
+    given: RunSettings, *, several: bool = False, create: bool = True
+) -> tuple[Store, RunSettings]:
+    """A store, and the settings with which its run is served: see ``kept_as``."""
+    store = open_store(given.store, create=create, **given.keeping)
+    try:
+        own = kept_as(store.run(), given, several=several)
+    except BaseException:
+        store.close()
+        raise
+    if own.keeping == given.keeping:
+        return store, own
+    store.close()
+    return open_store(own.store, create=False, **own.keeping), own
+
+
+def open_run(
+    store: Store, rules: Mapping[str, Any], init: str | Path | None,
+    kept: Mapping[str, Any] | None = None,
+) -> StoredRun:  # fmt: skip
+    """Go on with the store's run, which must have been begun with ``rules``, or begin one.
+
+    One that is begun records what is ``kept`` of it, for all servers to come.
+    """
     run = store.run()
     if run is None:
         first = first_model(init)
+        about = {**first.about, **({KEPT: dict(kept)} if kept else {})}
         try:
-            return begin(store, RuleSettings(**rules), first.layout, first.params, first.about)
+            return begin(store, RuleSettings(**rules), first.layout, first.params, about)
         except ConfigError:
             run = store.run()  # another server may have begun it at the same moment
             if run is None:

@@ -42,6 +42,7 @@ from anarchic.server.runs import (
     check_begin,
     check_enrolment,
     check_same,
+    open_kept,
     open_run,
     stored_layout,
 )
@@ -54,7 +55,6 @@ from anarchic.server.settings import (
     ServerSettings,
     given_rules,
 )
-from anarchic.server.store import open_store
 from anarchic.server.tls import Certificate, check_tls, log_handshakes
 
 JUDGE_S = 10.0  # in which a judge may say of the first model which metrics there are
@@ -97,7 +97,7 @@ def run(
     if is_new:  # a start that is refused leaves no store behind
         check_enrolment(settings, tokens=False)
         first = _check_new(run, given, settings, address)
-    store = open_store(run.store, **run.keeping)
+    store, run = open_kept(run)
     with closing(store):
         stored = store.run()
         if stored is not None:  # a refusal comes before anything is written, such as a new epoch
@@ -157,7 +157,7 @@ def serve_several(
         where = str(run.store) if "://" not in str(run.store) else "the database"
         raise ConfigError(
             f"{name} belongs to one run, and {where} holds several: begin each with 'anarchic run "
-            "create NAME --store ...', or serve one of them by its own store."
+            "create NAME --store ...' and these options, or serve one of them by its own store."
         )
     places = places_at(run.store)
     check_tls(address, log)

@@ -166,12 +166,9 @@ class ServerSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunSettings:
-    """Where a run is kept, how it begins, and what is kept of it."""
+class KeepSettings:
+    """What is kept of a run, how it is evaluated, and when it ends."""
 
-    store: str | Path  # a file, or postgresql://...; of several runs a directory
-    runs: bool = False  # serve every run in the database; a directory always has several
-    init: str | Path | None = None  # the first model; None: go on with the run that is there
     history: int = HISTORY  # of the newest versions, all are kept; older ones are thinned
     history_bytes: int = HISTORY_BYTES  # of all of them; the newest are kept whatever they take
     keep_every: int | None = None  # keep every Nth version for ever
@@ -179,10 +176,8 @@ class RunSettings:
     target: str | None = None  # METRIC=VALUE; end the run once an evaluation has reached it
     max_versions: int | None = None  # end the run at this version
     compact_after: str | None = None  # such as 90d; delete older rows of the trace, see compact
-    keep_payloads: bool | None = None  # for a replay; None: as the run has done, a new one not
     evaluate: str | None = None  # MODULE:NAME of a function that evaluates new versions
     model: str | None = None  # MODULE:NAME of the torch module that it is given if it asks for one
-    callback: str | None = None  # names of callbacks, or MODULE:NAME, separated by commas
 
     def __post_init__(self) -> None:
         check_kinds(self)
@@ -197,17 +192,13 @@ class RunSettings:
                 raise ConfigError(
                     f"{option} needs evaluations: give --evaluate MODULE:NAME too, or leave it out."
                 )
-
-        if self.compact_after_s is not None and self.keep_payloads:
-            raise ConfigError(
-                "--compact-after deletes what --keep-payloads keeps for a replay: leave one out."
-            )
+        assert self.compact_after_s is None or self.compact_after_s > 0  # read here once
 
     @property
-    def keeping(self) -> dict[str, Any]:
-        """What is kept of a run, as ``open_store`` takes it."""
-        names = ("keep_payloads", "history", "history_bytes", "keep_every")
-        return {name: getattr(self, name) for name in names}
+    def chosen(self) -> dict[str, Any]:
+        """Those that are not the defaults."""
+        each = ((f, getattr(self, f.name)) for f in fields(KeepSettings))
+        return {f.name: value for f, value in each if value != f.default}
 
     @property
     def compact_after_s(self) -> float | None:
@@ -223,6 +214,30 @@ class RunSettings:
     def goal(self) -> Target | None:
         """What an evaluation must reach to end the run."""
         return None if self.target is None else target(self.target)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings(KeepSettings):
+    """Where a run is kept, how it begins, and what is kept of it."""
+
+    store: str | Path  # a file, or postgresql://...; of several runs a directory
+    runs: bool = False  # serve every run in the database; a directory always has several
+    init: str | Path | None = None  # the first model; None: go on with the run that is there
+    keep_payloads: bool | None = None  # for a replay; None: as the run has done, a new one not
+    callback: str | None = None  # names of callbacks, or MODULE:NAME, separated by commas
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.compact_after_s is not None and self.keep_payloads:
+            raise ConfigError(
+                "--compact-after deletes what --keep-payloads keeps for a replay: leave one out."
+            )
+
+    @property
+    def keeping(self) -> dict[str, Any]:
+        """What is kept of a run, as ``open_store`` takes it."""
+        names = ("keep_payloads", "history", "history_bytes", "keep_every")
+        return {name: getattr(self, name) for name in names}
 
 
 def check_memory(rules: RuleSettings, settings: ServerSettings) -> None:
