@@ -30,10 +30,6 @@ from anarchic.wire.strict import Buffer
 BUSY_S = 30  # how long to wait for a connection from the pool, or for a lock
 LEASE_S = 10  # after which the database ends the session of a leader that hangs
 HEARTBEAT_S = 2.0
-# Autovacuum looks once per minute, and a busy run drops gigabytes in that time: its table would
-# grow by them, and all of it would be written to disk a second time.
-VACUUM_BYTES = 1 << 26  # of bodies, after which the room of dropped ones is made free for new ones
-VACUUM_EACH_S = 0.25  # at most
 
 CONNECT: dict[str, Any] = {
     "connect_timeout": 10,
@@ -93,8 +89,6 @@ class Postgres:
         self._changes = ChangeSignal()
         self._closing = threading.Event()
         self._listener: threading.Thread | None = None
-        self._vacuums: threading.Thread | None = None
-        self._inserted = 0  # bytes of bodies since the last vacuum
         self._lead: psycopg.Connection[Any] | None = None
         self._lead_lock = threading.RLock()
         try:
@@ -131,25 +125,6 @@ class Postgres:
     def insert_bodies(self, connection: Connection, bodies: Sequence[tuple[int, Buffer]]) -> None:
         rows = [{"seq": seq, "body": body} for seq, body in bodies]
         connection.execute(_INSERT_BODY, rows)
-        self._inserted += sum(len(body) for _, body in bodies)  # about: other threads add to it too
-        if self._vacuums is None:
-            self._vacuums = threading.Thread(
-                target=self._make_room, name="anarchic-vacuum", daemon=True
-            )
-            self._vacuums.start()
-
-    def _make_room(self) -> None:
-        """Vacuum the bodies now and then, beside everything else."""
-        while not self._closing.wait(VACUUM_EACH_S):
-            if self._inserted < VACUUM_BYTES:
-                continue
-            with suppress(StoreError, psycopg.Error), closing(self._open()) as connection:
-                while not self._closing.wait(VACUUM_EACH_S):
-                    if self._inserted >= VACUUM_BYTES:
-                        self._inserted = 0
-                        # Not while another server does it; and without the lock that it takes to
-                        # make the file shorter.
-                        connection.execute("VACUUM (SKIP_LOCKED, TRUNCATE FALSE) payloads")
 
     def mark(self) -> None:
         """It cannot be told without asking the database."""
@@ -243,9 +218,8 @@ class Postgres:
     def close(self) -> None:
         self._closing.set()
         self.drop_lead()
-        for thread in (self._listener, self._vacuums):
-            if thread is not None:
-                thread.join(5.0)
+        if self._listener is not None:
+            self._listener.join(5.0)
         self._engine.dispose()
 
     @contextmanager
