@@ -337,9 +337,10 @@ export function makePage(main, picture, tools) {
   made += 1;
   about = tools?.name ? `${tools.name}: ` : "";
   const head = headSection();
-  const left = [curvesSection(tools), workersSection(), histogramsSection(), settingsSection()];
+  const settings = settingsSection();
+  const left = [curvesSection(tools), workersSection(), histogramsSection(), settings];
   const right = [paceSection(tools), everyoneSection(), refusalsSection(), leaderSection(), theorySection(), joinSection(tools)];
-  const sections = [head, ...left, ...right];
+  const sections = [head, ...left.slice(0, -1), ...right, settings];  // in the order of drawing
   const waiting = new Set();
   let due = false;
   const column = (wide, some) => el("div", { class: `column ${wide}` }, some.map((each) => each.box));
