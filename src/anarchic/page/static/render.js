@@ -197,7 +197,7 @@ function histogramsSection() {
     box, parts: ["histograms"],
     draw({ histograms }) {
       last = histograms;
-      said.textContent = histograms.updates ? `How many of the newest ${plural(histograms.updates, "update")}.` : "No update yet.";
+      said.textContent = histograms.updates ? `Counts of the newest ${plural(histograms.updates, "update")}.` : "No update yet.";
       plots.hidden = behind.hidden = !histograms.updates;
       stale.draw(histograms.staleness.map(([label, value]) => ({ label, value })), most(histograms.staleness));
       steps.draw(histograms.steps.map(([label, value]) => ({ label, value })), most(histograms.steps));
