@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+import time
+from contextlib import closing
 
 import pytest
 
 from anarchic import Settings, simulate
 from anarchic.report.page_file import write_page
 from anarchic.report.picture import pictures
+from anarchic.server.store import open_store
+from tests.browser.many import fill
 from tests.browser.test_many import viewing
+from tests.server.make import begun
 
 
 @pytest.fixture(scope="module")
@@ -55,3 +60,20 @@ def test_a_view_shows_a_finished_run_and_offers_no_commands(tabs, runs):
             tab.page.get_by_role("region", name="Workers").wait_for()
             assert tab.page.get_by_role("button", name="Pause").count() == 0
             assert tab.problems == []
+
+
+def test_a_store_whose_server_has_gone_says_so_and_counts_from_its_first_update(tabs, tmp_path):
+    path = tmp_path / "run.db"
+    with closing(open_store(path)) as store:
+        begun(store, m=2)
+        fill(store, workers=3, updates=4000, m=2, now_s=time.time() - 90)
+    with pictures(path) as make, viewing(make) as address:
+        tab = tabs()
+        tab.page.goto(address)
+        tab.page.locator("#state", has_text="no server").wait_for()
+        workers = tab.page.get_by_role("region", name="Workers", exact=True)
+        workers.get_by_text("after the first update").wait_for()
+        stands = tab.page.get_by_role("region", name="Where the run stands").inner_text()
+        assert "last update" in stands
+        assert "updates per second" not in stands
+        assert tab.problems == []

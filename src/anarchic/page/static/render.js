@@ -197,7 +197,7 @@ function histogramsSection() {
     box, parts: ["histograms"],
     draw({ histograms }) {
       last = histograms;
-      said.textContent = histograms.updates ? `How many of the newest ${plural(histograms.updates, "update")}.` : "No update yet.";
+      said.textContent = histograms.updates ? `Counts of the newest ${plural(histograms.updates, "update")}.` : "No update yet.";
       plots.hidden = behind.hidden = !histograms.updates;
       stale.draw(histograms.staleness.map(([label, value]) => ({ label, value })), most(histograms.staleness));
       steps.draw(histograms.steps.map(([label, value]) => ({ label, value })), most(histograms.steps));
@@ -337,9 +337,10 @@ export function makePage(main, picture, tools) {
   made += 1;
   about = tools?.name ? `${tools.name}: ` : "";
   const head = headSection();
-  const left = [curvesSection(tools), workersSection(), histogramsSection(), settingsSection()];
+  const settings = settingsSection();
+  const left = [curvesSection(tools), workersSection(), histogramsSection(), settings];
   const right = [paceSection(tools), everyoneSection(), refusalsSection(), leaderSection(), theorySection(), joinSection(tools)];
-  const sections = [head, ...left, ...right];
+  const sections = [head, ...left.slice(0, -1), ...right, settings];  // in the order of drawing
   const waiting = new Set();
   let due = false;
   const column = (wide, some) => el("div", { class: `column ${wide}` }, some.map((each) => each.box));
