@@ -114,7 +114,7 @@ DEPLOY := tests/deploy
 BROWSER := tests/browser
 # What people bring: other libraries, which development does not install, and models of every kind.
 # CI runs them too.
-BRIDGES := tests/bridges tests/kinds tests/train/test_modules.py tests/train/test_on_ray.py
+BRIDGES := tests/bridges tests/kinds tests/train/test_modules.py tests/train/test_module_buffers.py tests/train/test_on_ray.py
 # The site: its build, links, code blocks and notebooks. CI runs them too.
 DOCS := tests/docs
 # Smoke runs of the experiments, their pages, an installed wheel, benchmarks. CI runs them too.

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from anarchic.sim.run import software
+from anarchic.sim.summary import software
 from anarchic.study.results import hardware
 
 RESULTS = Path(__file__).with_name("results.jsonl")

@@ -14,7 +14,7 @@ from anarchic.data import Dataset
 from anarchic.models import make
 from anarchic.participation import ConstantSteps, Sampler
 from anarchic.sim.engine import Engine
-from anarchic.sim.run import software
+from anarchic.sim.summary import software
 from anarchic.train.logistic_task import LogisticTask
 from anarchic.train.task import Task
 from anarchic.train.torch_task import TorchTask

@@ -7,21 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from anarchic import AfaCd, AfaCs, Experiment, LocalWork
-from anarchic.data.quadratics import Quadratics
-from anarchic.participation import ConstantSteps, Sampler, Timetable
+from anarchic.participation import ConstantSteps, Sampler
 from anarchic.report.figure import COLOURS, new_figure, style
-from anarchic.sim.engine import Engine
-from anarchic.study import Cell, Claim, Findings, Job, Outcome, Picture, Study, main
+from anarchic.study import Cell, Claim, Findings, Job, Outcome, Picture, Study, beside, main
 from anarchic.study.tables import markdown
-from anarchic.theory import (
-    Bound,
-    Memory,
-    Problem,
-    Rates,
-    corollary_rates,
-    memory_bound,
-    memory_conditions,
-)
+from anarchic.theory import corollary_rates
 from anarchic.train.quadratic import QuadraticTask
 
 # Each worker has f(x) = sum_j c_j x_j^2 / 2 with curvatures c_j evenly from 1/2 to L = 1; sigma_L^2
@@ -48,7 +38,7 @@ TITLES = {
     "M, m = 4": "by M, four of the workers report in a round",
 }
 IN_TURN = {"M": 32, "eta": 4.0, "eta_L": 1e-4, "rounds": 20_000}  # one worker per round, in turn
-IN_TURN_BELOW = (4, 8, 12, 16)  # M of the same run with fewer workers
+IN_TURN_OF = (4, 8, 12, 16, IN_TURN["M"])  # M: the same run with fewer workers, then it
 
 SMOKE = {"target": 24 * TARGET, "copies": 2, "rounds": 50}
 WITHIN = 0.15  # of -1: an exponent as the corollaries have it
@@ -59,28 +49,8 @@ FIXED_REASON = (
     "fresh each time; averaged over the rows in use it is that of m updates per round, not of M: "
     "see *AFA-CS: fast in M only where m grows with it* on the page of the experiment."
 )
-BOUND_REASON = (
-    "The same gap in the proof: all conditions of the theorem hold in this run, and its error lies "
-    "above the bound. The noise is of the order of 1/m, where the bound has 1/M."
-)
-
-
-def problem(copies: int, workers: int, curvatures=CURVATURES) -> Quadratics:
-    """Copies of the problem as blocks of coordinates; each has the noise sigma_L^2."""
-    dim = copies * len(curvatures)
-    hessians = np.tile(curvatures, (workers, copies))
-    return Quadratics(hessians, np.zeros((workers, dim)), SIGMA_L * np.sqrt(copies))
-
-
-def squared_gradients(experiment: Experiment, copies: int) -> np.ndarray:
-    """Mean of ||grad f(x_t)||^2 over t = 0 .. T-1 for every copy; shape (copies,)."""
-    engine, total = Engine(experiment), np.zeros(copies)
-    curvatures, rounds = experiment.task.functions.hessians[0], experiment.timetable.rounds
-    for _ in range(rounds):
-        gradient = (curvatures * engine.state.params).reshape(copies, -1)
-        total += np.einsum("ij,ij->i", gradient, gradient)
-        engine.next_version()
-    return total / rounds
+problem = beside(__file__, "problem")
+in_turn = beside(__file__, "in_turn")
 
 
 def run_of(asked: dict, rounds: int, copies: int, seed: int) -> np.ndarray:
@@ -93,13 +63,13 @@ def run_of(asked: dict, rounds: int, copies: int, seed: int) -> np.ndarray:
     sampler = Sampler(M, m, ConstantSteps(K), max_staleness=asked["max_staleness"])
     start = np.full(copies * DIM, DIM**-0.5)
     experiment = Experiment(
-        QuadraticTask(problem(copies, M), start),
+        QuadraticTask(problem.quadratics(copies, M, CURVATURES, SIGMA_L), start),
         rule,
         sampler.timetable(seed, rounds),
         LocalWork(lr=rates.local_lr, batch=1),
         seed=seed,
     )
-    return squared_gradients(experiment, copies)
+    return problem.squared_gradients(experiment, copies)
 
 
 def leading_order(asked: dict, target: float = TARGET) -> float:
@@ -157,39 +127,6 @@ def measure(job: Job) -> dict:
     }
 
 
-def rows_in_turn(M: int, rounds: int) -> Memory:
-    """A row is used for M rounds: (M - 1) / 2 times before, on average."""
-    return Memory.steady(workers=M, rounds=rounds, row_age=M - 1, fresh=1, used=(M - 1) / 2)
-
-
-def in_turn_bound(M: int, rounds: int) -> Bound:
-    rates = Rates(server_lr=IN_TURN["eta"], local_lr=IN_TURN["eta_L"])
-    known = Problem(smoothness=1, sigma_local=SIGMA_L, sigma_global=0, gap=0)
-    return memory_bound(known, rates, rows_in_turn(M, rounds))
-
-
-def in_turn(job: Job) -> dict:
-    """AFA-CS where one worker per round reports, in turn: the error, and what Theorem 4 allows."""
-    asked, copies = job.cell.settings, SMOKE["copies"] if job.smoke else COPIES
-    M, rounds = asked["M"], SMOKE["rounds"] if job.smoke else asked["rounds"]
-    rates = Rates(server_lr=asked["eta"], local_lr=asked["eta_L"])
-    turn = np.arange(rounds, dtype=np.int32)
-    table = Timetable(M, 1, turn % M, turn // M, turn, np.ones_like(turn))
-    task = QuadraticTask(problem(copies, M, np.ones(DIM)))  # starts where the gradient is 0
-    rule = AfaCs(1, rates.server_lr, population=M)
-    work = LocalWork(lr=rates.local_lr, batch=1)
-    errors = squared_gradients(Experiment(task, rule, table, work, seed=job.seed), copies)
-    bound = in_turn_bound(M, rounds)
-    memory = rows_in_turn(M, rounds)
-    return {
-        "measured": errors.mean(),
-        "bound": bound.total,
-        "over": errors.mean() / bound.total,
-        "margin": min(c.limit / c.value for c in memory_conditions(1, rates, memory) if c.value),
-        "rounds": rounds,
-    }
-
-
 def cells() -> list[Cell]:
     points = [
         point(line, n, setting)
@@ -200,7 +137,7 @@ def cells() -> list[Cell]:
     once: dict[str, Cell] = {}  # lines meet: m = 1 of one is K = 1 of another
     for cell in points:
         once.setdefault(cell.name, cell)
-    return [*once.values(), *(in_turn_cell(M) for M in (*IN_TURN_BELOW, IN_TURN["M"]))]
+    return [*once.values(), *map(in_turn_cell, IN_TURN_OF)]
 
 
 def point(line: str, n: int, setting: str) -> Cell:
@@ -220,16 +157,9 @@ def point(line: str, n: int, setting: str) -> Cell:
 
 
 def in_turn_cell(M: int) -> Cell:
-    columns = {"line": "in turn", "m": 1, "M": M, "K": 1, "setting": "sync"}
+    name = "in-turn" if IN_TURN["M"] == M else f"in-turn-M{M}"
     settings = {**IN_TURN, "M": M, "dim": DIM, "copies": COPIES, "sigma_L": SIGMA_L}
-    return Cell(
-        name="in-turn" if IN_TURN["M"] == M else f"in-turn-M{M}",
-        task="theorem-4",
-        settings=settings,
-        columns=columns,
-        value="over",
-        measure=in_turn,
-    )
+    return in_turn.cell(settings, name, SMOKE)
 
 
 def lines_of(found: Findings, line: str, setting: str, sizes: Sequence[int]) -> list[Outcome]:
@@ -323,53 +253,6 @@ def exponents(found: Findings) -> str:
     return f"## Exponents\n\n{markdown(header, rows)}"
 
 
-TURN = """
-*measured* is the mean squared gradient over the run, *bound* that of Theorem 4 as printed,
-*corrected* the one with the missing term, *margin* the smallest factor by which a condition of the
-theorem holds.
-""".strip()
-LOOSE = """
-The corrected bound is loose: it is {times} times the error, about as many times for every M. That
-it holds does not show that its constants are right.
-""".strip()
-
-
-def turn_of(found: Findings, M: int) -> Outcome:
-    return found.one(line="in turn", M=M)
-
-
-def beside_corrected(found: Findings, M: int) -> float:
-    """The error over the corrected bound."""
-    turn = turn_of(found, M)
-    return turn.mean("measured") / in_turn_bound(M, round(turn.mean("rounds"))).corrected
-
-
-def in_turn_table(found: Findings) -> str:
-    """Runs in which one worker per round reports, beside both bounds of Theorem 4."""
-    rows = []
-    for M in (*IN_TURN_BELOW, IN_TURN["M"]):
-        turn = turn_of(found, M)
-        if not turn.results:
-            return ""
-        measured, bound, over, margin, rounds = (
-            turn.mean(name) for name in ("measured", "bound", "over", "margin", "rounds")
-        )
-        numbers = [f"{rounds:,.0f}", f"{measured:.2e}", f"{bound:.2e}", f"{over:.3f}"]
-        rows.append([f"{M}", *numbers, f"{beside_corrected(found, M):.3f}", f"{margin:.0f}"])
-    header = ("M / m", "rounds", "measured", "bound", "measured / bound")
-    table = markdown((*header, "measured / corrected", "margin"), rows)
-    return f"{TURN}\n\n{table}\n\n{LOOSE.format(times=looseness(found))}"
-
-
-def looseness(found: Findings) -> str:
-    """The corrected bound over the error, from the least to the most over the runs in turn."""
-    runs = (*IN_TURN_BELOW, IN_TURN["M"])
-    if not all(turn_of(found, M).results for M in runs):
-        return ""
-    times = sorted(1 / beside_corrected(found, M) for M in runs)
-    return f"{times[0]:.1f} to {times[-1]:.1f}"
-
-
 def claim(line: str, setting: str) -> Claim:
     rule, _, fitted, _, _ = LINES[line]
     fixed = line == "M, m = 4"
@@ -384,25 +267,6 @@ def claim(line: str, setting: str) -> Claim:
     )
 
 
-def in_turn_claim(M: int) -> Claim:
-    return Claim(
-        text=f"AFA-CS, one of {M} workers per round in turn: error over the bound of Theorem 4",
-        of={"task": "theorem-4"},
-        value=lambda found: turn_of(found, M).ours,
-        at_most=1,
-        reason=BOUND_REASON,
-    )
-
-
-def corrected_claim(M: int) -> Claim:
-    return Claim(
-        text=f"AFA-CS, one of {M} workers per round in turn: error over the corrected bound",
-        of={"task": "theorem-4"},
-        value=partial(beside_corrected, M=M),
-        at_most=1,
-    )
-
-
 STUDY = Study(
     folder=Path(__file__).parent,
     title="Linear speed-up in m, K and M",
@@ -413,15 +277,14 @@ STUDY = Study(
     task_names={
         "afa-cd": "AFA-CD: rounds to the target",
         "afa-cs": "AFA-CS: rounds to the target",
-        "theorem-4": "AFA-CS, one worker per round in turn: error over the bound of Theorem 4",
+        in_turn.TASK: "AFA-CS, one worker per round in turn: error over the bound of Theorem 4",
     },
     more_tables=exponents,
-    tables={"theorem-4": in_turn_table},
-    facts={"Theorem 4, corrected bound over error": looseness},
+    tables={in_turn.TASK: in_turn.table},
+    facts={"Theorem 4, corrected bound over error": in_turn.looseness},
     claims=[
         *(claim(line, setting) for line, (*_, settings) in LINES.items() for setting in settings),
-        *(in_turn_claim(M) for M in (*IN_TURN_BELOW, IN_TURN["M"])),
-        *(corrected_claim(M) for M in (*IN_TURN_BELOW, IN_TURN["M"])),
+        *in_turn.claims(IN_TURN_OF),
     ],
     pictures=[
         Picture(

@@ -22,7 +22,7 @@ from anarchic.report.figure import line_style, new_figure, style
 from anarchic.sim.experiment import Experiment
 from anarchic.sim.run import Run
 from anarchic.sim.settings import Settings, build
-from anarchic.study import Cell, Claim, Findings, Job, Outcome, Picture, Study, accuracies, main
+from anarchic.study import Cell, Findings, Job, Picture, Study, accuracies, beside, main
 from anarchic.study.tables import fixed, markdown
 
 # Yang, Zhang, Khanduri, Liu, "Anarchic Federated Learning", ICML 2022, arXiv:2108.09875, appendix:
@@ -50,7 +50,6 @@ ALGORITHMS = {  # rule and its rate, who makes a round, label in the picture
 }
 ANARCHIC = ("race", "keep-on", "keep-on-cs")
 SEEDS = {"lr": 40}
-RESAMPLED = 10_000  # times, for an interval of 95 %
 AT_ONCE = {"lr": 30}
 COMMON = Settings(
     data="mnist",
@@ -62,17 +61,7 @@ COMMON = Settings(
     eval_every=1,
     target_accuracy=TARGET,
 )
-ASLEEP = (
-    "Many short rounds pass while a worker sleeps, in which its label is forgotten. How AFA-CS "
-    "fares, which remembers everybody's last update, the next claim says."
-)
-
-
-ROUNDS_REASON = (
-    "The paper gives one number, and not what it is a mean of. At p = 1 accuracy zig-zags, so the "
-    "first round at 85 % depends on the draw: *Ratios* has the range of single seeds."
-)
-RATIO_REASON = "The paper does not say how long a round lasts, nor of how many runs its ratio is."
+claims = beside(__file__, "claims")
 
 
 def rounds_of(who: str, idle, work: Work, rng: np.random.Generator, rounds: int) -> Timetable:
@@ -165,102 +154,14 @@ def cells() -> list[Cell]:
     ]
 
 
-def ratio(found: Findings) -> float:
-    """Mean time of the one algorithm selected beside sync, over that of sync."""
-    other = found.where(lambda outcome: not outcome.get("algorithm").startswith("sync")).outcomes[0]
-    base = found.where(lambda outcome: outcome.get("algorithm").startswith("sync")).outcomes[0]
-    return other.ours / base.ours
-
-
-def interval(of: Outcome, over: Outcome | None = None, name: str = "time_to_85") -> np.ndarray:
-    """95 % for the mean of a number, or for the ratio of two means: bootstrap over the seeds."""
-    ours = of.by_seed(name)
-    theirs = dict.fromkeys(ours, 1.0) if over is None else over.by_seed(name)
-    pairs = np.array([(ours[seed], theirs[seed]) for seed in ours if seed in theirs])
-    chosen = np.random.default_rng(0).integers(len(pairs), size=(RESAMPLED, len(pairs)))
-    means = pairs[chosen].mean(axis=1)
-    return np.quantile(means[:, 0] / means[:, 1], (0.025, 0.975))
-
-
-def outside(number: float, bounds: np.ndarray) -> float:
-    """How far a number lies from an interval, 0 where it lies in it."""
-    low, high = bounds
-    return float(max(low - number, number - high, 0.0))
-
-
-def paper_s_rounds(name: str, algorithm: str, of: str) -> Claim:
-    """That the paper's number of rounds could be the mean of ours."""
-    rounds = PAPER_ROUNDS[of]
-    return Claim(
-        text=f"Exponential, {name}: how far the paper's {rounds} rounds to 85 % are outside the "
-        "95 % interval of ours",
-        of={"workers": "exponential", "algorithm": algorithm},
-        value=lambda found: outside(rounds, interval(found.outcomes[0], name="rounds_to_85")),
-        at_most=0,
-        reason=ROUNDS_REASON,
-    )
-
-
-def paper_s_ratio(name: str, algorithm: str) -> Claim:
-    """That the paper's ratio of times could be that of our means."""
-    paper = f"1/{1 / PAPER_RATIO:.1f}"
-    return Claim(
-        text=f"Exponential, {name}: how far the paper's {paper} of FedAvg's time is outside the 95 "
-        "% interval of ours",
-        of={"workers": "exponential", "algorithm": ("sync", algorithm)},
-        value=lambda found: outside(
-            PAPER_RATIO, interval(found.one(algorithm=algorithm), found.one(algorithm="sync"))
-        ),
-        at_most=0,
-        reason=RATIO_REASON,
-    )
-
-
-def costs_no_more(name: str, algorithm: str, number: str, of: str, paper: float) -> Claim:
-    """That it takes at most the paper's share of FedAvg's rounds or time."""
-    return Claim(
-        text=f"Exponential, {name}: its {of} over FedAvg's, upper end of the 95 % interval "
-        "(bound: the paper's ratio)",
-        of={"workers": "exponential", "algorithm": ("sync", algorithm)},
-        value=lambda found: float(
-            interval(found.one(algorithm=algorithm), found.one(algorithm="sync"), number)[1]
-        ),
-        at_most=paper,
-        reason=ROUNDS_REASON,
-    )
-
-
-def of_readings() -> list[Claim]:
-    """The paper's numbers against both readings."""
-    claims = [paper_s_rounds("FedAvg", "sync", "sync")]
-    for name, algorithm in (("reading 1", "race"), ("reading 2", "keep-on")):
-        more = PAPER_ROUNDS["race"] / PAPER_ROUNDS["sync"]
-        claims += [
-            paper_s_rounds(name, algorithm, "race"),
-            paper_s_ratio(name, algorithm),
-            costs_no_more(name, algorithm, "rounds_to_85", "rounds", more),
-            costs_no_more(name, algorithm, "time_to_85", "time", PAPER_RATIO),
-        ]
-    return claims
-
-
 def in_short(found: Findings) -> str:
     cells = found.where(workers="exponential", algorithm=("sync", "keep-on"))
     if not cells.complete:
         return ""
     return (
         "**Faster where some are slow.** With exponential work times 85 % accuracy takes "
-        f"{ratio(cells):.2f} of the time that FedAvg takes, which waits for the slowest worker it "
-        "picked (MNIST, one label per worker)."
-    )
-
-
-def claim(text: str, workers: str, algorithm: str, base: str = "sync", **bounds) -> Claim:
-    return Claim(
-        text=f"{text}: its time over that of FedAvg",
-        of={"workers": workers, "algorithm": (base, algorithm)},
-        value=ratio,
-        **bounds,
+        f"{claims.ratio(cells):.2f} of the time that FedAvg takes, which waits for the slowest "
+        "worker it picked (MNIST, one label per worker)."
     )
 
 
@@ -277,7 +178,7 @@ def ratios(found: Findings) -> str:
                     *(base.get("workers"), outcome.get("algorithm"), base.get("algorithm")),
                     *(fixed(x.mean("rounds_to_85"), 3) for x in (outcome, base)),
                     share(outcome.ours / base.ours),
-                    " to ".join(map(share, interval(outcome, base))),
+                    " to ".join(map(share, claims.interval(outcome, base))),
                     f"{share(by_seed[0])} to {share(by_seed[-1])}",
                 ]
             )
@@ -356,7 +257,7 @@ def rounds(found: Findings, *, algorithm: str) -> str:
 
 def time_saved(found: Findings, *, algorithm: str) -> str:
     ours, base = (found.one(workers="exponential", algorithm=a) for a in (algorithm, "sync"))
-    low, high = (share(x) for x in interval(ours, base))
+    low, high = (share(x) for x in claims.interval(ours, base))
     return f"{share(ours.ours / base.ours)} ({low} to {high})"
 
 
@@ -371,22 +272,8 @@ STUDY = Study(
     digits=3,
     in_short=in_short,
     claims=[
-        *of_readings(),
-        claim(
-            "Diurnal, reading 2 against a FedAvg that picks who is awake",
-            "diurnal",
-            "keep-on",
-            base="sync-awake",
-            at_most=1.0,
-            reason=ASLEEP,
-        ),
-        claim(
-            "Diurnal, AFA-CS against a FedAvg that picks who is awake",
-            "diurnal",
-            "keep-on-cs",
-            base="sync-awake",
-            at_most=0.5,
-        ),
+        *claims.of_readings(PAPER_ROUNDS, PAPER_RATIO),
+        *claims.of_workers_that_sleep(),
     ],
     pictures=[
         Picture(

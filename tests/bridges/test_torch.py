@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 import threading
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,43 +15,14 @@ from torch import nn
 from torch.optim import optimizer as torch_optimizer
 
 import anarchic
-from anarchic import wire
 from anarchic.bridges.torch import shrinks
 from anarchic.core.types import Terms
 from anarchic.errors import ConfigError, Diverged
-from anarchic.worker import Worker
+from tests.bridges.small_net import net, train, train_and_fail, values
 from tests.bridges.still import StillWorker
-from tests.chaos.servers import ServerProcess
-from tests.waiting import until
-from tests.worker.faulty import Scripted
 
-ROOT = Path(__file__).parents[2]
 visit = anarchic.torch.visit
 compiled = partial(torch.compile, backend="eager")
-
-
-def net(*more: nn.Module) -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(3, 4), *more, nn.ReLU(), nn.Linear(4, 2))
-
-
-def train(model: nn.Module, steps: int = 3, optimizer: torch.optim.Optimizer | None = None) -> None:
-    optimizer = optimizer or torch.optim.Adam(model.parameters(), lr=0.1)
-    dtype = next(model.parameters()).dtype
-    for step in range(steps):
-        optimizer.zero_grad()
-        x = torch.arange(12, dtype=dtype).reshape(4, 3) / 10 + step
-        model(x).square().mean().backward()
-        optimizer.step()
-
-
-def train_and_fail(model: nn.Module) -> None:
-    train(model)
-    raise KeyError("the disk is full, say")
-
-
-def values(model: nn.Module) -> dict[str, np.ndarray]:
-    return {name: each.detach().float().numpy().copy() for name, each in model.named_parameters()}
 
 
 def test_the_whole_displacement_is_pushed_and_steps_are_counted():
@@ -242,166 +209,6 @@ def test_another_model_is_refused_by_name():
         visit(None, model)
     with pytest.raises(ConfigError, match="buffers='local'"):
         visit(worker, model, buffers="average")
-
-
-def test_averaged_buffers_are_pulled_and_sent_as_they_are_at_the_end():
-    source, model = net(nn.BatchNorm1d(4)), net(nn.BatchNorm1d(4))
-    train(source, steps=2)
-    worker = StillWorker.of(source, buffers="average")
-    with visit(worker, model):
-        assert model[1].num_batches_tracked == 2
-        assert torch.equal(model[1].running_var, source[1].running_var)
-        train(model)
-    assert worker.last["1.num_batches_tracked"] == 5
-    assert np.array_equal(worker.last["1.running_var"], model[1].running_var.numpy())
-    assert np.array_equal(worker.last["1.running_mean"], model[1].running_mean.numpy())
-    worker.snapshot.params.flags.writeable = True
-    worker.layout.split(worker.snapshot.params)["1.num_batches_tracked"][...] = 2.6  # a mean
-    with visit(worker, model):
-        assert model[1].num_batches_tracked == 3
-        model[0].bias.data += 1
-
-
-@pytest.mark.parametrize("policy", ["of the run", "of the worker"])
-def test_local_buffers_stay_with_the_worker(policy):
-    worker = StillWorker.of(
-        net(nn.BatchNorm1d(4)), **({"buffers": "local"} if "run" in policy else {})
-    )
-    own = {} if "run" in policy else {"buffers": "local"}
-    model = net(nn.BatchNorm1d(4))
-    with visit(worker, model, **own):
-        train(model)
-    assert not any("running" in name for name in worker.last)
-    kept = model[1].running_mean.clone()
-    with pytest.raises(KeyError), visit(worker, model, **own):
-        train_and_fail(model)
-    again = net(nn.BatchNorm1d(4))  # as after a new start
-    for module in (model, again):  # nothing stays of the visit that failed
-        with visit(worker, module, **own):
-            assert torch.equal(module[1].running_mean, kept)
-            assert module[1].num_batches_tracked == 3
-            module[0].bias.data += 1
-
-
-class Counting(nn.Linear):
-    def __init__(self) -> None:
-        super().__init__(3, 2)
-        self.register_buffer("seen", torch.zeros(()))
-        self.register_buffer("mask", torch.ones(3))  # a constant stays in the module
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.seen = self.seen + len(x)
-        return super().forward(x * self.mask)
-
-
-def test_buffers_without_a_policy_are_refused_with_the_remedy():
-    batch_norm = net(nn.BatchNorm1d(4))
-    with pytest.raises(ConfigError, match=r"1.running_mean, .* --buffers average, or .*'local'"):
-        visit(StillWorker.of(batch_norm), batch_norm).__enter__()
-    state = {name: each.float() for name, each in batch_norm.state_dict().items()}
-    with pytest.raises(ConfigError, match=r"1.running_mean among its trained tensors"):
-        visit(StillWorker(state), batch_norm, buffers="local").__enter__()
-    group_norm = net(nn.GroupNorm(2, 4))
-    with visit(StillWorker.of(group_norm), group_norm) as ours:
-        train(group_norm)
-    assert ours.answer is not None
-    counting = Counting()
-    worker = StillWorker.of(counting)
-    told = r"changed the buffer seen, .* nothing was pushed"
-    with pytest.raises(ConfigError, match=told), visit(worker, counting):
-        train(counting)
-    assert not worker.pushed
-    with visit(worker, counting, buffers="local"):
-        train(counting)
-    assert worker.state == {"buffer:seen": counting.seen}  # and not the mask
-
-
-class Mean(nn.Module):
-    """The model of the scripted server, and a buffer of its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.x = nn.Parameter(torch.zeros(2))
-        self.norm = nn.BatchNorm1d(1)
-        self.norm.requires_grad_(False)
-
-
-def test_local_buffers_wait_in_the_spool(tmp_path: Path):
-    server, model = Scripted(), Mean()
-    with server.worker(spool=tmp_path / "spool") as worker, visit(worker, model, buffers="local"):
-        model.norm(torch.ones(4, 1))
-        model.x.data += 1
-    again = Mean()
-    with server.worker(spool=tmp_path / "spool") as worker, visit(worker, again, buffers="local"):
-        assert again.x.tolist() == [1.0, 1.0]
-        assert again.norm.num_batches_tracked == 1
-        assert again.norm.running_mean == pytest.approx(0.1)
-
-
-PROCESSES = """
-import sys, torch, numpy as np
-from torch import distributed, nn
-from torch.nn.parallel import DistributedDataParallel
-import anarchic
-rank, file, url = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
-torch.manual_seed(rank)
-inner = nn.Linear(2, 1)
-model = DistributedDataParallel(inner)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-worker = anarchic.Worker(url, name="ann") if rank == 0 else None
-for _ in range(2):
-    with anarchic.torch.visit(worker, model) as visit:
-        assert inner.weight.tolist() == [[1.0, 1.0]] or visit.version > 0
-        optimizer.zero_grad()
-        (model(torch.ones(1, 2)) * (rank + 1)).sum().backward()
-        optimizer.step()
-    assert (visit.answer is not None) == (rank == 0), visit.answer
-print(visit.steps, inner.weight.tolist(), flush=True)
-distributed.barrier()  # rank 1 must not end while rank 0 waits for the server
-distributed.destroy_process_group()
-"""
-
-
-@pytest.mark.slow
-def test_processes_of_ddp_are_one_worker(tmp_path: Path):
-    layout = anarchic.Layout.of({"weight": ((1, 2), "F32"), "bias": ((1,), "F32")})
-    init = tmp_path / "model.safetensors"
-    wire.save_model(init, layout, np.ones(3, np.float32))
-    options = ("--open-enrolment", "--m", "2")
-    with ServerProcess(str(tmp_path / "run.db"), init, tmp_path / "log", *options) as server:
-        url = f"http://127.0.0.1:{server.port}"
-        words = [str(tmp_path / "meeting"), url]
-        running = [
-            subprocess.Popen(
-                [sys.executable, "-c", PROCESSES, str(rank), *words],
-                env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"},
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            )
-            for rank in range(2)
-        ]  # fmt: skip
-        ended = [each.communicate(timeout=120) for each in running]
-        assert all(each.returncode == 0 for each in running), ended
-        with Worker(url) as watcher:
-            until(lambda: watcher.pull().version == 1)
-            moved = watcher.pull().params
-    assert ended[0][0] == ended[1][0]  # both processes have the same model
-    np.testing.assert_allclose(moved, 1 - 0.15, rtol=1e-5)  # the mean gradient is 1.5, once each
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("default")  # of torch.distributed
-def test_a_model_that_is_split_over_processes_is_refused():
-    from torch import distributed
-    from torch.distributed.fsdp import fully_shard
-
-    worker = StillWorker.of(net())
-    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
-    try:
-        with pytest.raises(ConfigError, match=r"0.weight is split over processes \(FSDP\)"):
-            visit(worker, fully_shard(net())).__enter__()
-    finally:
-        distributed.destroy_process_group()
 
 
 def test_steps_are_counted_while_other_threads_begin_and_end_visits():

@@ -13,6 +13,7 @@ from tests.experiments.run_files import names_of, rows_of
 from tests.study.make import result
 
 run = names_of("speed-up")
+in_turn = names_of("speed-up", "in_turn")
 CD = {"rule": "AFA-CD", "m": 4, "M": 64, "K": 2, "max_staleness": 0}
 CS = {"rule": "AFA-CS", "m": 2, "M": 4, "K": 1, "max_staleness": 0}
 
@@ -90,24 +91,28 @@ def test_each_claim_can_be_missed():
     assert met(bend=1.3)[:5] == [False] * 5
 
 
+def bound_in_turn(workers):
+    return in_turn.bound_of(run.in_turn_cell(workers).settings, 10)
+
+
 def test_the_run_in_turn_stands_beside_the_bound():
-    bound = run.in_turn_bound(12, 10).corrected
-    rows = rows_of(run.in_turn_table(findings(measured=bound / 2)))
+    bound = bound_in_turn(12).corrected
+    rows = rows_of(in_turn.table(findings(measured=bound / 2)))
     assert [row[0] for row in rows] == ["4", "8", "12", "16", "32"]
     assert rows[2] == ["12", "10", f"{bound / 2:.2e}", "1.00e+00", "2.000", "0.500", "700"]
 
 
 def test_how_loose_the_corrected_bound_is_stands_below():
-    bounds = sorted(run.in_turn_bound(M, 10).corrected for M in (*run.IN_TURN_BELOW, 32))
+    bounds = sorted(bound_in_turn(M).corrected for M in run.IN_TURN_OF)
     found = findings(measured=bounds[0] / 2)
-    said = run.looseness(found)
+    said = in_turn.looseness(found)
     assert said == f"2.0 to {2 * bounds[-1] / bounds[0]:.1f}"
-    assert f"is loose: it is {said} times the error" in run.in_turn_table(found)
-    assert run.looseness(Findings([Outcome(outcome.cell) for outcome in found])) == ""
+    assert f"is loose: it is {said} times the error" in in_turn.table(found)
+    assert in_turn.looseness(Findings([Outcome(outcome.cell) for outcome in found])) == ""
 
 
-@pytest.mark.parametrize("workers", [*run.IN_TURN_BELOW, run.IN_TURN["M"]])
+@pytest.mark.parametrize("workers", run.IN_TURN_OF)
 def test_the_conditions_hold_where_one_worker_per_round_reports_in_turn(workers):
     rates = Rates(server_lr=run.IN_TURN["eta"], local_lr=run.IN_TURN["eta_L"])
-    memory = run.rows_in_turn(workers, 100)
+    memory = in_turn.rows_in_turn(workers, 100)
     assert all(condition.holds for condition in memory_conditions(1, rates, memory))

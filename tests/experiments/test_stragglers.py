@@ -14,6 +14,7 @@ from tests.experiments.run_files import names_of, rows_of
 from tests.study.make import result
 
 run = names_of("stragglers")
+claims = names_of("stragglers", "claims")
 
 
 def round_lengths(table):
@@ -93,13 +94,13 @@ def test_an_interval_is_that_of_paired_seeds():
     sync, race = (run.cell("exponential", algorithm) for algorithm in ("sync", "race"))
     base = Outcome(sync, [result(sync, s, time_to_85=10.0 + s) for s in range(10)])
     other = Outcome(race, [result(race, s, time_to_85=(10.0 + s) / 2) for s in range(10)])
-    assert run.interval(other, base) == pytest.approx([0.5, 0.5])
-    low, high = run.interval(base)
+    assert claims.interval(other, base) == pytest.approx([0.5, 0.5])
+    low, high = claims.interval(base)
     # mean 14.5; its error is 2.872 / 10 ** 0.5 = 0.908
     assert (low, high) == (pytest.approx(14.5 - 1.78, abs=0.1), pytest.approx(14.5 + 1.78, abs=0.1))
-    assert run.outside(14.0, (low, high)) == 0
-    assert run.outside(20.0, (low, high)) == pytest.approx(20 - high)
-    assert run.outside(10.0, (low, high)) == pytest.approx(low - 10)
+    assert claims.outside(14.0, (low, high)) == 0
+    assert claims.outside(20.0, (low, high)) == pytest.approx(20 - high)
+    assert claims.outside(10.0, (low, high)) == pytest.approx(low - 10)
 
 
 def test_each_reading_can_meet_and_miss_the_paper():
@@ -108,7 +109,8 @@ def test_each_reading_can_meet_and_miss_the_paper():
     def met(rounds, lasts):
         both = {"race": (rounds, lasts), "keep_on": (rounds, lasts)}
         found = findings(sync=(46, 1.0), **both)
-        return [claim.verdict(found).met for claim in run.of_readings()[:5]]
+        readings = claims.of_readings(run.PAPER_ROUNDS, run.PAPER_RATIO)
+        return [claim.verdict(found).met for claim in readings[:5]]
 
     lasts = 46 / 61 / 2.6
     assert met(61, lasts)[:4] == [True] * 4  # the paper's numbers

@@ -12,10 +12,11 @@ import pytest
 
 from anarchic import wire
 from anarchic.errors import Diverged, StoreUnavailable
-from anarchic.server.aggregate import DIVERGED_S, MOST_BLAMED
+from anarchic.server.aggregate import DIVERGED_S
 from anarchic.server.records import SET_ASIDE
 from anarchic.server.replay import replay, timetable_of
 from anarchic.server.service import Service
+from anarchic.server.set_aside import MOST_BLAMED
 from anarchic.server.settings import Limits, ServerSettings
 from anarchic.server.store import Store, open_store
 from tests.server.live import newest_snapshot, serving, until

@@ -19,7 +19,7 @@ from anarchic import (  # noqa: E402
 )
 from anarchic.errors import ConfigError  # noqa: E402
 from tests.train.kinds import WORKERS  # noqa: E402
-from tests.train.test_modules import made, normed_and_dropped  # noqa: E402
+from tests.train.short_runs import made, normed_and_dropped  # noqa: E402
 
 
 class FrozenBackbone(nn.Module):

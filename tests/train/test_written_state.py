@@ -14,7 +14,7 @@ from anarchic.train import probe  # noqa: E402
 from anarchic.train.backends import Batched, Loop  # noqa: E402
 from anarchic.train.torch_task import TorchTask  # noqa: E402
 from tests.train.kinds import digits  # noqa: E402
-from tests.train.test_modules import difference, walked  # noqa: E402
+from tests.train.short_runs import difference, walked  # noqa: E402
 
 
 class Greatest(nn.Module):

@@ -13,7 +13,7 @@ from typing import Any
 from anarchic.core.validation import check_choice
 from anarchic.errors import ConfigError
 from anarchic.sim.record import MetricsRow, RunDirectory
-from anarchic.sim.run import in_a_row
+from anarchic.sim.summary import in_a_row
 from anarchic.sim.worker_table import PerWorker
 from anarchic.train.metrics import COLUMNS
 

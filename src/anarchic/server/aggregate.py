@@ -14,7 +14,6 @@ from contextlib import suppress
 from math import inf
 from typing import Any
 
-from anarchic.core.types import Update
 from anarchic.errors import Deposed, Diverged, StoreCorrupt, StoreError
 from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.commands import Command, is_withdrawn
@@ -25,6 +24,7 @@ from anarchic.server.operate import apply_waiting
 from anarchic.server.pending import Pending
 from anarchic.server.published import PublishedModel, PublishedModels
 from anarchic.server.records import SET_ASIDE, FoldedUpdate, Publication
+from anarchic.server.set_aside import Blame, Found
 from anarchic.server.steering import Steering
 from anarchic.server.store import Store
 from anarchic.wire import Decoded
@@ -35,8 +35,6 @@ FOLLOW_S = 0.5  # how long a follower waits before it asks again whether it may 
 RETRY_S = 0.5
 DIVERGED_S = 30.0  # how long a step that was undone is told, if no version is published before
 LONGEST_PAUSE_S = 30.0  # after errors that nobody expected, each pause is twice the one before
-BLAMED_AFTER = 3  # times that the rule fails on an update before it is set aside
-MOST_BLAMED = 10  # times without a version between; then the rule is at fault: keep the others
 
 Told = Callable[[Publication, Sequence[FoldedUpdate]], object]  # hears what is durable
 
@@ -71,8 +69,7 @@ class Aggregator:
         self._epoch: int | None = None
         self._unpublished: tuple[Publication, PublishedModel] | None = None  # not durable yet
         self._untold: dict[str, Any] | None = None  # what it sets aside, told once it is durable
-        self._failed_on = (-1, 0)  # the update on which the rule failed last, and how often
-        self._blamed = 0  # how often updates were set aside for that since the last version
+        self._blame = Blame(pending, folding)
         self._stopping, self._ended = threading.Event(), False
         self._thread = threading.Thread(target=self._run, name="aggregate", daemon=True)
         self._pause_s = RETRY_S  # after the next error that nobody expected
@@ -265,27 +262,11 @@ class Aggregator:
         except (StoreError, MemoryError, OSError):  # not the update's fault
             raise
         except Exception as error:
-            last, times = self._failed_on
-            times = times + 1 if seq == last else 1
-            self._failed_on = (seq, times)
-            if times < BLAMED_AFTER or self._blamed >= MOST_BLAMED:
+            if not self._blame.failed(seq):
                 raise
-            self._blame(epoch, seq, decoded.update, error)
+            self._set_aside(self._blame.after_failure(seq, decoded.update, error))
+            self._step(epoch)
             return False
-
-    def _blame(self, epoch: int, seq: int, update: Update, error: Exception) -> None:
-        """Set this update aside for good; the others since the last version are folded again.
-
-        If the rule fails on another before there is a version, the fault lies with what it had
-        taken before, and all of that is set aside too.
-        """
-        aside = [*(self._folding.unpublished if self._blamed else []), (seq, update.worker)]
-        ids = [self._pending.read(*key).update.id for key in aside[:-1]] + [update.id]
-        self._blamed += 1
-        self._go_back([*self._folding.passed_over, *aside])
-        named = [{"worker": worker, "id": id} for (_, worker), id in zip(aside, ids, strict=True)]
-        self._will_tell(f"The rule failed {BLAMED_AFTER} times: {error!r}", named)
-        self._step(epoch)
 
     def _wait_s(self) -> float:
         if self._store.shared:
@@ -313,30 +294,15 @@ class Aggregator:
             made, model = self._folding.publication(epoch, version)
         except Diverged as error:
             self._diverged_s = self._clock.monotonic()
-            self._undo(str(error))
+            self._set_aside(self._blame.longest(str(error)))
             made, model = self._folding.publication(epoch, version)
         self._unpublished = self._steering.ending(made, self._clock.time()), model
         self._publish(*self._unpublished)
 
-    def _undo(self, reason: str) -> None:
-        """Go back to the last version, and set the longest updates since then aside, for good.
-
-        They are those at least half as long as the longest; harmless ones may be among them. The
-        others are folded again. Each pass sets at least one aside, so it ends.
-        """
-        found = []  # not with the bodies: together they may be larger than the memory
-        for key in self._folding.unpublished:
-            update = self._pending.read(*key).update
-            found.append((self._folding.length(update), key, update.id))
-        longest = max(length for length, _, _ in found)
-        aside = [each for each in found if each[0] >= longest / 2]
-        self._go_back([*self._folding.passed_over, *(key for _, key, _ in aside)])
-        named = [{"worker": key[1], "id": id, "length": length} for length, key, id in aside]
-        self._will_tell(reason, named)
-
-    def _will_tell(self, reason: str, named: list[dict[str, Any]]) -> None:
-        facts = {"version": self._folding.version, "count": len(named), "updates": named[:100]}
-        self._untold = {"reason": reason, **facts}
+    def _set_aside(self, found: Found) -> None:
+        """Go back to the last version without these; the others since then are folded again."""
+        self._go_back([*self._folding.passed_over, *found.keys])
+        self._untold = found.told(self._folding.version)
 
     def _go_back(self, aside: list[tuple[int, str]]) -> None:
         """To the last version; the next publication says that no version holds these updates."""
@@ -370,7 +336,7 @@ class Aggregator:
             self._told(publication, told)
             return
         self._published_s, self._diverged_s = self._clock.monotonic(), -inf
-        self._blamed = 0
+        self._blame.published()
         self._metrics.folded(len(folded) - aside, clipped)
         self._published.post(model)
         self._told(publication, told)

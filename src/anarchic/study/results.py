@@ -24,7 +24,7 @@ from anarchic.core.reading import parse_json, read_file, reason
 from anarchic.core.validation import check_kinds
 from anarchic.errors import ConfigError, RunError
 from anarchic.kernels.chunks import threads_in_use
-from anarchic.sim.run import software
+from anarchic.sim.summary import software
 from anarchic.study.cell import Cell, Job
 
 if TYPE_CHECKING:

@@ -40,7 +40,6 @@ from anarchic.train.metrics import Function, Metric, check_metrics
 from anarchic.train.noise import step_keys
 from anarchic.train.per_worker import HeldOut, hold_out, worker_values
 from anarchic.train.probe import (
-    check_module,
     likeness,
     look_at,
     refuse_buffers,
@@ -51,6 +50,7 @@ from anarchic.train.probe import (
 from anarchic.train.samples import WorkerSamples, mean_over, sample_numbers
 from anarchic.train.task import BUFFER_POLICIES, Array, BufferPolicy, Picks
 from anarchic.train.torch_data import PAD, Rows, TorchData, pick_crops
+from anarchic.train.training_copy import training_copy
 
 __all__ = ["Loss", "Precision", "TorchTask", "cross_entropy"]
 
@@ -103,7 +103,7 @@ class TorchTask:
         if per_worker:
             parts, self._aside = hold_out(sample_numbers(parts, len(data.y_train)))
         self.device, self.dtype = _device(device), getattr(torch, dtype)
-        self.module = _training_copy(module).to(self.device, self.dtype)
+        self.module = training_copy(module).to(self.device, self.dtype)
         self.loss, self.precision, self.buffers = loss, precision, buffers
         self._hold(WorkerSamples.of(parts, len(data.y_train)))
         self._dataset = data  # as long as it is in use, other tasks find its forms and share them
@@ -369,39 +369,6 @@ def _device(name: str) -> torch.device:
 def _is_ours(module: nn.Module) -> bool:
     """Whether the module is one of ours, of which all is known that a look would find."""
     return type(module).__module__.startswith("anarchic.models.")
-
-
-def _training_copy(module: nn.Module) -> nn.Module:
-    """A copy that is trained, whatever becomes of the module elsewhere.
-
-    One in eval mode is put into training mode as a whole; of one in training mode the parts that
-    are in eval mode stay so, as a frozen backbone's. A class that has a ``train`` of its own is
-    asked in any case: it may keep parts in eval mode.
-    """
-    check_module(module)
-    try:
-        own = deepcopy(module)
-    except Exception as error:  # of any kind: the module is the user's
-        raise ConfigError(
-            f"{type(module).__name__} cannot be copied, which a task does so that training "
-            f"elsewhere does not change it: {type(error).__name__}: {error}. Keep only parameters, "
-            "buffers and plain values in it."
-        ) from error
-    if own.training:
-        _ask_own_train(own)
-    else:
-        own.train()  # which need not return it, where a module has its own
-    return own
-
-
-def _ask_own_train(module: nn.Module) -> None:
-    """Call each ``train`` that is not torch's; it reaches the parts below by itself."""
-    if type(module).train is not nn.Module.train:
-        module.train()
-        return
-    for part in module.children():
-        if part.training:
-            _ask_own_train(part)
 
 
 def _layout(trained: Mapping[str, Tensor], buffers: Mapping[str, Tensor], dtype: str) -> Layout:
