@@ -23,7 +23,7 @@ def test_the_live_demo_loses_nothing(tmp_path):
 
     def watch(seen):
         looks.append(seen)
-        if seen.share > 0.2 and not early:
+        if seen.share > 0.2 and not early.get("count"):
             early.update(pictured(pages[0])["curves"])
 
     result = run_live(out, seconds=16.0, tell=told.append, watch=watch, look=pages.append)
