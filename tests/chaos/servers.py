@@ -19,7 +19,7 @@ from tests.chaos.talk import Unreachable, get_json
 
 LAYOUT = Layout.of({"bias": ((10,), "F32"), "weight": ((10, 25), "F32")})
 ROOT = Path(__file__).parents[2]
-START_S = 30.0
+START_S = 60.0
 
 
 def write_model(path: Path, layout: Layout = LAYOUT) -> Path:

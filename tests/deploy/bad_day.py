@@ -78,7 +78,7 @@ class Diary:
         return re.sub(r"http://127\.0\.0\.1:\d+", "http://server", text).rstrip()
 
 
-def wait(what: str, true: Callable[[], bool], timeout_s: float = 60.0) -> None:
+def wait(what: str, true: Callable[[], bool], timeout_s: float = 180.0) -> None:
     until = time.monotonic() + timeout_s
     while not true():
         assert time.monotonic() < until, f"after {timeout_s:.0f} s still not: {what}"
@@ -166,7 +166,7 @@ class BadDay:
     def version(self) -> int:
         return int(str(self.status().get("version", -1)))
 
-    def reach(self, version: int, timeout_s: float = 90.0) -> None:
+    def reach(self, version: int, timeout_s: float = 180.0) -> None:
         wait(f"version {version}", lambda: self.version >= version, timeout_s)
 
     def accuracy(self) -> float:
@@ -220,7 +220,7 @@ class BadDay:
         time.sleep(1.0)
         self.postgres.start()
         before = self.version
-        wait("servers that are well", lambda: all(map(self.well, self.servers)), 90)
+        wait("servers that are well", lambda: all(map(self.well, self.servers)), 240)
         self.reach(max(before, self.version) + 3)
         say("There is room again, and the database was restarted. Nobody touched the servers.")
 
@@ -242,7 +242,7 @@ class BadDay:
             workers go to it; the first comes back and follows.""")
 
     def bad_version(self) -> None:
-        wait("an accurate model", lambda: self.accuracy() > 0.85, 120)
+        wait("an accurate model", lambda: self.accuracy() > 0.85, 240)
         good = self.accuracy()
         assert self.strangers["huge"].push("1", 1e6, lr=1.0) == "accepted"
         wait("a bad evaluation", lambda: self.accuracy() < good - 0.2)
@@ -267,7 +267,7 @@ class BadDay:
         run("status", self.store)
         run("set", self.store, f"server_lr={0.5 * float(LR):g}")
         run("resume", self.store)
-        wait("an accurate model again", lambda: self.accuracy() > 0.8, 120)
+        wait("an accurate model again", lambda: self.accuracy() > 0.8, 240)
         before = self.version
         self.reach(before + 3)
         say(f"The accuracy is {self.accuracy():.2f} again, and steps are half as long from now on.")

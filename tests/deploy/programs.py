@@ -9,11 +9,12 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.waiting import until
+from tests import waiting
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -30,6 +31,9 @@ PACKAGES = {
     "docker-compose": "docker-compose",
     "buildah": "buildah",
 }
+
+# Programs start, and scrape, slowly on a machine that does other things too.
+until = partial(waiting.until, timeout_s=120.0)
 
 
 def needs(*programs: str) -> None:

@@ -83,7 +83,7 @@ def test_the_image_is_built_and_shows_its_help(tmp_path):
     try:
         shown = subprocess.run(
             [found("buildah"), "run", made, "--", "anarchic", "serve", "--help"],
-            check=True, capture_output=True, text=True, timeout=60,
+            check=True, capture_output=True, text=True, timeout=240,
         ).stdout  # fmt: skip
     finally:
         subprocess.run([found("buildah"), "rm", made], check=False, capture_output=True)
@@ -93,7 +93,7 @@ def test_the_image_is_built_and_shows_its_help(tmp_path):
 def test_compose_understands_its_file():
     needs("docker-compose")
     command = [found("docker-compose"), "-f", COMPOSE, "config", "--quiet"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert (result.returncode, result.stderr) == (0, "")
 
 

@@ -26,9 +26,8 @@ from urllib.parse import quote
 import pytest
 
 from tests.chaos.servers import free_port
-from tests.deploy.programs import ROOT, answers, needs
+from tests.deploy.programs import ROOT, answers, needs, until
 from tests.server.postgres import PostgresServer, postgres_server
-from tests.waiting import until
 
 PAGE = ROOT / "docs" / "deploy.md"
 STOP = "### Stop everything"
@@ -163,7 +162,7 @@ def test_the_commands_of_the_page_lead_to_a_monitored_run(machine):
     assert machine.get("/metrics", "ann")[0] == 404
     # Prometheus sees both, and the alerts are loaded.
     until(lambda: machine.measured('sum(up{job="anarchic"})') == 2)
-    until(lambda: machine.measured("max(anarchic_version)") == UPDATES // STEP, 60)
+    until(lambda: machine.measured("max(anarchic_version)") == UPDATES // STEP)
     # No secret is in a log, nor readable for others.
     etc = machine.root / "etc" / "anarchic"
     secrets = [(etc / name).read_text().strip() for name in ("ann.token", "ben.token")]

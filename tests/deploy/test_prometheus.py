@@ -19,10 +19,9 @@ import pytest
 from anarchic.server.tokens import add_token
 from tests.chaos.servers import LAYOUT, ServerProcess, free_port, write_model
 from tests.chaos.updates import encoded
-from tests.deploy.programs import DEPLOY, ROOT, anarchic, changed, needs, running
+from tests.deploy.programs import DEPLOY, ROOT, anarchic, changed, needs, running, until
 from tests.deploy.test_grafana import expressions
 from tests.server.live import BYTES
-from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 FOLDER = DEPLOY / "prometheus"
@@ -69,7 +68,7 @@ BAD = {
 def promtool(*words: object) -> None:
     needs("promtool")
     command = ["promtool", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -210,7 +209,7 @@ def test_the_commands_of_the_page_work(tmp_path):
     path = f"{Path(anarchic()).parent}:{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", f"trap 'kill %1; wait' EXIT\n{script}"],
-        cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=60,
+        cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=240,
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -21,8 +21,7 @@ from anarchic import Layout
 from anarchic.server.tokens import add_token
 from tests.chaos.servers import ServerProcess, free_port, write_model
 from tests.chaos.updates import encoded
-from tests.deploy.programs import DEPLOY, changed, found, needs, running
-from tests.waiting import until
+from tests.deploy.programs import DEPLOY, changed, found, needs, running, until
 
 LAYOUT = Layout.of({"weight": ((1_000_000,), "F32")})  # 4 MB: above every default of a proxy
 ELSEWHERE = "127.0.0.2"  # where the worker comes from; the proxy comes from 127.0.0.1

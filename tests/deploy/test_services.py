@@ -74,10 +74,17 @@ systemctl start anarchic-worker@ann
 for _ in $(seq 150); do systemctl is-active anarchic-worker@ann || break; sleep 0.2; done
 systemctl show --property=Result --property=ExecMainStatus anarchic-worker@ann > /result/worker
 systemctl reload anarchic-server@8780
-sleep 1
+for _ in $(seq 150); do
+    logs anarchic-server@8780 so-far
+    grep -q certificate_loaded /result/so-far && break
+    sleep 0.2
+done
 systemctl show --property=MainPID anarchic-server@8780 > /result/first
 systemctl kill --kill-whom=main --signal=KILL anarchic-server@8780
-sleep 1
+for _ in $(seq 150); do
+    systemctl show --property=MainPID anarchic-server@8780 | diff -q - /result/first || break
+    sleep 0.2
+done
 ready
 systemctl show --property=MainPID anarchic-server@8780 > /result/second
 curl --silent $operators/v1/status > /result/status

@@ -283,10 +283,8 @@ class Aggregator:
     def _may_publish_later(self) -> bool:
         """Whether the next step is waiting already, and the last publication was just now."""
         enough = self._pending.queued >= self._folding.remaining
-        last = self._steering.is_last(self._folding.version)
-        return (
-            enough and not last and self._clock.monotonic() - self._published_s < MOST_UNPUBLISHED_S
-        )
+        just_now = self._clock.monotonic() - self._published_s < MOST_UNPUBLISHED_S
+        return enough and just_now and not self._steering.is_last(self._folding.version)
 
     def _step(self, epoch: int) -> None:
         version = self._published.newest.version
@@ -317,9 +315,7 @@ class Aggregator:
         self._store.publish(publication)
         self._metrics.published(self._clock.monotonic() - begun_s)
         self._unpublished = None
-        if (
-            publication.also is not None
-        ):  # first: nobody sees the last version of a run that goes on
+        if publication.also is not None:  # whoever sees the last version is told of the end
             self._looked_s = -inf
             self._read_commands()
             self._log("max_versions_reached", version=publication.version)
