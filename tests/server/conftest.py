@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from anarchic.server.store import Store, open_store
+from tests.server.operated import worlds
 from tests.server.postgres import PostgresServer, postgres_server
 
 
@@ -57,3 +58,17 @@ def store(opened: Opener) -> Store:
     store = opened()
     store.create({"rule": "afa-cd"}, b"model 0", b"state 0")
     return store
+
+
+@pytest.fixture
+def world(place):
+    """Makes a run in SQLite, and in PostgreSQL."""
+    with worlds(place) as make:
+        yield make
+
+
+@pytest.fixture
+def in_file(tmp_path):
+    """Makes a run in SQLite."""
+    with worlds(str(tmp_path / "run.db")) as make:
+        yield make
