@@ -35,7 +35,7 @@ help:
 	@echo "make chaos      kill servers and workers for minutes, and count every update"
 	@echo "make simulate-faults    10,000 seeds of crashes, bad disks and networks: half an hour or more"
 	@echo "make soak       a day of virtual traffic with everything that goes wrong: ten minutes"
-	@echo "make fuzz       100,000 mutated bodies and requests"
+	@echo "make fuzz       100,000 mutated bodies and requests, and 64,000 abuses of a server"
 	@echo "make docs       build the documentation in .site; its links, code blocks and notebooks are tested"
 	@echo "make check      format, lint and types"
 	@echo "make format     put the code into the house format"
@@ -165,6 +165,7 @@ chaos: $(READY)
 
 fuzz: $(READY)
 	ANARCHIC_FUZZ=100000 $(BIN)/python -m pytest tests/test_wire_fuzz.py tests/server/test_http_fuzz.py
+	ANARCHIC_ABUSES=64000 $(BIN)/python -m pytest -s tests/hostile/test_mixed.py
 
 simulate-faults: $(READY)
 	$(BIN)/python -m tests.faults --seeds 10000
