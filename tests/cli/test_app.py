@@ -93,7 +93,8 @@ def test_the_program_exits_2_on_misuse_without_a_traceback(process):
     assert (program.returncode, out) == (2, "")
     assert err == (
         "Error: There is no rule 'nope'; there are afa-cd, afa-cs, fedavg, fedasync, fedbuff, "
-        "ca2fl, fedvarp, fedstale, mifa, ace, fadas, async-sgd, fednova, feddyn, area.\n"
+        "ca2fl, fedvarp, fedstale, mifa, ace, fadas, async-sgd, fednova, feddyn, area, aced, "
+        "rennala, malenia, ringleader, generalized-async-sgd.\n"
     )
 
 

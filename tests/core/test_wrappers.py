@@ -10,6 +10,7 @@ from anarchic import (
     FedAsync,
     FedAvg,
     FedBuff,
+    FedNova,
     SharedVectors,
     StalenessDiscount,
     Updates,
@@ -189,7 +190,10 @@ INNER_REFUSES = {
         AfaCs(m=2, population=1),
         [carried([1.0], 1.0, worker="ann")] * 2 + [carried([1.0], 1.0, worker="bob")],
     ),
-    "too old in a later round": (FedAsync(history=1), [carried([1.0], 1.0)] * 2),
+    "too fast in a later round": (  # a proximal term of eta_L * mu >= 1 overshoots
+        FedNova(m=2, mu=1.0),
+        [*[carried([1.0], 1.0)] * 2, carried([1.0], 1.0, local_lr=1.0)],
+    ),
 }
 
 

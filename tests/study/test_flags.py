@@ -18,7 +18,8 @@ def test_typer_and_argparse_have_the_same_flags(tmp_path):
     from anarchic.cli.app import app
 
     reproduce = get_command(app).commands["reproduce"]
-    typer_has = {o for p in reproduce.params for o in p.opts if o.startswith("--")} - {"--help"}
+    typer_has = {o for p in reproduce.params for o in p.opts if o.startswith("--")}
+    typer_has -= {"--help", "--quiet"}  # of the command alone: run.py prints
     made = parser(study(tmp_path))
     usage = set(re.findall(r"(?<![\w-])--[a-z-]+", made.format_usage()))
     assert typer_has == usage - {"--no-graphs"} == {flag(f.name) for f in fields(Flags)}
