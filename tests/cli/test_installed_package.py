@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -74,7 +75,9 @@ def finished(process, timeout_s=90):
 @pytest.mark.slow
 def test_the_rule_of_a_package_is_listed_and_simulated_by_name(command):
     listed = finished(command("rules", "rules"))
-    assert "signs      sign-rules  Every m updates, a step of one length along the sign" in listed
+    assert re.search(
+        r"  signs +sign-rules  Every m updates, a step of one length along the sign", listed
+    )
     assert "signs, or MODULE:NAME" in " ".join(finished(command("serve", "--help")).split())
     options = ("--rule", "signs", "--rule-option", "size=0.02", "--clip", 1)
     shown = finished(command("simulate", *options, "--rounds", 20, "--out", "run"))

@@ -41,9 +41,9 @@ def test_table_1_what_anarchy_costs_and_where_lr_starts():
     run, found = committed("table-1")
     few = {"M": 10, "local_steps": (5, 10)}
     for task in ("lr", "cnn"):
-        assert run.cost(found.where(task=task, p=1, **few)) == pytest.approx(0.03, abs=0.006)
-        assert run.cost(found.where(task=task, p=(2, 5, 10))) < 0.006
-    assert run.cost(found.where(task="lr", p=1, M=100)) < 0.005
+        assert run.claims.cost(found.where(task=task, p=1, **few)) == pytest.approx(0.03, abs=0.006)
+        assert run.claims.cost(found.where(task=task, p=(2, 5, 10))) < 0.006
+    assert run.claims.cost(found.where(task="lr", p=1, M=100)) < 0.005
     start = found.where(task="lr-start").mean_difference
     assert found.where(task="lr").mean_difference < 0.005 < start < 0.006
     roles, near = (found.one(task="data", setting="shakespeare", nearest=n) for n in (None, True))
@@ -210,7 +210,7 @@ def test_speed_up():
     assert min(turn.mean("margin") for turn in turns) > 100
     assert [turn.get("M") for turn in turns if turn.mean("over") < 1] == [4, 8]
     assert [turn.get("M") for turn in turns if turn.mean("over") > 1] == [12, 16, 32]
-    assert max(run.beside_corrected(found, turn.get("M")) for turn in turns) < 1
+    assert max(map(run.in_turn.beside_corrected, turns)) < 1
 
 
 def test_stragglers():
@@ -225,7 +225,8 @@ def test_stragglers():
         for a in ("sync-awake", "keep-on", "keep-on-cs")
     )
     assert memory < 0.5 * awake < awake < keep
-    met = {claim.text: claim.verdict(found).met for claim in run.of_readings()}
+    claims = run.claims.of_readings(run.PAPER_ROUNDS, run.PAPER_RATIO)
+    met = {claim.text: claim.verdict(found).met for claim in claims}
     assert not any(met[text] for text in met if "rounds to 85 %" in text)
     assert {text.split()[2]: m for text, m in met.items() if "its rounds" in text} == {
         "1:": True,
