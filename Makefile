@@ -30,7 +30,7 @@ help:
 	@echo "make test-deploy   the files of deploy/ and the page docs/deploy.md, with real nginx, Caddy, PostgreSQL, Prometheus: two minutes"
 	@echo "make test-browser  the live page in a real Chromium, which Debian has: two minutes"
 	@echo "make test-bridges  models of every kind, workers in Lightning, Hugging Face and other libraries, which it installs: 1.5 GB"
-	@echo "make test-experiments  smoke runs of the experiments, their pages, an installed wheel, benchmarks: two minutes"
+	@echo "make test-experiments  smoke runs of the experiments, their pages, benchmarks, an installed wheel, Ray: two minutes"
 	@echo "make test-python PYTHON=python3.13    the tests that need no torch, with another Python"
 	@echo "make chaos      kill servers and workers for minutes, and count every update"
 	@echo "make simulate-faults    10,000 seeds of crashes, bad disks and networks: half an hour or more"
@@ -114,11 +114,11 @@ DEPLOY := tests/deploy
 BROWSER := tests/browser
 # What people bring: other libraries, which development does not install, and models of every kind.
 # CI runs them too.
-BRIDGES := tests/bridges tests/kinds tests/train/test_modules.py tests/train/test_module_buffers.py tests/train/test_on_ray.py
+BRIDGES := tests/bridges tests/kinds tests/train/test_modules.py tests/train/test_module_buffers.py
 # The site: its build, links, code blocks and notebooks. CI runs them too.
 DOCS := tests/docs
-# Smoke runs of the experiments, their pages, an installed wheel, benchmarks. CI runs them too.
-EXPERIMENTS := tests/experiments tests/benchmarks tests/test_wheel.py tests/cli/test_installed_package.py
+# Smoke runs of the experiments, their pages, benchmarks, installed packages, Ray. CI runs them too.
+EXPERIMENTS := tests/experiments tests/benchmarks tests/test_wheel.py tests/cli/test_installed_package.py tests/train/test_on_ray.py
 WITHOUT := $(patsubst %,--ignore %,$(HOSTILE) $(DEPLOY) $(BROWSER) $(BRIDGES) $(DOCS) $(EXPERIMENTS))
 
 # Worksteal: a process gets tests that follow each other, and makes their fixtures once.
@@ -128,7 +128,7 @@ test: $(READY)
 	@echo "Not run: the files of deploy/ with nginx and others. Run them with: make test-deploy"
 	@echo "Not run: the live page in a browser. Run it with: make test-browser"
 	@echo "Not run: workers in other libraries, models of every kind. Run them with: make test-bridges"
-	@echo "Not run: the experiments' smoke runs and pages, benchmarks. Run them with: make test-experiments"
+	@echo "Not run: the experiments' smoke runs and pages, benchmarks, installed packages, Ray. Run them with: make test-experiments"
 	@echo "Not run: the code blocks and links of the documentation. Run them with: make docs"
 
 test-fast: $(READY)
