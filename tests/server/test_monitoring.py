@@ -183,6 +183,7 @@ def test_a_server_tells_what_its_parts_know(tmp_path):
             folded = service.metrics._staleness.counts
             await until(lambda: sum(folded) == 3 and service.published.newest.version == 1)
             await until(lambda: service._disk.used)
+            await until(lambda: service.metrics._active.count() == 3)  # it is told after the answer
             found = await shown()
             expected = {"version": 1, "buffered": 1, "leads": 1, "active_workers": 3, "healthy": 1}
             expected |= {"updates_per_step": 2, "store_answers": 1, "paused": 0, "ended": 0}
