@@ -34,7 +34,11 @@ from benchmarks.record import RESULTS, Record
 LARGE, SMALL = 1_000_000, 10_000  # numbers in a model: 4 MB and 40 KB
 REPEATS = 3
 PUSH = "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/octet-stream\r\n"
-FREE = ("--per-worker", "100000", "--updates-per-minute", "1e9")  # the load comes from few workers
+# The load comes from few workers, which never pull.
+FREE = (
+    *("--per-worker", "100000", "--updates-per-minute", "1e9"),
+    *("--max-staleness", "1000000000"),
+)
 
 
 @dataclass

@@ -26,7 +26,6 @@ from benchmarks.record import RESULTS, Record
 from benchmarks.server import SMALL, Server, Tally, cpu_s, push_for, serving, temporary
 
 SENDERS, VIEWERS, TURNS = 64, 50, 4
-EVERY_AGE = ("--max-staleness", "1000000000")  # the senders never pull
 READERS = "import sys; from benchmarks.viewers import read; read(*map(int, sys.argv[1:]))"
 GROUP = f"40 KB updates, {SENDERS} senders"
 
@@ -48,7 +47,7 @@ def main() -> int:
     record = Record("viewers", "VIEWERS: the live page with 50 viewers, over loopback")
     with temporary() as folder:
         token = add_token(folder / "run.db", "viewer", rights="operate")
-        with serving(folder, SMALL, "--m", "64", *EVERY_AGE) as server:
+        with serving(folder, SMALL, "--m", "64") as server:
             push_for(server, 2.0, senders=SENDERS, tally=Tally())
             each = asked.seconds / (2 * TURNS)
             turns = [turn(server, token, many, each) for _ in range(TURNS) for many in (0, VIEWERS)]

@@ -13,9 +13,10 @@ from anarchic.errors import DataError
 Array = NDArray[Any]
 
 IGNORED = -100  # a label in a sequence that does not count, as PyTorch and Hugging Face have it
-_LOOKED_AT = 1_000  # samples of an array on disk, which would take long to read,
-_BYTES = 1 << 26  # and about so many bytes,
-_PIECES = 8  # in so many places
+# An array on disk takes long to read: at most this much of it is looked at, in a few places.
+_LOOKED_AT = 1_000  # samples
+_BYTES = 1 << 26  # about
+_PIECES = 8
 
 
 def check_samples(where: str, x: Array, y: Array, classes: int | None) -> None:
