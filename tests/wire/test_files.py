@@ -19,6 +19,13 @@ def test_the_data_of_a_saved_model_is_the_vector_byte_for_byte(tmp_path):
     assert (again, vector.tobytes(), metadata) == (layout, params.tobytes(), {"version": "7"})
 
 
+def test_a_path_may_be_text(tmp_path):
+    layout, params = Layout.of({"x": ((2,), "F32")}), np.array([1, 2], np.float32)
+    wire.save_model(f"{tmp_path}/model.safetensors", layout, params)
+    assert wire.load_model(f"{tmp_path}/model.safetensors")[1].tolist() == [1, 2]
+    assert [*wire.load_tensors(f"{tmp_path}/model.safetensors")[0]] == ["x"]
+
+
 def test_the_same_model_is_saved_as_the_same_bytes(tmp_path):
     """However many entries its metadata has."""
     layout = Layout.of({"w": ((2,), "F32"), 'é"\n': ((1,), "F32")}, buffers=["w"])

@@ -146,7 +146,7 @@ def test_a_worker_waits_while_the_run_is_paused_and_stops_with_0_when_it_ends(re
     assert start("end", store).wait(60) == 0
     out, err = worker.communicate(timeout=60)
     assert worker.returncode == 0, err
-    assert out.startswith("The operator has ended the run.\n")
+    assert out.startswith("The run has ended.\n")
     assert '"code": "paused"' in err
     until(lambda: real.answers()["buffered"] == 0)
 

@@ -2,6 +2,7 @@
 
 import gzip
 import random
+from dataclasses import replace
 from itertools import repeat
 
 import httpx
@@ -49,6 +50,38 @@ def test_retry_after_is_honoured(server):
     assert push(server.worker(clock=clock)).status == "accepted"
     assert 7 <= clock.naps[0] <= 7.5
     assert 2.5 <= clock.naps[1] <= 3.5
+
+
+def test_a_worker_that_waits_for_a_step_sends_again_once_there_is_a_new_version(server):
+    clock, full = TestClock(), too_many(retry_after_s=30)
+    worker = server.worker(clock=clock)
+    worker.pull()
+    server.faults = [full]
+
+    def step():
+        if clock.time_s > 0.1:
+            server.state = replace(server.state, version=1)
+
+    clock.on_sleep = step
+    assert push(worker).status == "accepted"
+    assert clock.naps == [0.02, 0.04, 0.08]
+    assert len(server.posts) == 2
+    assert server.pulls == [None, *['"run-a-0"'] * 3]
+
+
+def test_without_a_new_version_it_waits_as_long_as_it_is_told(server):
+    clock = TestClock()
+    worker = server.worker(clock=clock)
+    worker.pull()
+    server.faults, server.pull_faults = [too_many(retry_after_s=30)], [None, httpx.Response(403)]
+    assert push(worker).status == "accepted"
+    assert 30 <= sum(clock.naps) <= 30.5
+    assert len(server.pulls) <= 12  # it looks less and less often
+
+
+def too_many(retry_after_s):
+    told = {"error": "too_many_updates", "message": "Full.", "remedy": "Wait."}
+    return httpx.Response(429, json=told, headers={"Retry-After": str(retry_after_s)})
 
 
 def test_retry_after_may_be_a_date_and_is_bounded(server):

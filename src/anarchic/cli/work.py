@@ -108,7 +108,7 @@ def work(given: Given, config: Path | None = None, check: bool = False, json: bo
     _log_to_stderr()
     summary = worker.run(*_settings(given))
     if summary.run_ended:
-        typer.echo("The operator has ended the run.")
+        typer.echo("The run has ended.")
     typer.echo(
         f"{summary.accepted + summary.duplicate} updates accepted, {summary.stale} too old, "
         f"{summary.refused} refused, {summary.diverged} diverged, {summary.spooled} left in the "

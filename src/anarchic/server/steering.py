@@ -114,7 +114,7 @@ class Steering:
             told, remedy = "The operator has paused the run.", "Keep the update and send it later."
             raise Refusal(503, "paused", told, remedy, PAUSED_S)
         if self.condition == "ended":
-            told = "The operator has ended the run: it takes no more updates."
+            told = "The run has ended: it takes no more updates."
             raise Refusal(410, "run_ended", told, "Stop; the model can still be pulled.")
 
     def check_base(self, version: int) -> None:

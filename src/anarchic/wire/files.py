@@ -32,7 +32,7 @@ _WHOLE = {"BOOL": "?", "U8": "u1", "I8": "i1"} | {
 }
 
 
-def save_model(path: Path, layout: Layout, params: Vector, **metadata: str) -> None:
+def save_model(path: Path | str, layout: Layout, params: Vector, **metadata: str) -> None:
     """Write a model that any safetensors reader opens, tensors under their own names.
 
     Buffers of the layout are those that a server averages, unless ``metadata`` says otherwise.
@@ -41,10 +41,10 @@ def save_model(path: Path, layout: Layout, params: Vector, **metadata: str) -> N
         metadata = buffers_metadata("average", layout.buffers) | metadata
     # safetensors writes whatever lies behind a tensor's first byte, in one piece or not.
     data = save(layout.split(np.ascontiguousarray(params)), metadata=metadata)
-    write_file(path, _with_sorted_metadata(data) if len(metadata) > 1 else data)
+    write_file(Path(path), _with_sorted_metadata(data) if len(metadata) > 1 else data)
 
 
-def load_model(path: Path) -> tuple[Layout, Vector, dict[str, str]]:
+def load_model(path: Path | str) -> tuple[Layout, Vector, dict[str, str]]:
     """A model's layout, its vector and its metadata, from any safetensors file of floats.
 
     Tensors of other kinds have no place in a vector; ``load_tensors`` reads them too.
@@ -73,7 +73,7 @@ def load_model(path: Path) -> tuple[Layout, Vector, dict[str, str]]:
     return layout, params, metadata
 
 
-def load_tensors(path: Path) -> tuple[dict[str, tuple[NDArray[Any], str]], dict[str, str]]:
+def load_tensors(path: Path | str) -> tuple[dict[str, tuple[NDArray[Any], str]], dict[str, str]]:
     """Every tensor of a safetensors file with its dtype there, and the metadata.
 
     Floats are float32 or float64; whole numbers and truth values are float32 as well.
@@ -96,7 +96,7 @@ def load_tensors(path: Path) -> tuple[dict[str, tuple[NDArray[Any], str]], dict[
     return found, metadata
 
 
-def _entries(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+def _entries(path: Path | str) -> tuple[dict[str, Any], dict[str, str]]:
     """The tensors of a file as the library gives them, and its metadata."""
     try:
         data = read_file(path, most=MAX_FILE)  # once: the file may be replaced at any moment
@@ -157,7 +157,7 @@ def _numbers(what: str, metadata: Mapping[str, str]) -> Numbers:
     return numbers
 
 
-def _unreadable(path: Path, error: Exception) -> RunError:
+def _unreadable(path: Path | str, error: Exception) -> RunError:
     return RunError(
         f"{path} cannot be read as a safetensors file ({reason(error)}): it is missing, cut short "
         "or of another kind."

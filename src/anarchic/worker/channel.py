@@ -34,6 +34,8 @@ FASTER = (
     "operator for a lower --least-rate."
 )
 NOTICED_S = 10.0  # by then every server knows a new token
+FULL = "too_many_updates"  # the code of a share of the next step that is used up
+LOOK_S = 0.02  # after which to look for that step; each pause is twice as long as the last
 LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -83,7 +85,8 @@ class Token(httpx.Auth):
 class Channel:
     """Sends requests to one of the servers, and sends them again after failures that may pass.
 
-    ``confirm`` is called before an update goes to a server that may have another run.
+    ``look`` pulls, and says whether there was a new version. It is called before an update goes
+    to a server that may have another run, and while an update has to wait for a step.
     """
 
     def __init__(
@@ -94,9 +97,9 @@ class Channel:
         *,
         clock: Clock,
         rng: Random,
-        confirm: Callable[[], object] = lambda: None,
+        look: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.servers, self._confirm = servers, confirm
+        self.servers, self._look = servers, look
         self._connection, self._token = connection, token
         self._clock, self._rng = clock, rng
         self._renewed_s = -math.inf  # when another token was found in its file
@@ -155,7 +158,8 @@ class Channel:
                 wait_s = retry.wait_s(others, retry_after_s, self._rng)
                 facts = {"code": code, "reason": why, "wait_s": wait_s}
                 log_event("retry", logging.WARNING, path=path, **facts)
-                self._clock.sleep(wait_s)
+                wait = self._wait_for_step if code == FULL else self._clock.sleep
+                wait(wait_s)
             if given_up or self.stopping:
                 asked = " or ".join(f"{str(url).rstrip('/')}/{path}" for url in self.servers.all)
                 raise WorkerError(
@@ -165,6 +169,21 @@ class Channel:
                 )
         raise AssertionError("unreachable: count() has no end")
 
+    def _wait_for_step(self, most_s: float) -> None:
+        """Look for a new version, ever less often, and wait ``most_s`` at most."""
+        end_s, pause_s = self._clock.elapsed_s() + most_s, LOOK_S
+        while not self.stopping and (left_s := end_s - self._clock.elapsed_s()) > 0:
+            self._clock.sleep(min(pause_s, left_s))
+            pause_s *= 2
+            if self._stepped():
+                return
+
+    def _stepped(self) -> bool:
+        try:
+            return self._look()
+        except (RetryableError, WorkerError):  # sending the update again will tell
+            return False
+
     def _round(
         self, request: tuple[str, str], read: Callable[[Reply], T], about: Mapping[str, Any]
     ) -> T:
@@ -172,7 +191,7 @@ class Channel:
         for left in reversed(range(len(self.servers.all))):
             try:
                 if about["content"] is not None and not self.servers.confirmed:
-                    self._confirm()
+                    self._look()
                 return self.once(request, read, **about)
             except RetryableError as failure:
                 if failure.here or self.stopping or len(self.servers.all) == 1:

@@ -82,7 +82,7 @@ class Worker:
         self.clock, self.rng = clock or WallClock(), rng or Random()
         self._channel = Channel(
             Servers(url), proof, self.connection,
-            clock=self.clock, rng=self.rng, confirm=self._confirm,
+            clock=self.clock, rng=self.rng, look=self._look,
         )  # fmt: skip
         self.spool = spool if isinstance(spool, Spool) or spool is None else Spool(spool)
         self._pulled: tuple[str, Layout, Snapshot, str] | None = None  # ETag, ..., run
@@ -162,9 +162,11 @@ class Worker:
         )
         return self._pulled[2]
 
-    def _confirm(self) -> None:
-        """Ask the server in use, which is another than before, whether it has the same run."""
-        self._pulled = self._channel.once(self._pull_route, self._read_model, headers=self._known())
+    def _look(self) -> bool:
+        """Pull once, from the server in use, which must have the same run: is the model new?"""
+        known = self._known()
+        self._pulled = self._channel.once(self._pull_route, self._read_model, headers=known)
+        return self._known() != known
 
     def _known(self) -> dict[str, str]:
         return {"If-None-Match": self._pulled[0]} if self._pulled and self._pulled[0] else {}

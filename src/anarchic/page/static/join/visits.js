@@ -123,7 +123,7 @@ export class Visits {
     update.api === this.server.api && (update.token === null || update.token === this.#token);
 
   #pause() {
-    if (this.ended) this.#state("ended", "The operator has ended the run. Thank you for your help.");
+    if (this.ended) this.#state("ended", "The run has ended. Thank you for your help.");
     else if (!this.running) this.#state("paused", "Press Start when you like.");
     else this.#state("paused", "It goes on when this tab is shown again.");
     return this.#untilRetry();
