@@ -238,7 +238,7 @@ class Postgres:
         if state == "53100":
             return StoreFull(
                 f"No room left in {self._name}: nothing was written ({said}). "
-                "Free some space on the database's disk; the server goes on by itself."
+                "Free some space on the database's disk; a server that runs goes on by itself."
             )
         if state in CORRUPT or state[:2] in ("23", "22"):
             return StoreCorrupt(

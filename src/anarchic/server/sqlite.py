@@ -370,7 +370,7 @@ def _fault(path: Path, error: BaseException | None) -> StoreError:
     if code == sqlite3.SQLITE_FULL:
         return StoreFull(
             f"No room left for {path}: nothing was written ({error}). "
-            "Free some space on its disk; the server goes on by itself."
+            "Free some space on its disk; a server that runs goes on by itself."
         )
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return StoreCorrupt(
