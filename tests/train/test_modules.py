@@ -20,6 +20,7 @@ from anarchic import (  # noqa: E402
     Momentum,
     Prox,
     Sampler,
+    TorchTask,
     simulate,
     simulate_many,
 )
@@ -144,11 +145,29 @@ def test_modules_that_only_look_alike_share_no_batch():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-@pytest.mark.parametrize("name", ["Dropout", "CNN with BatchNorm, local", "LSTM"])
+@pytest.mark.parametrize("name", ["Dropout", "CNN with BatchNorm, local", "LSTM", "GRU"])
 def test_a_gpu_draws_and_averages_what_the_loop_on_the_cpu_does(name):
     loop = walked(task_of(name, dtype="float64"), Loop())
     on_gpu = walked(task_of(name, dtype="float64", device="cuda")).cpu().numpy()
     assert difference(on_gpu, loop) < 1e-10
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
+def test_weights_of_rnns_are_not_moved_on_a_gpu(kind):
+    class Rows(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rows, self.out = kind(8, 16, batch_first=True), nn.Linear(16, 10)
+
+        def forward(self, x):
+            return self.out(self.rows(x.reshape(len(x), 8, 8))[0][:, -1])
+
+    torch.manual_seed(0)
+    module, parts = Rows(), iid(digits().y_train, 4, seed=0)
+    options = [{"device": device, "dtype": "float64"} for device in ("cpu", "cuda")]
+    on_cpu, on_gpu = (TorchTask(module, digits(), parts, **each) for each in options)
+    assert difference(walked(on_gpu).cpu().numpy(), walked(on_cpu, Loop())) < 1e-10
 
 
 # Modes
