@@ -101,6 +101,12 @@ def test_a_test_says_what_can_be_said(anarchic, refused, swept):
     assert len(said) == 2
     assert all("4 common seeds" in line and "corrected for 2 comparisons" in line for line in said)
     assert all("differ by less than 0.5 is shown" in line for line in said)
+    cautious = "the best of several settings was taken, by these same runs"
+    assert f"Of afa-cd, fedbuff, mifa {cautious}" in shown.output
+    pair = ("--test", "afa-cd, server_lr=1", "fedbuff, server_lr=1")
+    named = anarchic("compare", swept, "--group-by", "rule,server_lr", *pair)
+    assert named.exit_code == 0
+    assert cautious not in named.output
     told = refused(2, "compare", swept, "--group-by", "rule", "--test", "afa-cd", "fedbuf")
     assert "There is no group 'fedbuf'. Did you mean 'fedbuff'?" in told
 

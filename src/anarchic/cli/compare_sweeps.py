@@ -23,7 +23,7 @@ from anarchic.study.publish import (
     write_latex,
 )
 from anarchic.study.sweeps import load_sweep
-from anarchic.study.verdicts import Test, compare_groups, counted_as, sentences
+from anarchic.study.verdicts import Test, caution, compare_groups, counted_as, sentences
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ def compare_sweeps(
         typer.echo(f"Warning: the runs differ in {', '.join(others)} too.")
     if found and (told := counted_as(groups, asked, test)):
         typer.echo(told)
-    for sentence in sentences(found, asked, test):
+    said = [*sentences(found, asked, test), *filter(None, [caution(groups, found)])]
+    for sentence in said:
         typer.echo(sentence)
     if files.figure is not None:
         typer.echo(f"Drawn in {plot_groups(groups, files.figure, asked, kind)}.")
     lines = lines_of(groups, asked)
-    said = sentences(found, asked, test)
     scripts.found(metric=asked.metric, groups=[line.record for line in lines], tests=said)
     if files.latex is not None:
         typer.echo(f"LaTeX in {write_latex(lines, files.latex, asked, kind)}.")
