@@ -87,6 +87,18 @@ def test_every_rule_is_exported_and_documented(kind: type) -> None:
     assert "Departs from it in:" in " ".join((kind.__doc__ or "").split())
 
 
+@pytest.mark.parametrize("kind", found("rules"), ids=lambda k: k.__name__)
+def test_every_rule_says_what_it_is_known_from(kind: type) -> None:
+    assert "Known from" in " ".join((kind.__doc__ or "").split())
+    row = re.search(
+        rf"^\| `{kind.__name__}`[^|]*\|(?:[^|]+\|){{3}} (.+) \|$",
+        text_of(ROOT / "docs" / "rules.md").partition("known from |")[2],
+        re.M,
+    )
+    assert row is not None
+    assert row[1]
+
+
 @pytest.mark.parametrize(
     "kind",
     [*found("server_steps"), wrappers.StalenessDiscount, wrappers.Clip, wrappers.SharedVectors],
