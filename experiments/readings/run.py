@@ -166,7 +166,7 @@ def paper_s_falls(found: Findings) -> list[str]:
 
 def mean(found: Findings, *, task: str, way: tuple[str, str]) -> str:
     outcomes = found.where(task=task, reading=", ".join(way))
-    return fixed(outcomes.mean_difference, 4)
+    return fixed(outcomes.mean_difference, 4) if outcomes.complete else ""
 
 
 STUDY = Study(
