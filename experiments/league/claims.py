@@ -19,7 +19,10 @@ CLOSE = 0.02  # of accuracy, at equal virtual time
 BIAS = 0.01  # of accuracy, from uniform to biased arrivals
 CARRY = 0.5  # rank correlation
 REASONS = {  # why a bound was missed
-    ("cnn", "fedavg"): "It is FADAS with two labels: none of its six tries learnt much. FedDyn diverged once.",
+    (
+        "cnn",
+        "fedavg",
+    ): "It is FADAS with two labels: none of its six tries learnt much. FedDyn diverged once.",
     ("cnn", "best"): (
         "It is diurnal arrivals: FedVARP may pick anybody at any hour, also those who are asleep."
     ),
