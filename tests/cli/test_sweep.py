@@ -127,6 +127,17 @@ def test_what_differs_besides_is_told_or_refused(anarchic, refused, swept, tmp_p
     assert "--lost-as says how --test compares" in told
 
 
+def test_groups_with_different_seeds_are_told(anarchic, swept):
+    assert "common to all groups" not in anarchic("compare", swept).output
+    lines = (swept / "results.jsonl").read_text().splitlines(keepends=True)
+    cut = [line for line in lines if '"rule=mifa' not in line or '"seed": 0' in line]
+    assert len(cut) == len(lines) - 6
+    (swept / "results.jsonl").write_text("".join(cut))  # as if it had been stopped
+    shown = anarchic("compare", swept, "--group-by", "rule")
+    told = "1 of the seeds are common to all groups, but afa-cd has 4, fedbuff has 4"
+    assert f"Warning: {told}: compare means over equal seeds." in shown.output
+
+
 def test_runs_and_sweeps_are_told_apart(anarchic, refused, swept, tmp_path):
     run = tmp_path / "run"
     anarchic("simulate", *SMALL, "--out", run)

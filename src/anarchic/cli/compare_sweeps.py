@@ -13,7 +13,7 @@ from anarchic.cli import scripts
 from anarchic.cli.show import MISSING, print_table
 from anarchic.core.validation import check_choice
 from anarchic.study.bands import AXES, BANDS, plot_groups
-from anarchic.study.groups import Asked, Group, groups_of, other_conditions
+from anarchic.study.groups import Asked, Group, groups_of, other_conditions, uneven
 from anarchic.study.publish import (
     BANDS_IN_WORDS,
     entry,
@@ -53,6 +53,8 @@ def compare_sweeps(
     _show(groups, asked, kind)
     if others := other_conditions(groups):
         typer.echo(f"Warning: the runs differ in {', '.join(others)} too.")
+    if seeds := uneven(groups):
+        typer.echo(f"Warning: {seeds}: compare means over equal seeds.")
     if found and (told := counted_as(groups, asked, test)):
         typer.echo(told)
     said = [*sentences(found, asked, test), *filter(None, [caution(groups, found)])]
