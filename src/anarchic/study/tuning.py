@@ -224,8 +224,8 @@ def ranges_of(rule: str, given: Mapping[str, Range] | None) -> dict[str, Range]:
     found |= own
     if not found:
         raise ConfigError(
-            f"There is nothing to tune of {rule}: give the range of a setting; ranges that are given "
-            "replace all defaults."
+            f"There is nothing to tune of {rule}: give the range of a setting; ranges that are "
+            "given replace all defaults."
         )
     return found
 
