@@ -154,6 +154,22 @@ def test_nothing_that_only_unix_has_is_needed_to_import() -> None:
         assert not imported(path, at_top=True) & {"fcntl", "grp", "pwd", "resource", "termios"}
 
 
+def callbacks_to_assign(source: str) -> list[str]:
+    """Public attributes of objects that wait for a function, as ``self.told: Callable[...]``."""
+    return [
+        ast.unparse(node.target)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute)
+        if not node.target.attr.startswith("_") and "Callable" in ast.unparse(node.annotation)
+    ]
+
+
+def test_callbacks_are_given_when_an_object_is_made() -> None:
+    for path in SOURCE.rglob("*.py"):
+        assert callbacks_to_assign(path.read_text(encoding="utf-8")) == [], path
+    assert callbacks_to_assign("self.told: Callable[[], None] = print") == ["self.told"]
+
+
 def test_the_layer_test_sees_a_back_arrow(tmp_path: Path) -> None:
     bad = tmp_path / "bad.py"
     bad.write_text("from anarchic.sim.run import simulate\nimport anarchic.cli\n")

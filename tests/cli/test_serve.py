@@ -207,8 +207,8 @@ def test_every_option_ends_in_its_setting(served):
 
 def test_goals_reach_what_pursues_them(served, monkeypatch):
     class NoEvaluator:
-        def __init__(self, *_):
-            self.latest = None
+        def __init__(self, judge, store, log, callbacks, keeper):
+            self.latest, self.keeper = None, keeper
 
     monkeypatch.setattr("anarchic.server.serve.Evaluator", NoEvaluator)
     monkeypatch.setattr("anarchic.server.serve.judge_apart", lambda *_, **__: None)
@@ -216,7 +216,7 @@ def test_goals_reach_what_pursues_them(served, monkeypatch):
     judge = ("--evaluate", "tests.server.evaluations:named", "--compact-after", "90d")
     service, *_ = served("--open-enrolment", "--port", PORT, *judge, *goals)
     assert service.steering.max_versions == 7
-    keeper = service._evaluator.judged.__self__
+    keeper = service._evaluator.keeper
     assert (keeper._metric.name, keeper._metric.better) == ("loss", "min")
     assert (keeper._target.metric.name, keeper._target.goal) == ("accuracy", 0.95)
     assert service._compactor._after_s == 90 * 86_400

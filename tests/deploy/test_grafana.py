@@ -38,7 +38,6 @@ class _Evaluated:
     """Stands for an evaluator that has evaluated something."""
 
     latest = {"version": 1, "accuracy": 0.5}  # noqa: RUF012
-    told = None
 
     def offer(self, model: object) -> None: ...
     def stop(self) -> None: ...

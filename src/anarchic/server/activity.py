@@ -178,9 +178,11 @@ def _weights(connection: Connection) -> dict[int, float]:
 class Activity:
     """Counts what the workers of a run do; ``tick`` writes it to the store."""
 
-    def __init__(self, store: Store, clock: Clock = SYSTEM) -> None:
+    def __init__(
+        self, store: Store, clock: Clock = SYSTEM, notes: Callable[[], list[str]] = list
+    ) -> None:
         self._store, self._clock = store, clock
-        self.notes: Callable[[], list[str]] = list  # what an operator should know
+        self._notes = notes  # what an operator should know
         self._head, self._lock = Head(), threading.Lock()
         self._losses: dict[int, float] = {}  # of updates that are not counted yet, by seq
         self._doors: dict[str, Refusals] = {}  # refusals since the last write
@@ -315,7 +317,7 @@ class Activity:
                 self._written_s = now
             if epoch is not None:
                 where = {"host": socket.gethostname(), "pid": os.getpid(), "epoch": epoch}
-                head.leader = {**where, "seen_s": now, "notes": self.notes()}
+                head.leader = {**where, "seen_s": now, "notes": self._notes()}
             head.duplicates += duplicates
             for door in doors.values():
                 for code, count in door.codes.items():

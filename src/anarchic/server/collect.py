@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ from anarchic.core.types import Layout, Vector
 from anarchic.errors import MalformedUpdate, NotFinite, StaleUpdate, StoreError, UpdateRefused
 from anarchic.server.access import Access, Pusher
 from anarchic.server.clock import SYSTEM, Clock
+from anarchic.server.monitoring import ServerMetrics
 from anarchic.server.pending import Pending
 from anarchic.server.published import PublishedModels
 from anarchic.server.records import NewUpdate, Receipt, epoch_of
@@ -171,6 +172,7 @@ class Collector:
         pending: Pending,
         published: PublishedModels,
         steering: Steering,
+        metrics: ServerMetrics,
         clock: Clock = SYSTEM,
         turns: WriteTurns | None = None,
         run: str = "",
@@ -179,11 +181,9 @@ class Collector:
         self._took_s = 0.0  # the last write
         self._turns = turns  # of several runs that share a server
         self._store, self._check, self._access = store, check, access
-        self._steering = steering
+        self._steering, self._metrics = steering, metrics
         self._pending, self._published, self._clock = pending, published, clock
         self._failure: tuple[StoreError, float] | None = None  # of the last write, and when
-        # Called with the updates that a write has accepted, and the seconds that it took.
-        self.told: Callable[[list[NewUpdate], float], object] = lambda accepted, seconds: None
         self._queue: list[_Writing] = []
         self._wake = threading.Condition()
         self._stopping = False
@@ -334,7 +334,7 @@ class Collector:
         if accepted:
             self._failure = None  # others, such as duplicates, write nothing
         _tell(group, receipts)  # first: what follows costs those who wait no time
-        self.told(accepted, took_s)
+        self._metrics.stored(accepted, took_s)
 
     def _wait(self) -> None:
         """Until there is something to write, or it is told to stop."""

@@ -206,8 +206,9 @@ class Runs:
             log = self._log_of(name)
             compactor = compactor_of(store, run, self.settings, log)
             judge = judging(run, stored.settings, stored_layout(stored))
-            evaluator = None if judge is None else Evaluator(judge, store, log)
             keeper = Keeper(store, log, best=run.best, target=run.goal)
+            if judge is not None:
+                evaluator = Evaluator(judge, store, log, keeper=keeper)
             return store, Service(
                 store, self.settings, log, evaluator,
                 name=name, shared=self._shared, keeper=keeper, compactor=compactor,

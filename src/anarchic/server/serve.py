@@ -116,8 +116,8 @@ def run(
             told = "workers keep their own buffers, and a judge has only those it was made with"
             told = f"Evaluations are of a model that no worker has: {told}."
             log("model_warning", level="warning", message=told)
-        evaluator = None if judge is None else Evaluator(judge, store, log)
         keeper = Keeper(store, log, best=run.best, target=run.goal)
+        evaluator = None if judge is None else Evaluator(judge, store, log, callbacks, keeper)
         compactor = compactor_of(store, run, settings, log)
         service = Service(
             store, settings, log, evaluator, callbacks,

@@ -86,11 +86,11 @@ class Service:
         self.run: str = run.settings["run"]
         self._store, self._evaluator, self._callbacks = store, evaluator, callbacks
         self._compactor, self._clock = compactor, clock
-        self.layout, self.steering = stored_layout(run), Steering(store, run, self._follow_rule)
+        self.layout, self.name = stored_layout(run), name  # "" in a server of one run
+        self.steering = Steering(store, run, self._follow_rule, max_versions)
         check_memory(self.steering.rules, self.settings)
         limits, rule = self.settings.limits, self.steering.rule
         self._patience_s = HANG_S + 4 * 4 * self.layout.dim / SLOW_DISK
-        self.name, self.steering.max_versions = name, max_versions  # "" in a server of one run
         shared = shared or Shared(limits)
         self.bodies, self.streams, self.copies = shared.bodies, shared.streams, shared.copies
         pulls = limits.open_pulls if self.settings.open_pull else limits.pulls
@@ -100,11 +100,7 @@ class Service:
         self.most_body_bytes = 0
         self.access = Access(store, self.settings, self.log, clock)
         self.refusals = RefusalLog(self.log, self.access.named, clock.monotonic)
-        if evaluator is not None and callbacks is not None:
-            evaluator.told = callbacks.evaluated
-        if evaluator is not None and keeper is not None:
-            evaluator.judged = keeper.evaluated
-        self.published = PublishedModels(self.run, store, self._offer)
+        self.published = PublishedModels(self.run, store, self._offer, self._show_soon)
         self.metrics = ServerMetrics(self.published, clock)
         self._shares = Shares(*limits.shares(rule.m), clock.monotonic)
         self.pending = Pending(store, self.layout, self._shares)
@@ -116,16 +112,14 @@ class Service:
             self.pending,
             self.published,
             self.steering,
+            self.metrics,
             clock,
             shared.writing, name,
         )  # fmt: skip
-        self.collector.told = self.metrics.stored
         folding = Folding(
             rule, self.layout, self.run, self.access, self.log, clock, terms=self.steering.terms
         )
-        self.activity = Activity(store, clock)
-        if keeper is not None:
-            self.activity.notes = keeper.notes
+        self.activity = Activity(store, clock, list if keeper is None else keeper.notes)
         each = self.settings.log_level == "debug"
         self.versions = VersionLog(self.log, rule.m, clock, each=each)
         self.metrics.show(self.activity)
@@ -148,10 +142,14 @@ class Service:
             told=lambda: (newest.newest.version, newest.newest.loss),
             here=lambda: {"kind": "server", "leads": self.aggregator.leads, "join": join},
         )  # fmt: skip
-        stream = Stream(pictures.make)
-        newest.told = stream.soon
-        stream.failed = lambda error: self.log("picture_failed", reason=str(error) or repr(error))
-        return stream
+        return Stream(pictures.make, failed=self._picture_failed)
+
+    def _picture_failed(self, error: BaseException) -> None:
+        self.log("picture_failed", reason=str(error) or repr(error))
+
+    def _show_soon(self) -> None:
+        """A command of an operator took effect: who looks at the page waits for it."""
+        self.pictures.soon()
 
     def _show(self) -> None:
         """Let Prometheus ask the parts for what they know."""
