@@ -10,17 +10,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf
-from typing import Any, Generic, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anarchic.core.arrays import copied, norms, times
 from anarchic.core.checking import CheckedUpdate, check
-from anarchic.core.rows import WorkerRows
 from anarchic.core.rule import S, versions_met
 from anarchic.core.types import Matrix, Update, Updates, Vector
-from anarchic.core.wrappers import LEAST, Wrapper
+from anarchic.core.wrappers import LEAST, StatefulWrapper, WrapperState
 from anarchic.errors import ConfigError
 
 FACTOR = 30.0  # experiments/guard: honest lengths reach 12 times the scale
@@ -172,28 +171,16 @@ class Record:
 
 
 @dataclass(slots=True)
-class GuardState(Generic[S]):
+class GuardState(WrapperState[S]):
     """The state of the rule inside, and what the guard has seen."""
 
     inner: S
     record: Record
 
-    @property
-    def params(self) -> Vector:
-        return self.inner.params
-
-    @property
-    def version(self) -> int:
-        return self.inner.version
-
-    @property
-    def extras(self) -> Mapping[str, Vector]:
-        return self.inner.extras
-
 
 @final
 @dataclass(frozen=True)
-class Guard(Wrapper[S]):
+class Guard(StatefulWrapper[S]):
     """No update counts for much more than those of the other workers.
 
     With l the length of an update, s the scale of the run and B = ``factor`` * s, the update
@@ -286,27 +273,13 @@ class Guard(Wrapper[S]):
             inner = self.rule.receive_many(inner, _weighed(block[start:], weights[start:]))
         return GuardState(inner, record)
 
-    def remaining(self, state: GuardState[S]) -> int:
-        return self.rule.remaining(state.inner)
-
-    def flush(self, state: GuardState[S]) -> GuardState[S]:
-        state.inner = self.rule.flush(state.inner)
-        return state
-
     def forget(self, state: GuardState[S], worker: str) -> bool:
         """Drop what the rule inside keeps of a worker, and its vote on the scale."""
         known = state.record.forget(worker)
         return self.rule.forget(state.inner, worker) or known
 
-    def rows(self, state: GuardState[S]) -> dict[str, WorkerRows]:
-        return {f"inner.{name}": rows for name, rows in self.rule.rows(state.inner).items()}
-
-
-def guard_of(state: Any) -> Record | None:
-    """What the guard around a rule has seen, if there is one; another wrapper may be around it."""
-    while state is not None and not isinstance(state, GuardState):
-        state = getattr(state, "inner", None)
-    return None if state is None else state.record
+    def guard_record(self, state: GuardState[S]) -> Record:
+        return state.record
 
 
 def _weighed(block: Updates, weights: Iterable[Weights]) -> Updates:

@@ -14,6 +14,7 @@ import numpy as np
 
 from anarchic.core.arrays import on_host
 from anarchic.core.local import Sgd
+from anarchic.core.rule import Rule
 from anarchic.core.rules import AfaCd, AfaCs, FedAvg
 from anarchic.core.steps import SgdStep
 from anarchic.core.types import Vector
@@ -254,10 +255,9 @@ def _problem(
     return Problem(**numbers), gradients
 
 
-def _rates(rule: Any, local_lr: float, table: Timetable) -> tuple[str, Rates]:
+def _rates(wrapped: Rule[Any], local_lr: float, table: Timetable) -> tuple[str, Rates]:
     """The name of the rule, and its rates with the largest eta_L of all workers."""
-    while hasattr(rule, "rule"):  # wrappers
-        rule = rule.rule
+    rule = wrapped.innermost
     if isinstance(rule, AfaCs | AfaCd):
         name = "afa-cs" if isinstance(rule, AfaCs) else "afa-cd"
         return name, Rates(server_lr=rule.server_lr, local_lr=local_lr)
@@ -274,7 +274,7 @@ def _rates(rule: Any, local_lr: float, table: Timetable) -> tuple[str, Rates]:
 def _coverage_warnings(rule: Any, others: set[str], local_lrs: set[float]) -> list[str]:
     """Rules, steps and settings of the run that no theorem covers; ``others`` are local rules."""
     found = []
-    while hasattr(rule, "rule"):
+    while rule is not rule.innermost:
         found.append(type(rule).__name__)
         rule = rule.rule
     step = getattr(rule, "step", None)
