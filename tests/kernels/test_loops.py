@@ -8,7 +8,7 @@ import pytest
 
 from anarchic import AfaCd, AfaCs, Update
 from anarchic.core.arrays import add_scaled, norms_at_most
-from anarchic.core.rules.table import Exchange, exchange
+from anarchic.core.rules.table import RowExchange, exchange
 from anarchic.core.types import Updates
 from anarchic.errors import NotFinite
 from anarchic.kernels import chunks, loops
@@ -81,7 +81,7 @@ def test_rows_are_added_alike(wide, narrow, rows, monkeypatch):
 def test_rows_are_exchanged_alike(dtype, known, monkeypatch):
     def exchanged():
         total, row = numbers(DIM, "f8"), numbers(DIM, dtype, seed=1)
-        some = [Exchange(row, known, numbers(DIM, dtype, seed), 0.3) for seed in (2, 3)]
+        some = [RowExchange(row, known, numbers(DIM, dtype, seed), 0.3) for seed in (2, 3)]
         exchange(total, some)
         return total.tobytes(), row.tobytes()
 

@@ -12,7 +12,7 @@ from anarchic.errors import StoreUnavailable
 from anarchic.server import keeping
 from anarchic.server import tables as t
 from anarchic.server.commands import issue, mark
-from anarchic.server.goals import Metric, metric, target
+from anarchic.server.goals import EvaluationMetric, metric, target
 from anarchic.server.keeping import Keeper, end_run, near
 from anarchic.server.published import PublishedModel
 from anarchic.server.rollbacks import kept_versions
@@ -34,7 +34,9 @@ def best_version(store: Store) -> int | None:
 class Run:
     """A store in which versions are published and judged."""
 
-    def __init__(self, store: Store, best: Metric | None = ACCURACY, **goals: Any) -> None:
+    def __init__(
+        self, store: Store, best: EvaluationMetric | None = ACCURACY, **goals: Any
+    ) -> None:
         self.store, self.epoch = store, led(store)
         self.said: list[tuple[str, dict[str, object]]] = []
         log = lambda event, **facts: self.said.append((event, facts))  # noqa: E731

@@ -82,7 +82,7 @@ class Lengths:
 
 
 @final
-class Record:
+class GuardRecord:
     """What a guard has seen: the lengths by worker, and what was clipped.
 
     It packs itself into one array: a server writes it with every version.
@@ -101,8 +101,8 @@ class Record:
         self.bound = 0.0  # that it was beyond
         self.farthest = 0.0  # largest length / scale so far, clipped or not
 
-    def copy(self) -> Record:
-        made = Record(self.first, self.lengths.copy(), self.extra_lengths.copy())
+    def copy(self) -> GuardRecord:
+        made = GuardRecord(self.first, self.lengths.copy(), self.extra_lengths.copy())
         made.clipped, made.length, made.bound = self.clipped, self.length, self.bound
         made.farthest, made.counted = self.farthest, self.counted.copy()
         return made
@@ -158,12 +158,12 @@ class Record:
         names = {"workers": workers, "beside": beside, "counted": [*self.counted]}
         return {"numbers": array}, names
 
-    def unpack(self, arrays: Mapping[str, NDArray[Any]], numbers: Mapping[str, Any]) -> Record:
+    def unpack(self, arrays: Mapping[str, NDArray[Any]], numbers: Mapping[str, Any]) -> GuardRecord:
         first, clipped, length, bound, farthest, *lengths = arrays["numbers"].tolist()
         workers, beside, counted = (numbers[name] for name in ("workers", "beside", "counted"))
         known = zip([*workers, *beside, *counted], lengths, strict=True)
         parts = [Lengths(dict(islice(known, len(names)))) for names in (workers, beside)]
-        made = Record(first, *parts)
+        made = GuardRecord(first, *parts)
         made.counted = dict(known)
         made.clipped, made.length, made.bound = int(clipped), length, bound
         made.farthest = farthest
@@ -175,7 +175,7 @@ class GuardState(WrapperState[S]):
     """The state of the rule inside, and what the guard has seen."""
 
     inner: S
-    record: Record
+    record: GuardRecord
 
 
 @final
@@ -220,7 +220,7 @@ class Guard(StatefulWrapper[S]):
     def init(self, params: Vector) -> GuardState[S]:
         inner = self.rule.init(params)
         first = max(1.0, float(norms(inner.params[None])[0]))
-        return GuardState(inner, Record(first, Lengths(), Lengths()))
+        return GuardState(inner, GuardRecord(first, Lengths(), Lengths()))
 
     def receive(self, state: GuardState[S], update: Update) -> GuardState[S]:
         seen = self._measured(state, update)
@@ -278,7 +278,7 @@ class Guard(StatefulWrapper[S]):
         known = state.record.forget(worker)
         return self.rule.forget(state.inner, worker) or known
 
-    def guard_record(self, state: GuardState[S]) -> Record:
+    def guard_record(self, state: GuardState[S]) -> GuardRecord:
         return state.record
 
 

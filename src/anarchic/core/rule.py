@@ -17,7 +17,7 @@ from anarchic.errors import ConfigError
 from anarchic.kernels import loops
 
 if TYPE_CHECKING:
-    from anarchic.core.guard import Record
+    from anarchic.core.guard import GuardRecord
 
 
 class State(Protocol):
@@ -92,7 +92,7 @@ class Rule(Protocol[S]):
         They change rarely: an update touches the row of its worker and no other.
         """
 
-    def guard_record(self, state: S) -> Record | None:
+    def guard_record(self, state: S) -> GuardRecord | None:
         """What the guard around the rule has seen, or None where there is no guard."""
 
 
@@ -194,7 +194,7 @@ class SteppingRule(ABC, Generic[S]):
         values = {each.name: getattr(state, each.name) for each in fields(state)}
         return {name: value for name, value in values.items() if isinstance(value, WorkerRows)}
 
-    def guard_record(self, state: Any) -> Record | None:
+    def guard_record(self, state: Any) -> GuardRecord | None:
         return None
 
 

@@ -25,7 +25,7 @@ from anarchic.core.types import EMPTY, Integers, Update, Updates, Vector
 from anarchic.errors import ConfigError
 
 if TYPE_CHECKING:
-    from anarchic.core.guard import Record
+    from anarchic.core.guard import GuardRecord
 
 LEAST = ulp(0.0)  # a rate: one of nothing would be refused, and what was accepted must count
 
@@ -77,7 +77,7 @@ class Wrapper(Generic[S]):
     def rows(self, state: Any) -> dict[str, WorkerRows]:
         return self.rule.rows(state)
 
-    def guard_record(self, state: Any) -> Record | None:
+    def guard_record(self, state: Any) -> GuardRecord | None:
         return self.rule.guard_record(state)
 
     def scales(self, block: Updates) -> NDArray[np.float64]:
@@ -226,7 +226,7 @@ class StatefulWrapper(Wrapper[S]):
     def rows(self, state: Any) -> dict[str, WorkerRows]:
         return {f"inner.{name}": rows for name, rows in self.rule.rows(state.inner).items()}
 
-    def guard_record(self, state: Any) -> Record | None:
+    def guard_record(self, state: Any) -> GuardRecord | None:
         return self.rule.guard_record(state.inner)
 
 

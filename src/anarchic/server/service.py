@@ -44,7 +44,7 @@ from anarchic.server.steering import Steering
 from anarchic.server.store import Store
 from anarchic.server.tokens import revoke
 from anarchic.server.version_log import VersionLog
-from anarchic.server.visits import Seen, Visits
+from anarchic.server.visits import RecentRequests, SeenRequest
 from anarchic.server.watch import Disk
 
 START_S = 30.0  # how long the first version may take to be served
@@ -129,7 +129,7 @@ class Service:
             clock=clock, noted=self.activity.note, told=self._published,
         )  # fmt: skip
         self._tasks: list[asyncio.Task[None]] = []
-        self._disk, self.visits = Disk(store.path), Visits()
+        self._disk, self.visits = Disk(store.path), RecentRequests()
         self.pictures = self._pictures(theory)
         self._show()
 
@@ -281,14 +281,14 @@ class Service:
         """Note who pulled, if a token says it; otherwise only an address is known."""
         worker = self.access.shown(authorization) if self.settings.open_pull else puller
         if worker is not None:
-            self.visits.note(worker, Seen("pulled", self._clock.time(), version))
+            self.visits.note(worker, SeenRequest("pulled", self._clock.time(), version))
 
     def refused(self, code: str, worker: str | None) -> None:
         """A request was refused; ``worker`` is who sent it, if that is known."""
         self.metrics.refused(code)
         self.activity.refused(code, worker)
         if worker is not None:
-            self.visits.note(worker, Seen("refused", self._clock.time(), code))
+            self.visits.note(worker, SeenRequest("refused", self._clock.time(), code))
 
     async def revoke(self, worker: str) -> None:
         """Let a worker push no more."""

@@ -27,7 +27,14 @@ from anarchic.sim.record import RunDirectory
 from anarchic.sim.settings import partition
 from anarchic.theory.estimate import estimate_constants
 from anarchic.theory.numbers import PROBLEM, RATES, Arrivals, KnownNumbers, Memory, Problem, Rates
-from anarchic.theory.observed import Balance, Steps, arrivals_of, balance_of, memory_of, steps_of
+from anarchic.theory.observed import (
+    Balance,
+    StepsTaken,
+    arrivals_of,
+    balance_of,
+    memory_of,
+    steps_of,
+)
 from anarchic.theory.recorded import experiment_of
 from anarchic.theory.verdict import (
     NO_DRAW,
@@ -62,7 +69,7 @@ class Report:
     arrivals: Arrivals
     memory: Memory
     balance: Balance
-    local_steps: Steps
+    local_steps: StepsTaken
     squared_gradients: tuple[float, ...]
     verdicts: tuple[Verdict, ...]
     warnings: tuple[str, ...]
