@@ -44,7 +44,7 @@ POOL_MB = 256  # of updates that take turns
 SECONDS = 15.0  # to be spent on a model, about
 FEWEST, MOST = 9, 300  # turns
 REPEATS = 3  # stretches of turns, with a median each
-NEVER = 1 << 30  # updates a step, where the step is not what is timed
+NEVER = 1 << 30  # updates per step, where the step is not what is timed
 WORKERS = 2  # of AFA-CS: its price does not depend on them
 BOUNDS = {"AFA-CD": 0.5, "AFA-CS": 0.25}
 
@@ -110,7 +110,7 @@ class Copies:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES_MB, help="MB a model")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES_MB, help="MB per model")
     parser.add_argument("--threads", type=int, nargs="+", default=(1, 2))
     parser.add_argument("--out", type=Path, default=RESULTS)
     settings = parser.parse_args()

@@ -16,22 +16,21 @@ from anarchic.server.access import Access
 from anarchic.server.activity import Activity
 from anarchic.server.aggregate import Aggregator
 from anarchic.server.bodies import Bodies
-from anarchic.server.callbacks import Callbacks
 from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.collect import Collector, UpdateCheck
 from anarchic.server.commands import commands, is_withdrawn
-from anarchic.server.compact import Compactor
-from anarchic.server.evaluate import Evaluator, shown
+from anarchic.server.evaluate import shown
 from anarchic.server.fold import Folding
-from anarchic.server.keeping import Keeper, near
+from anarchic.server.keeping import near
 from anarchic.server.limits import Shares
 from anarchic.server.log import JsonLog, Log, never_raising
 from anarchic.server.monitoring import ServerMetrics
 from anarchic.server.operate import give
+from anarchic.server.optional_parts import OptionalParts
 from anarchic.server.overview import listed
 from anarchic.server.paths import join_path
 from anarchic.server.pending import Pending
-from anarchic.server.picture import StorePictures, Theory
+from anarchic.server.picture import StorePictures
 from anarchic.server.published import PublishedModel, PublishedModels
 from anarchic.server.records import SET_ASIDE, FoldedUpdate, Publication
 from anarchic.server.refusals import Refusal, RefusalLog
@@ -73,10 +72,8 @@ class Service:
 
     def __init__(
         self, store: Store, settings: ServerSettings | None = None, log: Log | None = None,
-        evaluator: Evaluator | None = None, callbacks: Callbacks | None = None, *,
-        keeper: Keeper | None = None, compactor: Compactor | None = None, clock: Clock = SYSTEM,
-        name: str = "", shared: Shared | None = None, theory: Theory | None = None,
-        max_versions: int | None = None,
+        parts: OptionalParts | None = None, *, clock: Clock = SYSTEM, name: str = "",
+        shared: Shared | None = None, max_versions: int | None = None,
     ) -> None:  # fmt: skip
         run = store.run()
         if run is None:
@@ -84,8 +81,7 @@ class Service:
         self.settings = settings or ServerSettings()
         self.log: Log = never_raising(log or JsonLog())
         self.run: str = run.settings["run"]
-        self._store, self._evaluator, self._callbacks = store, evaluator, callbacks
-        self._compactor, self._clock = compactor, clock
+        self._store, self._clock, self._parts = store, clock, parts or OptionalParts()
         self.layout, self.name = stored_layout(run), name  # "" in a server of one run
         self.steering = Steering(store, run, self._follow_rule, max_versions)
         check_memory(self.steering.rules, self.settings)
@@ -119,7 +115,7 @@ class Service:
         folding = Folding(
             rule, self.layout, self.run, self.access, self.log, clock, terms=self.steering.terms
         )
-        self.activity = Activity(store, clock, list if keeper is None else keeper.notes)
+        self.activity = Activity(store, clock, self._parts.notes)
         each = self.settings.log_level == "debug"
         self.versions = VersionLog(self.log, rule.m, clock, each=each)
         self.metrics.show(self.activity)
@@ -130,15 +126,15 @@ class Service:
         )  # fmt: skip
         self._tasks: list[asyncio.Task[None]] = []
         self._disk, self.visits = Disk(store.path), RecentRequests()
-        self.pictures = self._pictures(theory)
+        self.pictures = self._pictures()
         self._show()
 
-    def _pictures(self, theory: Theory | None) -> Stream:
+    def _pictures(self) -> Stream:
         """What the live page shows; it costs nothing while nobody looks."""
         newest = self.published
         join = join_path(self.name) if self.settings.join else None
         pictures = StorePictures(
-            self._store, theory=theory, visits=self.visits, name=self.name,
+            self._store, theory=self._parts.theory, visits=self.visits, name=self.name,
             told=lambda: (newest.newest.version, newest.newest.loss),
             here=lambda: {"kind": "server", "leads": self.aggregator.leads, "join": join},
         )  # fmt: skip
@@ -168,11 +164,11 @@ class Service:
         free, size = "Bytes free on the disk of the store", "Bytes of the store's file"
         gauge("anarchic_store_free_bytes", free, lambda: self._disk.free)
         gauge("anarchic_store_bytes", size, lambda: self._disk.used)
-        if (evaluator := self._evaluator) is not None:
+        if (evaluator := self._parts.evaluator) is not None:
             self.metrics.evaluations(lambda: evaluator.latest)
 
     def _offer(self, model: PublishedModel) -> None:
-        for part in (self._evaluator, self._callbacks):
+        for part in (self._parts.evaluator, self._parts.callbacks):
             if part is not None:
                 part.offer(model)
 
@@ -204,11 +200,11 @@ class Service:
         own = (self._watch_names(), self._watch_activity())
         watching = (self.access.watch(), self._disk.watch(), *own)
         self._tasks += map(asyncio.create_task, watching)
-        if self._compactor is not None:
-            compacting = self._compactor.watch(lambda: self.aggregator.leads)
+        if (compactor := self._parts.compactor) is not None:
+            compacting = compactor.watch(lambda: self.aggregator.leads)
             self._tasks.append(asyncio.create_task(compacting))
-        if self._callbacks is not None:
-            self._callbacks.start(await asyncio.to_thread(self._about), self._store.model)
+        if (callbacks := self._parts.callbacks) is not None:
+            callbacks.start(await asyncio.to_thread(self._about), self._store.model)
         facts = {"version": self.published.newest.version, "state": self.steering.condition}
         self.log("serving", run=self.run, **facts)
 
@@ -222,10 +218,7 @@ class Service:
         await asyncio.to_thread(self.aggregator.stop)
         await asyncio.to_thread(self._end_activity, led)
         await self.access.store_used()
-        if self._evaluator is not None:
-            await asyncio.to_thread(self._evaluator.stop)
-        if self._callbacks is not None:
-            await asyncio.to_thread(self._callbacks.stop)
+        await asyncio.to_thread(self._parts.stop)
         self.log("stopped", version=self.published.newest.version)
 
     def _published(self, publication: Publication, folded: Sequence[FoldedUpdate]) -> None:
@@ -311,7 +304,8 @@ class Service:
     def status(self) -> dict[str, Any]:
         """What anybody may know."""
         newest = self.published.newest
-        found = self._evaluator.latest if self._evaluator is not None else None
+        evaluator = self._parts.evaluator
+        found = None if evaluator is None else evaluator.latest
         if found is not None and is_withdrawn(self.steering.withdrawn, found["version"]):
             found = None
         return {
