@@ -202,7 +202,7 @@ def test_every_option_ends_in_its_setting(served):
     assert has(service.rules, RULES)
     assert has(service.settings.limits, LIMITS)
     assert has(service.settings, SETTINGS)
-    assert has(service._store.versions, STORE)
+    assert has(service.store.versions, STORE)
     assert has(address, ADDRESS)
 
 

@@ -218,10 +218,10 @@ def test_who_asks_for_a_version_that_is_gone_is_told_what_is_near(tmp_path: Path
                 assert (await client.post("/v1/updates", content=sent)).status_code == 202
                 await until(lambda: service.published.newest.version == number + 1)  # noqa: B023
             run = service.run
-            kept = kept_versions(service._store)
+            kept = kept_versions(service.store)
             gone = next(version for version in range(1, 40) if version not in kept)
             answer = await client.get(f"/v1/runs/{run}/models/{gone}")
-            before, after = near(service._store, gone)
+            before, after = near(service.store, gone)
             assert before < gone < after
             assert answer.status_code == 404
             assert f"Kept next to it: {before} and {after}." in answer.json()["message"]

@@ -81,7 +81,7 @@ class Service:
         self.settings = settings or ServerSettings()
         self.log: Log = never_raising(log or JsonLog())
         self.run: str = run.settings["run"]
-        self._store, self._clock, self._parts = store, clock, parts or OptionalParts()
+        self.store, self._clock, self._parts = store, clock, parts or OptionalParts()
         self.layout, self.name = stored_layout(run), name  # "" in a server of one run
         self.steering = Steering(store, run, self._follow_rule, max_versions)
         check_memory(self.steering.rules, self.settings)
@@ -134,7 +134,7 @@ class Service:
         newest = self.published
         join = join_path(self.name) if self.settings.join else None
         pictures = StorePictures(
-            self._store, theory=self._parts.theory, visits=self.visits, name=self.name,
+            self.store, theory=self._parts.theory, visits=self.visits, name=self.name,
             told=lambda: (newest.newest.version, newest.newest.loss),
             here=lambda: {"kind": "server", "leads": self.aggregator.leads, "join": join},
         )  # fmt: skip
@@ -204,7 +204,7 @@ class Service:
             compacting = compactor.watch(lambda: self.aggregator.leads)
             self._tasks.append(asyncio.create_task(compacting))
         if (callbacks := self._parts.callbacks) is not None:
-            callbacks.start(await asyncio.to_thread(self._about), self._store.model)
+            callbacks.start(await asyncio.to_thread(self._about), self.store.model)
         facts = {"version": self.published.newest.version, "state": self.steering.condition}
         self.log("serving", run=self.run, **facts)
 
@@ -260,9 +260,9 @@ class Service:
 
     async def _watch_names(self) -> None:
         """Warn, once, when the store's file gets a second name."""
-        while self._store.watch.links < 2:  # looked at with every transaction, one per second
+        while self.store.watch.links < 2:  # looked at with every transaction, one per second
             await asyncio.sleep(1.0)
-        links = self._store.watch.links
+        links = self.store.watch.links
         told = (
             f"The store's file has {links} names (hard links). This server goes on, but a restart "
             "and 'anarchic token' are refused: find the others with 'find DIRECTORY -samefile "
@@ -285,7 +285,7 @@ class Service:
 
     async def revoke(self, worker: str) -> None:
         """Let a worker push no more."""
-        await asyncio.to_thread(revoke, self._store, worker)
+        await asyncio.to_thread(revoke, self.store, worker)
 
     def certificate_expires(self, seconds: float) -> None:
         self.metrics.certificate_expires(seconds)
@@ -297,7 +297,7 @@ class Service:
 
     def _about(self) -> RunInfo:
         """The run, as callbacks hear of it."""
-        found = self._store.evaluations(EVALUATIONS)
+        found = self.store.evaluations(EVALUATIONS)
         rows = [{"round": version, **metrics} for version, metrics in found]
         return RunInfo(self.run, asdict(self.rules), self.layout, metrics=rows, live=True)
 
@@ -327,7 +327,7 @@ class Service:
         told = f"Version {version} does not exist or is no longer kept."
         kept = []
         if version < self.published.newest.version:
-            kept = await asyncio.to_thread(near, self._store, version)
+            kept = await asyncio.to_thread(near, self.store, version)
         if not kept:
             return Refusal(404, "not_found", told, "Pull /v1/model instead.")
         told = f"{told} Kept next to it: {' and '.join(map(str, kept))}."
@@ -335,22 +335,22 @@ class Service:
 
     async def workers(self, sort: str, first: int, limit: int) -> dict[str, Any]:
         """What each worker did, by the store, which all servers of the run write."""
-        return await asyncio.to_thread(listed, self._store, sort=sort, first=first, limit=limit)
+        return await asyncio.to_thread(listed, self.store, sort=sort, first=first, limit=limit)
 
     async def evaluations(self, limit: int) -> list[dict[str, Any]]:
         """Of the newest versions that were evaluated, by any server of the run; oldest first."""
-        found = await asyncio.to_thread(self._store.evaluations, limit)
+        found = await asyncio.to_thread(self.store.evaluations, limit)
         return [shown(*evaluation) for evaluation in found]
 
     async def commands(self, most: int) -> list[dict[str, Any]]:
         """The newest commands of operators, the oldest first, and what became of each."""
-        found = await asyncio.to_thread(commands, self._store)
+        found = await asyncio.to_thread(commands, self.store)
         return [command.told() for command in found[-most:]]
 
     async def command(self, kind: str, arguments: Mapping[str, Any], *, by: str) -> dict[str, Any]:
         """Write a command for whoever leads; refused if it could not be applied now."""
         given = await asyncio.to_thread(
-            give, self._store, kind, arguments, by=by, now_s=self._clock.time()
+            give, self.store, kind, arguments, by=by, now_s=self._clock.time()
         )
         return given.told()
 
@@ -371,10 +371,10 @@ class Service:
         return None
 
     def _store_problem(self) -> str | None:
-        waited_s = self._store.watch.waited_s()
+        waited_s = self.store.watch.waited_s()
         if waited_s > self._patience_s:
             return f"The store has not answered for {waited_s:.0f} s; see the log."
-        if self._store.watch.failure is not None:
+        if self.store.watch.failure is not None:
             return "The store cannot be read or written now; see the log."
         return None
 
