@@ -27,7 +27,7 @@ from anarchic.errors import ConfigError
 if TYPE_CHECKING:
     from anarchic.core.guard import GuardRecord
 
-LEAST = ulp(0.0)  # a rate: one of nothing would be refused, and what was accepted must count
+LEAST = ulp(0.0)  # rate: 0 would be refused, and an update that was accepted must count
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,7 @@ class UpdateCheck:
 
 
 def _check_rate(seen: CheckedUpdate) -> None:
-    """Here and not in ``check``: a rule may multiply a rate by a factor as small as it likes."""
+    """Here and not in ``check``: a wrapper may multiply a rate by any small factor."""
     if not seen.local_lr >= LEAST_RATE:
         raise MalformedUpdate(
             f"The update of worker {seen.worker!r} has local_lr={seen.local_lr:g}; send a rate of "

@@ -57,7 +57,7 @@ MORE_S = 0.05  # if there is more to count
 class Shared:
     """What the runs of one server share, fairly: memory for bodies and readers, streams, the disk.
 
-    ``writing`` is None in a server of one run, which writes when it likes.
+    ``writing`` is None in a server of one run, which needs no turns.
     """
 
     def __init__(self, limits: Limits, writing: WriteTurns | None = None) -> None:
