@@ -10,9 +10,9 @@ import asyncio
 import hashlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +31,6 @@ from anarchic.server.pending import Pending
 from anarchic.server.published import PublishedModels
 from anarchic.server.records import NewUpdate, Receipt, epoch_of
 from anarchic.server.refusals import Refusal
-from anarchic.server.run_turns import WriteTurns
 from anarchic.server.settings import Limits
 from anarchic.server.steering import Steering
 from anarchic.server.store import Store
@@ -174,12 +173,9 @@ class Collector:
         steering: Steering,
         metrics: ServerMetrics,
         clock: Clock = SYSTEM,
-        turns: WriteTurns | None = None,
-        run: str = "",
+        turn: Callable[[], AbstractContextManager[None]] | None = None,
     ) -> None:
-        self._run_name = run
-        self._took_s = 0.0  # the last write
-        self._turns = turns  # of several runs that share a server
+        self._turn = turn  # in which it writes, where several runs share a server
         self._store, self._check, self._access = store, check, access
         self._steering, self._metrics = steering, metrics
         self._pending, self._published, self._clock = pending, published, clock
@@ -294,16 +290,14 @@ class Collector:
             try:
                 # Kept until the next one is there: giving bodies of megabytes back at once, the
                 # system maps new pages for the next ones, which costs a tenth of its time.
-                if self._turns is None:
+                if self._turn is None:
                     group = self._next_group(None)
                     self._write(group)
                     continue
                 self._wait()
-                with self._turns.turn(self._run_name, self._took_s):
-                    began = time.monotonic()
+                with self._turn():
                     group = self._next_group(0.0)
                     self._write(group)
-                    self._took_s = time.monotonic() - began
             except BaseException:  # those who sent it were told; the next may succeed
                 time.sleep(FAILED_S)
 

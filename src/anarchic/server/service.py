@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from anarchic.callbacks.callback import RunInfo
@@ -66,6 +68,10 @@ class Shared:
         self.copies = Copies(self.readers)
         self.streams = Pool(limits.streams, "Too many are listening to events.")
 
+    def write_turn(self, run: str) -> Callable[[], AbstractContextManager[None]] | None:
+        """In which a run writes."""
+        return None if self.writing is None else partial(self.writing.turn, run)
+
 
 class Service:
     """Makes the parts of a server, starts and stops them, and reports on them."""
@@ -110,8 +116,8 @@ class Service:
             self.steering,
             self.metrics,
             clock,
-            shared.writing, name,
-        )  # fmt: skip
+            shared.write_turn(name),
+        )
         folding = Folding(
             rule, self.layout, self.run, self.access, self.log, clock, terms=self.steering.terms
         )
