@@ -185,8 +185,7 @@ class Aggregator:
         self._folding.follow(self._steering.rule, self._steering.terms)
         self._folding.load(found.model, found.state, found.rows, epoch=epoch, first=first)
         self._pending.begin(self._folding.extras)
-        self._published.epochs = found.epochs
-        self._published.post(self._published.parsed(found.run.version, found.model))
+        self._published.go_on_from(found.run.version, found.model, found.epochs)
 
     def _lead(self, epoch: int, wait_s: float) -> None:
         if self._unpublished is not None:

@@ -89,6 +89,11 @@ class PublishedModels:
             self.epochs = self._store.epochs()  # before anybody can push what started from it
         self.post(model)
 
+    def go_on_from(self, number: int, body: bytes, epochs: Epochs) -> None:
+        """Show the version from which this server leads."""
+        self.epochs = epochs
+        self.post(self.parsed(number, body))
+
     def post(self, model: PublishedModel) -> None:
         """Show a version, which must be durable already."""
         self._newest = model
