@@ -206,10 +206,10 @@ class WrapperState(Generic[S]):
 
 
 class StatefulWrapper(Wrapper[S]):
-    """A wrapper with a ``WrapperState``."""
+    """A wrapper that keeps something: its state is a ``WrapperState``."""
 
     def after_step(self, state: Any) -> Any:
-        """The rule inside has stepped: what becomes of the state around it."""
+        """The state to go on with when the rule inside has stepped."""
         return state
 
     def remaining(self, state: Any) -> int:
