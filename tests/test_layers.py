@@ -154,6 +154,17 @@ def test_nothing_that_only_unix_has_is_needed_to_import() -> None:
         assert not imported(path, at_top=True) & {"fcntl", "grp", "pwd", "resource", "termios"}
 
 
+def test_nobody_but_a_theorem_asks_for_a_certain_rule() -> None:
+    rules = SOURCE / "core" / "rules"
+    found = {
+        str(path.relative_to(SOURCE))
+        for path in SOURCE.rglob("*.py")
+        if rules not in path.parents
+        and any(name.startswith("anarchic.core.rules") for name in imported(path))
+    }
+    assert found == {"__init__.py", "theory/report.py"}  # the first lists public names
+
+
 def callbacks_to_assign(source: str) -> list[str]:
     """Public attributes of objects that wait for a function, as ``self.told: Callable[...]``."""
     return [
