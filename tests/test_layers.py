@@ -154,6 +154,48 @@ def test_nothing_that_only_unix_has_is_needed_to_import() -> None:
         assert not imported(path, at_top=True) & {"fcntl", "grp", "pwd", "resource", "termios"}
 
 
+def test_nobody_but_a_theorem_asks_for_a_certain_rule() -> None:
+    rules = SOURCE / "core" / "rules"
+    found = {
+        str(path.relative_to(SOURCE))
+        for path in SOURCE.rglob("*.py")
+        if rules not in path.parents
+        and any(name.startswith("anarchic.core.rules") for name in imported(path))
+    }
+    assert found == {"__init__.py", "theory/report.py"}  # the first lists public names
+
+
+def callbacks_to_assign(source: str) -> list[str]:
+    """Public attributes of objects that wait for a function, as ``self.told: Callable[...]``."""
+    return [
+        ast.unparse(node.target)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute)
+        if not node.target.attr.startswith("_") and "Callable" in ast.unparse(node.annotation)
+    ]
+
+
+def test_callbacks_are_given_when_an_object_is_made() -> None:
+    for path in SOURCE.rglob("*.py"):
+        assert callbacks_to_assign(path.read_text(encoding="utf-8")) == [], path
+    assert callbacks_to_assign("self.told: Callable[[], None] = print") == ["self.told"]
+
+
+# Names of other libraries' classes that several bridges take over.
+TAKEN_OVER = {"VisitCallback"}
+
+
+def test_a_public_class_name_means_one_thing() -> None:
+    found: dict[str, list[str]] = {}
+    for path in SOURCE.rglob("*.py"):
+        if "kernels" in path.parts:  # one file there is one form, and read by itself
+            continue
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(path.name)
+    assert {n: p for n, p in found.items() if len(p) > 1 and n not in TAKEN_OVER} == {}
+
+
 def test_the_layer_test_sees_a_back_arrow(tmp_path: Path) -> None:
     bad = tmp_path / "bad.py"
     bad.write_text("from anarchic.sim.run import simulate\nimport anarchic.cli\n")

@@ -143,6 +143,8 @@ def test_runs_and_sweeps_are_told_apart(anarchic, refused, swept, tmp_path):
     anarchic("simulate", *SMALL, "--out", run)
     assert "Runs and sweeps are compared apart" in refused(2, "compare", run, swept)
     assert "--group-by is for sweeps" in refused(2, "compare", run, "--group-by", "rule")
+    for option, value in (("--against", "updates"), ("--measure", "best"), ("--target", "1")):
+        assert f"{option} is for sweeps" in refused(2, "compare", run, option, value)
     assert "no metric 'los'. Did you mean 'loss'" in refused(2, "compare", swept, "--metric", "los")
     assert "no axis 'hours'" in refused(2, "compare", swept, "--against", "hours")
     assert "no band 'wide'" in refused(2, "compare", swept, "--band", "wide")

@@ -60,7 +60,18 @@ def test_a_run_to_begin_is_looked_at_and_nothing_is_written(tmp_path, model):
     assert not_ok(findings) == {}
     assert "2 numbers in 1 tensors, rule afa-cd, m=5" in findings["run"][1]
     assert list(findings) == [
-        *("address", "tls", "store", "run", "tokens", "disk", "evaluate", "callback", "clock")
+        *(
+            "address",
+            "tls",
+            "store",
+            "run",
+            "tokens",
+            "disk",
+            "memory",
+            "evaluate",
+            "callback",
+            "clock",
+        )
     ]
     assert contents(tmp_path) == before
 
@@ -127,6 +138,12 @@ def test_a_full_disk_is_told(store, monkeypatch, free, status):
     usage = type("Usage", (), {"free": free})
     monkeypatch.setattr("anarchic.server.check.shutil.disk_usage", lambda _: usage)
     assert found(store)["disk"][0] == status
+
+
+def test_a_machine_with_too_little_memory_is_told(store, monkeypatch):
+    assert "takes at most 931 MB" in found(store)["memory"][1]
+    monkeypatch.setattr("anarchic.server.memory.os.sysconf", lambda name: 1 << 14)
+    assert "this machine has 268 MB" in not_ok(found(store))["memory"][1]
 
 
 def test_settings_that_do_not_fit_the_run_are_told(store, tmp_path):

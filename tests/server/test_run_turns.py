@@ -80,7 +80,7 @@ def test_few_write_at_once_and_a_store_that_hangs_holds_up_nobody_for_long(monke
     turns, writing, go_on = WriteTurns(), [], threading.Event()
 
     def write(run, wait):
-        with turns.turn(str(run), 0.0):
+        with turns.turn(str(run)):
             writing.append(run)
             if wait:
                 go_on.wait(10)
@@ -104,17 +104,21 @@ def test_few_write_at_once_and_a_store_that_hangs_holds_up_nobody_for_long(monke
 
 def test_who_finds_others_writing_waits_for_its_requests_that_have_come(monkeypatch):
     coming = {"a": 2, "b": 0}
-    turns, naps = WriteTurns(coming.__getitem__), []
+    turns, naps, now = WriteTurns(coming.__getitem__), [], [0.0]
 
     def sleep(seconds):
         naps.append(seconds)
         coming["a"] = max(0, coming["a"] - 1)
 
     monkeypatch.setattr(module.time, "sleep", sleep)
-    with turns.turn("a", 1.0):  # nobody else writes: at once
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    for run, took_s in (("a", 1.0), ("b", 0.01)):
+        with turns.turn(run):
+            now[0] += took_s
+    with turns.turn("a"):  # nobody else writes: at once
         assert naps == []
-        with turns.turn("b", 0.01):
-            assert naps == [module.GATHER * 0.01]
+        with turns.turn("b"):
+            assert naps == [pytest.approx(module.GATHER * 0.01)]
         coming["a"] = 3
-        with turns.turn("a", 1.0):
+        with turns.turn("a"):
             assert naps[1:] == [module.GATHER_S, module.LOOK_S, module.LOOK_S]

@@ -145,7 +145,7 @@ def test_workers_of_a_run_that_ended_stop_and_keep_nothing(tmp_path):
             summary = one.run(HALFWAY, WorkPlan(steps=ConstantSteps(1), local_lr=0.5))
             assert (summary.run_ended, summary.accepted, summary.refused) == (True, 0, 0)
             assert summary.spooled == 0
-            with pytest.raises(WorkerError, match="ended the run") as told:
+            with pytest.raises(WorkerError, match="The run has ended") as told:
                 one.push(np.ones(DIM, np.float32), local_lr=0.1)
             assert told.value.code == "run_ended"
             assert one.pull().version == 0

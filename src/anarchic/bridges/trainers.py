@@ -13,7 +13,7 @@ from anarchic.worker import Worker
 
 
 @final
-class Visits:
+class TrainerVisits:
     """One visit after another, each an epoch long, or ``every_n_steps`` of the optimiser.
 
     ``options`` are those of ``anarchic.torch.visit``.

@@ -32,6 +32,7 @@ from anarchic.server.filelock import is_locked
 from anarchic.server.fold import decode_state
 from anarchic.server.keeping import check_metrics
 from anarchic.server.looking import looking
+from anarchic.server.memory import check_room
 from anarchic.server.places import places_at
 from anarchic.server.records import StoredRun
 from anarchic.server.runs import (
@@ -85,6 +86,7 @@ def check(
             yield look("run", seen.run)
             yield look("tokens", seen.tokens)
             yield look("disk", seen.disk)
+            yield look("memory", seen.memory)
             yield look("evaluate", seen.evaluate)
         yield look("callback", lambda: _callback(run))
         yield look("clock", seen.clock)
@@ -300,6 +302,11 @@ class _Seen:
         if versions < FEW_VERSIONS:
             raise Doubt(f"{told}: free some space.")
         return f"{told}."
+
+    def memory(self) -> str:
+        if self._model is None:
+            return "Not looked at: the size of the model is not known."
+        return check_room(self._model[1], self._settings.limits)
 
     def evaluate(self) -> str:
         """The judge, by what it says of the newest model: it must have the metrics asked for."""

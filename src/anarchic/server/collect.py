@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,11 +26,11 @@ from anarchic.core.types import Layout, Vector
 from anarchic.errors import MalformedUpdate, NotFinite, StaleUpdate, StoreError, UpdateRefused
 from anarchic.server.access import Access, Pusher
 from anarchic.server.clock import SYSTEM, Clock
+from anarchic.server.monitoring import ServerMetrics
 from anarchic.server.pending import Pending
 from anarchic.server.published import PublishedModels
 from anarchic.server.records import NewUpdate, Receipt, epoch_of
 from anarchic.server.refusals import Refusal
-from anarchic.server.run_turns import WriteTurns
 from anarchic.server.settings import Limits
 from anarchic.server.steering import Steering
 from anarchic.server.store import Store
@@ -152,7 +152,7 @@ class UpdateCheck:
 
 
 def _check_rate(seen: CheckedUpdate) -> None:
-    """Here and not in ``check``: a rule may multiply a rate by a factor as small as it likes."""
+    """Here and not in ``check``: a wrapper may multiply a rate by any small factor."""
     if not seen.local_lr >= LEAST_RATE:
         raise MalformedUpdate(
             f"The update of worker {seen.worker!r} has local_lr={seen.local_lr:g}; send a rate of "
@@ -171,19 +171,15 @@ class Collector:
         pending: Pending,
         published: PublishedModels,
         steering: Steering,
+        metrics: ServerMetrics,
         clock: Clock = SYSTEM,
-        turns: WriteTurns | None = None,
-        run: str = "",
+        turn: Callable[[], AbstractContextManager[None]] | None = None,
     ) -> None:
-        self._run_name = run
-        self._took_s = 0.0  # the last write
-        self._turns = turns  # of several runs that share a server
+        self._turn = turn  # in which it writes, where several runs share a server
         self._store, self._check, self._access = store, check, access
-        self._steering = steering
+        self._steering, self._metrics = steering, metrics
         self._pending, self._published, self._clock = pending, published, clock
         self._failure: tuple[StoreError, float] | None = None  # of the last write, and when
-        # Called with the updates that a write has accepted, and the seconds that it took.
-        self.told: Callable[[list[NewUpdate], float], object] = lambda accepted, seconds: None
         self._queue: list[_Writing] = []
         self._wake = threading.Condition()
         self._stopping = False
@@ -294,16 +290,14 @@ class Collector:
             try:
                 # Kept until the next one is there: giving bodies of megabytes back at once, the
                 # system maps new pages for the next ones, which costs a tenth of its time.
-                if self._turns is None:
+                if self._turn is None:
                     group = self._next_group(None)
                     self._write(group)
                     continue
                 self._wait()
-                with self._turns.turn(self._run_name, self._took_s):
-                    began = time.monotonic()
+                with self._turn():
                     group = self._next_group(0.0)
                     self._write(group)
-                    self._took_s = time.monotonic() - began
             except BaseException:  # those who sent it were told; the next may succeed
                 time.sleep(FAILED_S)
 
@@ -334,7 +328,7 @@ class Collector:
         if accepted:
             self._failure = None  # others, such as duplicates, write nothing
         _tell(group, receipts)  # first: what follows costs those who wait no time
-        self.told(accepted, took_s)
+        self._metrics.stored(accepted, took_s)
 
     def _wait(self) -> None:
         """Until there is something to write, or it is told to stop."""

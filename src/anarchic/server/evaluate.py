@@ -22,6 +22,8 @@ from anarchic.core.registry import load
 from anarchic.core.types import Layout, Snapshot
 from anarchic.errors import ConfigError, StoreError
 from anarchic.models.module import make_module, set_tensors
+from anarchic.server.callbacks import Callbacks
+from anarchic.server.keeping import Keeper
 from anarchic.server.log import Log
 from anarchic.server.published import PublishedModel
 from anarchic.server.settings import RunSettings
@@ -113,17 +115,22 @@ def is_module(parameter: Parameter) -> bool:
 
 
 class Evaluator:
-    """Hands the newest version to the process, one at a time."""
+    """Hands the newest version to the process, one at a time.
 
-    def __init__(self, judge: str | Judging, store: Store, log: Log) -> None:
+    ``callbacks`` and ``keeper`` hear what is found.
+    """
+
+    def __init__(
+        self, judge: str | Judging, store: Store, log: Log,
+        callbacks: Callbacks | None = None, keeper: Keeper | None = None,
+    ) -> None:  # fmt: skip
         self._judging = Judging(judge) if isinstance(judge, str) else judge
         load(self._judging.judge)  # a wrong name fails now, not after the first version
         self._store, self._log = store, log
+        self._callbacks, self._keeper = callbacks, keeper
         self._next: PublishedModel | None = None
         self._wake = threading.Condition()
         self._stopping = False
-        self.told: Callable[[int, Mapping[str, float]], object] = lambda version, found: None
-        self.judged: Callable[[PublishedModel, Mapping[str, float]], object] = lambda m, found: None
         before = [shown(*evaluation) for evaluation in store.evaluations(limit=1)]
         self.latest: dict[str, Any] | None = before[0] if before else None
         self._thread = threading.Thread(target=self._run, name="evaluate", daemon=True)
@@ -175,12 +182,14 @@ class Evaluator:
                 continue
             found = answer["found"]
             self.latest = shown(model.version, found)
-            self.told(model.version, found)
+            if self._callbacks is not None:
+                self._callbacks.evaluated(model.version, found)
             try:
                 self._store.add_evaluation(model.version, found)
             except StoreError as error:
                 self._log("store_error", reason=str(error))
-            self.judged(model, found)  # last: whoever ends the run finds the evaluation stored
+            if self._keeper is not None:  # last: whoever ends the run finds the evaluation stored
+                self._keeper.evaluated(model, found)
 
     def _take(self) -> PublishedModel | None:
         with self._wake:

@@ -88,18 +88,21 @@ class WriteTurns:
         self._coming = coming  # requests of a run that have come and wait for their turn
         self._free = threading.BoundedSemaphore(WRITING)
         self._writing = 0
+        self._took_s: dict[str, float] = {}  # by run: its last turn
         self._guard = threading.Lock()
 
     @contextmanager
-    def turn(self, run: str, last_s: float) -> Iterator[None]:
-        """Wait for a turn to write; ``last_s`` is how long the last one of this run took."""
-        self._gather(run, last_s)
+    def turn(self, run: str) -> Iterator[None]:
+        """Wait for a turn to write."""
+        self._gather(run, self._took_s.get(run, 0.0))
         taken = self._free.acquire(timeout=WRITE_S)
         with self._guard:
             self._writing += 1
+        began = time.monotonic()
         try:
             yield
         finally:
+            self._took_s[run] = time.monotonic() - began
             with self._guard:
                 self._writing -= 1
             if taken:

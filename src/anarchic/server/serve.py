@@ -24,13 +24,13 @@ from anarchic.errors import ConfigError, RunError
 from anarchic.server.accounts import accounts
 from anarchic.server.app import make_admin_app, make_app
 from anarchic.server.callbacks import Callbacks
-from anarchic.server.compact import compactor_of
 from anarchic.server.connections import CLOSING, Connections, Listener
 from anarchic.server.database import exists
-from anarchic.server.evaluate import Evaluator, judge_apart, judging
-from anarchic.server.keeping import Keeper, check_metrics
+from anarchic.server.evaluate import judge_apart, judging
+from anarchic.server.keeping import check_metrics
 from anarchic.server.log import JsonLog, Log, catching
 from anarchic.server.many import Runs
+from anarchic.server.optional_parts import optional_parts
 from anarchic.server.origin import admin_origins_of, origins_of
 from anarchic.server.picture import Theory
 from anarchic.server.places import places_at
@@ -44,7 +44,6 @@ from anarchic.server.runs import (
     check_same,
     open_kept,
     open_run,
-    stored_layout,
 )
 from anarchic.server.runs_app import make_runs_app
 from anarchic.server.service import Service
@@ -111,19 +110,10 @@ def run(
             stored = open_run(store, given, run.init)
             for concern in [] if first is None else concerns(first.layout, str(run.init)):
                 log("model_warning", level="warning", message=concern)
-        judge = judging(run, stored.settings, stored_layout(stored))
-        if judge is not None and stored.settings.get("local_buffers"):
-            told = "workers keep their own buffers, and a judge has only those it was made with"
-            told = f"Evaluations are of a model that no worker has: {told}."
-            log("model_warning", level="warning", message=told)
-        evaluator = None if judge is None else Evaluator(judge, store, log)
-        keeper = Keeper(store, log, best=run.best, target=run.goal)
-        compactor = compactor_of(store, run, settings, log)
-        service = Service(
-            store, settings, log, evaluator, callbacks,
-            keeper=keeper, compactor=compactor, theory=theory, max_versions=run.max_versions,
-        )  # fmt: skip
-        listen(service, address)
+        parts = optional_parts(
+            store, stored, run, settings, log, callbacks=callbacks, theory=theory
+        )
+        listen(Service(store, settings, log, parts, max_versions=run.max_versions), address)
 
 
 def _check_new(

@@ -33,15 +33,15 @@ PAUSED_S = 5.0  # after which workers of a paused run come again
 class Steering:
     """What the commands of operators leave a run in, as the parts of one server read it.
 
-    ``read`` is called by one thread; ``changed`` is called in it with a new rule.
+    ``read`` is called by one thread; ``changed`` is called in it with a new rule. The run ends
+    with version ``max_versions``.
     """
 
-    max_versions: int | None = None  # the run ends with this version
-
     def __init__(
-        self, store: Store, run: StoredRun, changed: Callable[[Rule[Any]], None] | None = None
-    ) -> None:
-        self._store, self._run = store, run
+        self, store: Store, run: StoredRun, changed: Callable[[Rule[Any]], None] | None = None,
+        max_versions: int | None = None,
+    ) -> None:  # fmt: skip
+        self._store, self._run, self.max_versions = store, run, max_versions
         self._changed: Callable[[Rule[Any]], None] | None = None
         self._layout, self._mark = stored_layout(run), (-1, -1)
         self._seen: Hashable = None  # the store, when nothing waited in it

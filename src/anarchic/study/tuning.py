@@ -240,7 +240,7 @@ def _check_ranges(rule: str, ranges: Mapping[str, Range]) -> None:
             )
 
 
-class Steps(Protocol):
+class Search(Protocol):
     """A search: tries for each rule, step by step, and what it is told of them."""
 
     def steps(self) -> Iterator[Mapping[str, Sequence[Tried]]]: ...
@@ -321,7 +321,10 @@ class OptunaSearch:
             self._studies[rule].tell(trial, float(worst if lost else np.mean(known)))
 
 
-SAMPLERS: Mapping[str, Callable[[Tuning], Steps]] = {"random": RandomSearch, "optuna": OptunaSearch}
+SAMPLERS: Mapping[str, Callable[[Tuning], Search]] = {
+    "random": RandomSearch,
+    "optuna": OptunaSearch,
+}
 
 
 def rounded(value: float) -> float:

@@ -18,7 +18,6 @@ from anarchic.core.local import VisitStart as Start
 from anarchic.core.local import begun, take_local_steps
 from anarchic.core.rule import Rule
 from anarchic.core.types import Floats, Integers, Update, Updates, Vector
-from anarchic.core.wrappers import SharedVectors, Wrapper
 from anarchic.errors import ConfigError
 from anarchic.participation.timetable import Timetable
 from anarchic.sim.engine import Engine
@@ -282,19 +281,17 @@ def weights_of(experiment: Experiment) -> Weights:
     return Weights(0.0 - np.asarray(state.params))  # -x would make -0.0 of a silent worker's 0
 
 
-def _check_linear(rule: Any, workers: int) -> None:
+def _check_linear(rule: Rule[Any], workers: int) -> None:
     """Refuse rules whose step depends on how long updates are."""
-    inner = rule
-    while isinstance(inner, Wrapper):
-        if isinstance(inner, SharedVectors):
-            raise ConfigError("Weights are counted of rules that publish the model alone.")
-        inner = inner.rule
+    if rule.init(np.zeros(2)).extras:
+        raise ConfigError("Weights are counted of rules that publish the model alone.")
     directions = np.array([[1.0, 2.0], [3.0, -4.0]])
     moved = [_two_steps(rule, directions * by, workers) / by for by in (1.0, 1e4, 1e-4)]
     if not all(np.allclose(moved[0], other, rtol=1e-6) for other in moved):
         raise ConfigError(
-            f"The step of {type(inner).__name__} is not linear in the updates, so no worker has a "
-            "weight of its own: use plain SGD at the server, without clipping or guard."
+            f"The step of {type(rule.innermost).__name__} is not linear in the updates, so no "
+            "worker has a weight of its own: use plain SGD at the server, without clipping or "
+            "guard."
         )
 
 

@@ -27,7 +27,7 @@ from anarchic.train.task import InNumpy, Picks
 
 @final
 class LogisticTask(InNumpy):
-    """Softmax regression on a data set dealt to workers.
+    """Softmax regression on a data set divided among workers.
 
     ``compiled`` lets whole visits of plain SGD be done by a loop of Numba's, if that is installed
     and most inputs have the same value, as in images of digits; it takes a second to load.

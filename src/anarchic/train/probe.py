@@ -31,7 +31,7 @@ ROUNDING = {torch.float32: 1e-5, torch.float64: 1e-12}
 
 
 @dataclass(frozen=True)
-class Found:
+class Probed:
     """What a training step of a module does beside giving a gradient."""
 
     draws: bool = False  # random numbers
@@ -133,7 +133,7 @@ def _check_finite(module: nn.Module) -> None:
             )
 
 
-def look_at(objective: Objective, x: Tensor, y: Tensor, key: Tensor) -> tuple[Found, Objective]:
+def look_at(objective: Objective, x: Tensor, y: Tensor, key: Tensor) -> tuple[Probed, Objective]:
     """What a training step does; the objective without channels last if it does not work so.
 
     Images with channels last are faster, but the outputs of layers then refuse ``view``.
@@ -146,7 +146,7 @@ def look_at(objective: Objective, x: Tensor, y: Tensor, key: Tensor) -> tuple[Fo
     return look(objective, x, y, key), objective
 
 
-def look(objective: Objective, x: Tensor, y: Tensor, key: Tensor) -> Found:
+def look(objective: Objective, x: Tensor, y: Tensor, key: Tensor) -> Probed:
     """Take a training step on a copy of the module, twice, and see what it does."""
     module = deepcopy(objective.module)
     named = dict(module.named_parameters())
@@ -184,7 +184,7 @@ def look(objective: Objective, x: Tensor, y: Tensor, key: Tensor) -> Found:
     module.eval()
     with torch.no_grad(), drawing(key, module) as seen:
         whole.outputs({**trained, **_clones(given)}, x)
-    return Found(drawn > 0, seen is not None and seen.drawn > 0, tuple(moving))
+    return Probed(drawn > 0, seen is not None and seen.drawn > 0, tuple(moving))
 
 
 def _check_repeats(module: nn.Module, results: list[list[Tensor]], kept: list[str]) -> None:

@@ -46,7 +46,7 @@ class Task(Protocol):
         """How many threads may compute lanes, each ``max_lanes`` of them."""
 
     def digest(self) -> str:
-        """Equal for tasks with the same data, dealt alike; a run is resumed only with its own."""
+        """Equal for tasks with the same data and partition; a run is resumed only with its own."""
 
     def init(self) -> Vector:
         """The parameters at version 0."""
@@ -332,7 +332,7 @@ def make_task(
     per_worker: bool = False,
     **on_gpu: Any,
 ) -> DataTask:
-    """A fresh model of that name on data dealt to workers, the same for the same seed.
+    """A fresh model of that name on data divided among workers, the same for the same seed.
 
     Softmax regression on a CPU needs no torch, unless images are cropped and flipped or inputs are
     on disk. ``on_gpu`` are ``precision`` and ``graphs`` of ``TorchTask``; it explains the others.

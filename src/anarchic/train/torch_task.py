@@ -61,7 +61,7 @@ EVALUATION_BATCH = {"cpu": 2_000, "cuda": 20_000}
 
 @final
 class TorchTask:
-    """A module, a loss, and a data set dealt to workers.
+    """A module, a loss, and a data set divided among workers.
 
     The module is copied. Only parameters that require a gradient, or those that ``train`` says by
     name, are trained and travel. ``forward(module, x)`` gives the outputs where ``module(x)`` does

@@ -28,7 +28,7 @@ from anarchic.worker.connection import (
 )
 from anarchic.worker.foreign import not_ours, start_of
 from anarchic.worker.log import log_event
-from anarchic.worker.policy import Clock, WallClock
+from anarchic.worker.policy import WallClock, WorkerClock
 from anarchic.worker.spool import OutgoingUpdate, Spool
 from anarchic.worker.visit_loop import Summary, VisitLoop, WorkPlan
 
@@ -64,7 +64,7 @@ class Worker:
         name: str | None = None,
         spool: str | os.PathLike[str] | Spool | None = None,
         connection: Connection | None = None,
-        clock: Clock | None = None,
+        clock: WorkerClock | None = None,
         rng: Random | None = None,
     ) -> None:
         from anarchic.worker.channel import Channel, Token  # brings httpx

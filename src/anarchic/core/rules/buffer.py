@@ -55,6 +55,9 @@ class BufferedRule(SteppingRule[BufferState]):
         """What the direction of an update is multiplied by before the mean is taken."""
         return self.scale(local_lr, local_steps)
 
+    def folded_scale(self, local_lr: float, local_steps: int, staleness: int, norm: float) -> float:
+        return self.coefficient(local_lr, local_steps, staleness)
+
     def coefficients(self, block: Updates, staleness: Integers) -> Floats:
         """The coefficient of every update of a block, to the same bits."""
         columns = (block.local_lrs.tolist(), block.local_steps.tolist(), staleness.tolist())
