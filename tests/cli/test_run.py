@@ -93,6 +93,11 @@ def test_what_is_kept_and_when_it_ends_is_recorded_and_holds_for_its_servers(
         2, "run", "create", "other", "--store", where, "--init", model, "--keep-payloads",
         "--compact-after", "9d",
     )  # fmt: skip
+    told = refused(
+        2, "run", "create", "other", "--store", where, "--init", model,
+        "--evaluate", KEPT["evaluate"], "--keep-best", "sen",
+    )  # fmt: skip
+    assert "Did you mean 'seen'?" in told
     assert not (where / "other.db").exists()
     assert anarchic("status", where / "mnist.db").exit_code == 0
 

@@ -22,10 +22,14 @@ from anarchic.core.registry import load
 from anarchic.core.types import Layout, Snapshot
 from anarchic.errors import ConfigError, StoreError
 from anarchic.models.module import make_module, set_tensors
+from anarchic.server.keeping import check_metrics
 from anarchic.server.log import Log
 from anarchic.server.published import PublishedModel
+from anarchic.server.runs import FirstModel
 from anarchic.server.settings import RunSettings
 from anarchic.server.store import Store
+
+JUDGE_S = 10.0  # in which a judge may say of the first model which metrics there are
 
 
 def shown(version: int, metrics: Mapping[str, float]) -> dict[str, Any]:
@@ -187,6 +191,17 @@ class Evaluator:
             self._wake.wait_for(lambda: self._stopping or self._next is not None)
             model, self._next = self._next, None
             return None if self._stopping else model
+
+
+def check_judge(run: RunSettings, first: FirstModel) -> None:
+    """Before a run is begun: a metric that the judge does not return would be missed only later."""
+    judge = judging(run, first.about, first.layout)
+    if judge is None or not (run.best or run.goal):
+        return
+    body = wire.encode_snapshot(first.layout, Snapshot(0, first.params), "new")
+    found = judge_apart(judge, body, within_s=JUDGE_S)
+    if found is not None:  # if it fails or is slow, the log says so later
+        check_metrics(run.best, run.goal, found)
 
 
 def judge_apart(judging: Judging, body: bytes, *, within_s: float) -> dict[str, float] | None:

@@ -12,6 +12,7 @@ from anarchic.core.inspection import concerns
 from anarchic.errors import AnarchicError, ConfigError
 from anarchic.server.accounts import accounts
 from anarchic.server.commands import commands, rules_after
+from anarchic.server.evaluate import check_judge
 from anarchic.server.places import places_at
 from anarchic.server.runs import check_begin, first_model, open_run, stored_rules
 from anarchic.server.settings import (
@@ -54,10 +55,10 @@ def create_run(
     ``keep`` is recorded: what is kept of the run, how it is evaluated, and when it ends.
     """
     kept = {} if keep is None else keep.chosen
-    RunSettings(store=where, keep_payloads=keep_payloads, **kept)  # refuses what contradicts
+    run = RunSettings(store=where, keep_payloads=keep_payloads, **kept)  # refuses contradictions
     given, places = given_rules(rules), places_at(where)
     try:
-        check_begin(given, init, ServerSettings())  # a refusal leaves nothing behind
+        check_judge(run, check_begin(given, init, ServerSettings()))  # leaves nothing behind
         place = places.create(name)
         with closing(open_store(place, keep_payloads=keep_payloads)) as store:
             if store.run() is not None:
