@@ -52,7 +52,9 @@ from anarchic.server.settings import (
     given_rules,
     is_loopback,
     served_rule,
+    waits,
 )
+from anarchic.server.sqlite import check_kind_of_file
 from anarchic.server.store import Store
 from anarchic.server.tls import check_tls
 
@@ -205,8 +207,12 @@ class _Seen:
         if self._path is not None:
             _check_writable(self._path)
         if not exists(self._run.store):
+            if self._several:  # a link that leads nowhere, or it was taken away a moment ago
+                raise StoreUnavailable(f"There is no store {self._path}: its run is not served.")
             self.usable = True
             return f"{self._path} is new; a run begins in it."
+        if self._path is not None:
+            check_kind_of_file(self._path)
         busy = self._path is not None and is_locked(self._path)
         try:
             store = self._store = self._stack.enter_context(looking(self._run.store))
@@ -246,8 +252,12 @@ class _Seen:
             first = check_begin(self._rules, self._run.init, self._settings)
             self._model = first.layout, 4 * first.layout.dim, first.about
             self._newest = Snapshot(0, first.params, layout=first.layout)
-            self._m = served_rule(RuleSettings(**self._rules)).m
-            if doubts := concerns(first.layout, str(self._run.init)):
+            begun = served_rule(RuleSettings(**self._rules))
+            self._m = begun.m
+            if doubts := [
+                *concerns(first.layout, str(self._run.init)),
+                *filter(None, [waits(begun)]),
+            ]:
                 raise Doubt(" ".join(doubts))
             rule = self._rules.get("rule", RuleSettings.rule)
             return f"It begins with {self._run.init}: {_about(first.layout, rule, self._m)}."
@@ -264,6 +274,8 @@ class _Seen:
         told = f"It goes on with {_about(layout, rules.rule, rule.m)}."
         self.ended = end_of(known) is not None
         _check_open(known, told)
+        if doubt := waits(rule):
+            raise Doubt(f"{told} {doubt}")
         return told
 
     def tokens(self) -> str:
