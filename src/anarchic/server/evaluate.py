@@ -243,13 +243,16 @@ def _serve(judging: Judging, pipe: Connection) -> None:
     while True:
         try:
             _, snapshot, _ = wire.decode_snapshot(pipe.recv_bytes())
-        except EOFError:
+        except (EOFError, OSError):  # the server stopped, or was killed
             return
         try:
             answer: dict[str, Any] = {"found": _asked(judging, judge, module, snapshot)}
         except Exception as error:  # the user's function may do anything
             answer = {"failed": repr(error)}
-        pipe.send_bytes(json.dumps(answer).encode())
+        try:
+            pipe.send_bytes(json.dumps(answer).encode())
+        except OSError:
+            return
 
 
 def _judged(judge: Callable[..., Any], snapshot: Snapshot, module: Any) -> object:
