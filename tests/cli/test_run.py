@@ -140,6 +140,11 @@ def test_the_list_shows_where_runs_stand_and_what_is_wrong(anarchic, refused, mo
     assert "not a database" in found["bad"]["problem"]
     shown = anarchic("run", "list", where).output
     assert all(name in shown for name in found)
+    anarchic("store", "backup", where / "mnist.db", "--out", where / "monday.db")
+    rows = json.loads(anarchic("run", "list", where, "--json").output)
+    problems = {row["name"]: row["problem"] for row in rows}
+    assert problems["mnist"] is None
+    assert "the same run as mnist" in problems["monday"]
     assert "No such file" in refused(1, "run", "list", tmp_path / "none")
 
 

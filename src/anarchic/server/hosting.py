@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -13,7 +13,7 @@ from anarchic.errors import AnarchicError, ConfigError
 from anarchic.server.accounts import accounts
 from anarchic.server.commands import commands, rules_after
 from anarchic.server.evaluate import check_judge
-from anarchic.server.places import places_at
+from anarchic.server.places import is_copy, places_at
 from anarchic.server.runs import check_begin, first_model, open_run, stored_rules
 from anarchic.server.settings import (
     KeepSettings,
@@ -72,7 +72,14 @@ def create_run(
 def list_runs(where: str | Path) -> list[RunRow]:
     """The runs of a directory or database, by name; a damaged one has a problem."""
     with closing(places_at(where)) as places:
-        return [_row(name, places.place(name)) for name in places.names()]
+        rows = [_row(name, places.place(name)) for name in places.names()]
+    first = {row.run: row.name for row in reversed(rows)}
+    return [
+        row
+        if row.run is None or first[row.run] == row.name
+        else replace(row, problem=is_copy(first[row.run]))
+        for row in rows
+    ]
 
 
 def _row(name: str, place: str) -> RunRow:
