@@ -212,7 +212,7 @@ def test_goals_reach_what_pursues_them(served, monkeypatch):
             self.latest, self.keeper = None, keeper
 
     monkeypatch.setattr("anarchic.server.optional_parts.Evaluator", NoEvaluator)
-    monkeypatch.setattr("anarchic.server.serve.judge_apart", lambda *_, **__: None)
+    monkeypatch.setattr("anarchic.server.evaluate.judge_apart", lambda *_, **__: None)
     goals = ("--keep-best", "loss", "--target", "accuracy=0.95", "--max-versions", "7")
     judge = ("--evaluate", "tests.server.evaluations:named", "--compact-after", "90d")
     service, *_ = served("--open-enrolment", "--port", PORT, *judge, *goals)

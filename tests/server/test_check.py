@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sqlite3
 import subprocess
@@ -118,11 +119,15 @@ def test_an_old_schema_is_told_with_the_command(store):
     [
         ("none/run.db", "There is no directory"),
         ("model.safetensors", "damaged or not a database"),
+        ("pipe.db", "no ordinary file"),
+        ("empty.db", "is empty, and a store never is"),
         ("postgresql://nobody@127.0.0.1:9/none", "cannot be read or written now"),
     ],
 )
 def test_a_store_that_cannot_be_used_is_told(tmp_path, model, where, told):
     place = where if "://" in where else tmp_path / where
+    os.mkfifo(tmp_path / "pipe.db")  # to open it would wait for ever
+    (tmp_path / "empty.db").touch()
     findings = found(place, init=model)
     assert findings["store"][0] == "failed"
     assert told in findings["store"][1]
@@ -305,6 +310,11 @@ def test_every_run_of_a_directory_is_looked_at(tmp_path):
         connection.execute("UPDATE models SET body = zeroblob(length(body))")
         connection.commit()
     assert list(not_ok(found(tmp_path))) == ["heart: clock", "lung: store", "lung: run"]
+    (tmp_path / "lung.db").unlink()
+    (tmp_path / "lung.db").symlink_to("nowhere")
+    assert not_ok(found(tmp_path))["lung: store"] == (
+        "failed", f"There is no store {tmp_path / 'lung.db'}: its run is not served."
+    )  # fmt: skip
 
 
 UNFINISHED = """
@@ -328,3 +338,20 @@ def test_a_store_that_a_crash_left_unfinished_is_told_and_left_as_it_is(store, t
     assert contents(tmp_path) == before
     open_store(store).close()
     assert not_ok(found(store)) == {}
+
+
+def test_a_rule_that_waits_for_workers_says_so(tmp_path, model):
+    place, closed = tmp_path / "run.db", ServerSettings()
+
+    def said(**more):
+        return found(place, settings=closed, **more)["run"]
+
+    status, told = said(rules={"rule": "malenia"}, init=model)
+    assert status == "warning"
+    assert "also one that never comes again: bound that with --expire-after N" in told
+    assert said(rules={"rule": "ringleader", "expire_after": 50}, init=model)[0] == "ok"
+    with closing(open_store(place)) as opened:
+        begin(opened, RuleSettings(rule="malenia"), LAYOUT, np.zeros(2, np.float32))
+    assert "set STORE expire_after=N" in said()[1]
+    steer(place, "set", {"expire_after": 50})
+    assert said()[0] == "ok"

@@ -181,6 +181,14 @@ class SteppingRule(ABC, Generic[S]):
         return state
 
     @property
+    def waits(self) -> str | None:
+        """How a worker that stays away can hold up steps, and what bounds that; None if it cannot.
+
+        Not a member of ``Rule``: few rules have to say it.
+        """
+        return None
+
+    @property
     def remembers(self) -> int | None:
         return None if self.rows(self.init(np.zeros(1, np.float32))) else 0
 

@@ -23,11 +23,14 @@ from anarchic.core.types import Layout, Snapshot
 from anarchic.errors import ConfigError, StoreError
 from anarchic.models.module import make_module, set_tensors
 from anarchic.server.callbacks import Callbacks
-from anarchic.server.keeping import Keeper
+from anarchic.server.keeping import Keeper, check_metrics
 from anarchic.server.log import Log
 from anarchic.server.published import PublishedModel
+from anarchic.server.runs import FirstModel
 from anarchic.server.settings import RunSettings
 from anarchic.server.store import Store
+
+JUDGE_S = 10.0  # in which a judge may say of the first model which metrics there are
 
 
 def shown(version: int, metrics: Mapping[str, float]) -> dict[str, Any]:
@@ -198,6 +201,17 @@ class Evaluator:
             return None if self._stopping else model
 
 
+def check_judge(run: RunSettings, first: FirstModel) -> None:
+    """Before a run is begun: a metric that the judge does not return would be missed only later."""
+    judge = judging(run, first.about, first.layout)
+    if judge is None or not (run.best or run.goal):
+        return
+    body = wire.encode_snapshot(first.layout, Snapshot(0, first.params), "new")
+    found = judge_apart(judge, body, within_s=JUDGE_S)
+    if found is not None:  # if it fails or is slow, the log says so later
+        check_metrics(run.best, run.goal, found)
+
+
 def judge_apart(judging: Judging, body: bytes, *, within_s: float) -> dict[str, float] | None:
     """What the judge says of a version, in a process of its own; None if it fails or is slow."""
     spawn = multiprocessing.get_context("spawn")
@@ -237,13 +251,16 @@ def _serve(judging: Judging, pipe: Connection) -> None:
     while True:
         try:
             _, snapshot, _ = wire.decode_snapshot(pipe.recv_bytes())
-        except EOFError:
+        except (EOFError, OSError):  # the server stopped, or was killed
             return
         try:
             answer: dict[str, Any] = {"found": _asked(judging, judge, module, snapshot)}
         except Exception as error:  # the user's function may do anything
             answer = {"failed": repr(error)}
-        pipe.send_bytes(json.dumps(answer).encode())
+        try:
+            pipe.send_bytes(json.dumps(answer).encode())
+        except OSError:
+            return
 
 
 def _judged(judge: Callable[..., Any], snapshot: Snapshot, module: Any) -> object:

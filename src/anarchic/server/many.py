@@ -21,7 +21,7 @@ from anarchic.server.accounts import accounts
 from anarchic.server.log import Log, never_raising
 from anarchic.server.optional_parts import OptionalParts, optional_parts
 from anarchic.server.picture import Theory
-from anarchic.server.places import Places, Stamp
+from anarchic.server.places import Places, Stamp, is_copy
 from anarchic.server.refusals import Refusal, RefusalLog
 from anarchic.server.run_turns import RUN, RunThreads, Turns, WriteTurns
 from anarchic.server.runs import check_alone, open_kept
@@ -178,7 +178,9 @@ class Runs:
         hosted.pause_s, hosted.failure = 1.0, None
         hosted.service, hosted.app = service, self._make_app(service)
         hosted.admin = None if self._make_admin is None else self._make_admin(service)
-        self._ids[service.run] = hosted
+        first = self._ids.setdefault(service.run, hosted)
+        if first is not hosted:
+            self.log("same_run", run=hosted.name, reason=is_copy(first.name))
 
     def _fail(self, hosted: Hosted, why: str) -> None:
         if why != NOT_BEGUN:
@@ -223,7 +225,8 @@ class Runs:
     async def _close(self, hosted: Hosted) -> None:
         service, hosted.service, hosted.app, hosted.admin = hosted.service, None, None, None
         if service is not None:
-            self._ids.pop(service.run, None)
+            if self._ids.get(service.run) is hosted:
+                del self._ids[service.run]
             await service.stop()
         await self._drop(hosted)
 

@@ -211,8 +211,7 @@ class Service:
             self._tasks.append(asyncio.create_task(compacting))
         if (callbacks := self._parts.callbacks) is not None:
             callbacks.start(await asyncio.to_thread(self._about), self.store.model)
-        facts = {"version": self.published.newest.version, "state": self.steering.condition}
-        self.log("serving", run=self.run, **facts)
+        self.steering.tell(self.log, self.run, self.published.newest.version)
 
     async def stop(self) -> None:
         """Finish what was accepted."""

@@ -70,6 +70,12 @@ def served_rule(settings: RuleSettings, layout: Layout | None = None) -> Rule[An
     return rule if layout is None else average_buffers(rule, layout)
 
 
+def waits(rule: Rule[Any]) -> str | None:
+    """How a worker that stays away can hold up steps, for rules that know this of themselves."""
+    told: str | None = getattr(rule.innermost, "waits", None)
+    return told
+
+
 def served_names() -> list[str]:
     """The installed rules that a server can run; those of other packages are not imported here."""
     own = registry.KINDS["rules"].built_in

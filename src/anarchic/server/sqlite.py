@@ -99,15 +99,7 @@ class Sqlite:
             if not path.exists():
                 check_gone(path)
                 _make(path)
-            if not path.is_file():
-                raise StoreUnavailable(
-                    f"{path} is no ordinary file, and a store is a file. Give the path of a file."
-                )
-            if path.stat().st_size == 0:
-                raise StoreCorrupt(
-                    f"{path} is empty, and a store never is. Restore it from a backup, or remove "
-                    "it to begin a new run."
-                )
+            check_kind_of_file(path)
             check_names(path)
             self._lock = FileLock(path)
         try:
@@ -252,6 +244,19 @@ class Sqlite:
                 self._connection = None
             self._lock.close()
         self._engine.dispose()
+
+
+def check_kind_of_file(path: Path) -> None:
+    """Before it is opened: to open a pipe could wait for ever."""
+    if not path.is_file():
+        raise StoreUnavailable(
+            f"{path} is no ordinary file, and a store is a file. Give the path of a file."
+        )
+    if path.stat().st_size == 0:
+        raise StoreCorrupt(
+            f"{path} is empty, and a store never is. Restore it from a backup, or remove it to "
+            "begin a new run."
+        )
 
 
 def share_cache() -> None:

@@ -218,8 +218,10 @@ RULES += [
     Case("rennala batch", Rennala(batch=2, server_lr=0.5), shared_optimum=True),
     Case("malenia", Malenia(batch=1)),
     Case("malenia population", Malenia(batch=6, population=4), visits=2000),
+    Case("malenia expiry", Malenia(batch=1, expire_after=12)),
     Case("ringleader", Ringleader(server_lr=0.3)),
     Case("ringleader population", Ringleader(server_lr=0.3, population=4)),
+    Case("ringleader expiry", Ringleader(server_lr=0.3, population=4, expire_after=12)),
     Case(
         "generalized",
         GeneralizedAsyncSgd(server_lr=0.3, probabilities="ann:.4,bob:.2"),

@@ -42,6 +42,16 @@ class WaitingRule(TableRule):
 
     wait: bool = True  # without a population there is nobody to wait for
 
+    @property
+    def waits(self) -> str | None:
+        if not self.wait or self.population is None:
+            return None
+        return (
+            f"{type(self).__name__} makes no step until each of {self.population} workers was "
+            "heard once: begin the run with --rule-option wait=false to count those that were not "
+            "as zero."
+        )
+
     def begin(self, params: Vector) -> WaitingState:
         waiting = self.wait and self.population is not None
         return WaitingState(**self._first(params), waiting=waiting)

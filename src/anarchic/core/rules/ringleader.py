@@ -34,14 +34,15 @@ class Ringleader(MeansRule):
     Complexity under Data Heterogeneity", ICLR 2026, arXiv:2509.22860, Algorithm 1. Known from a
     program and a summary, which agree; the paper was not read. Departs from it in: the mean is over
     the workers in the table; the local rate is in the means; workers may take several local steps;
-    without ``population`` a round waits for the workers heard so far, not for M; versions without a
-    new model; server step.
+    without ``population`` a round waits for the workers heard so far, not for M; a worker that is
+    silent for long may be forgotten (``expire_after``); versions without a new model; server step.
     """
 
     def begin(self, params: Vector) -> RingleaderState:
         return RingleaderState(params, **self._first(params))
 
     def fold(self, state: Any, update: Update) -> None:
+        self._expire(state)
         if state.began < 0:
             self._join(state, update)
             if self._all_heard(state):
