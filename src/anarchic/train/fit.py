@@ -5,6 +5,7 @@ A mistake is said in one sentence before anything is trained.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from anarchic.data.checks import IGNORED
 from anarchic.errors import ConfigError
 from anarchic.train.engines import Loss, cross_entropy
 
+# What torch says of tensors of two types or places.
+MIXED = re.compile("same (dtype|device)|should be the same|expected scalar type")
 RAVEL = "give one label per sample, y.ravel()"
 
 
@@ -42,7 +45,7 @@ def check_fit(
         except Exception as error:  # whatever a module of somebody else raises
             raise ConfigError(
                 f"{name} fails on inputs of shape {_shape(x)} and type {_kind(x)} "
-                f"({_said(error)}): {_remedy(x)}"
+                f"({_said(error)}): {_remedy(x, _said(error))}"
             ) from error
         if not isinstance(found, Tensor):
             raise ConfigError(
@@ -168,7 +171,12 @@ def _untouched(module: nn.Module, device: torch.device) -> Iterator[None]:
             part.training = mode
 
 
-def _remedy(x: Tensor) -> str:
+def _remedy(x: Tensor, said: str) -> str:
+    if x.is_floating_point() and MIXED.search(said):
+        return (
+            f"the module was converted to {_kind(x)} on {x.device.type}, without what it keeps in "
+            "plain attributes and lists: make these buffers, parameters or an nn.ModuleList."
+        )
     if x.is_floating_point():
         return "change the module, or the shape of the inputs."
     return (

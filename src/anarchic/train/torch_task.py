@@ -140,7 +140,7 @@ class TorchTask:
         x, y = self._data.batch({name: pick[:, 0] for name, pick in picks.items()})
         keys = self.put(np.arange(2))
         with self._switch():
-            found, objective = look_at(objective, x[0], y[0], keys[0])
+            found, objective = look_at(objective, (x[0], y[0]), (x[1], y[1]), keys[0])
             if found.buffers and self.buffers == "refuse":
                 refuse_buffers(self.module, found.buffers)
             trained = {name: self.module.get_parameter(name) for name in self.layout.names}
