@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anarchic.core import registry
+from anarchic.core.options import says_options
 from anarchic.data.checks import IGNORED
 from anarchic.errors import ConfigError
 
@@ -56,6 +57,7 @@ SCORED = {
 TENSORS = ("torch", "torchmetrics", "torcheval")  # libraries whose functions want tensors
 
 
+@says_options
 @dataclass(frozen=True)
 class Metric:
     """A function of predictions and targets that returns one number.

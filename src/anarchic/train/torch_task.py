@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from anarchic.core.options import says_options
 from anarchic.core.types import Floats, Integers, Layout, Vector
 from anarchic.core.validation import check_choice
 from anarchic.data.dataset import Dataset
@@ -59,6 +60,7 @@ Switch = Callable[[], AbstractContextManager[None]]
 EVALUATION_BATCH = {"cpu": 2_000, "cuda": 20_000}
 
 
+@says_options
 @final
 class TorchTask:
     """A module, a loss, and a data set dealt to workers.
