@@ -97,9 +97,12 @@ def _check_targets(name: str, loss: Loss, outputs: Tensor, y: Tensor) -> None:
                 "several yes-or-no labels; or give the labels as whole numbers, y.astype(int)."
             )
         if outputs.shape != y.shape and outputs.numel() == y.numel():
+            as_targets, as_outputs = (-1, *y.shape[1:]), (-1, *outputs.shape[1:])
+            flat = ", or end the module with nn.Flatten(0)" if y.ndim == 1 else ""
             raise ConfigError(
-                f"{told}, and a loss would compare every output with every target: reshape the "
-                f"targets, y.reshape{(-1, *outputs.shape[1:])}, or squeeze the outputs."
+                f"{told}, and a loss would compare every output with every target: give "
+                f"forward=lambda module, x: module(x).reshape({_listed(as_targets)}){flat}, or "
+                f"reshape the targets, y.reshape({_listed(as_outputs)})."
             )
     elif loss is cross_entropy:
         if _one_column(outputs, y):
@@ -134,6 +137,11 @@ def _loss(name: str, loss: Loss, outputs: Tensor, y: Tensor) -> Any:
         remedy = "give the targets as floats, y.astype('float32'), where they are no class numbers"
     elif _one_column(outputs, y):
         remedy = RAVEL
+    elif not y.is_floating_point() and outputs.numel() == y.numel():
+        shape = _listed((-1, *outputs.shape[1:]))
+        remedy = (
+            f"give the targets as floats like the outputs, y.astype('float32').reshape({shape})"
+        )
     try:
         with warnings.catch_warnings():
             # torch warns where it broadcasts targets against outputs, which is never meant.
@@ -188,6 +196,10 @@ def _remedy(x: Tensor, said: str) -> str:
 def _shape(x: Tensor) -> tuple[int, ...]:
     """Of one sample."""
     return tuple(x.shape[1:])
+
+
+def _listed(shape: tuple[int, ...]) -> str:
+    return ", ".join(map(str, shape))
 
 
 def _kind(x: Tensor) -> str:
