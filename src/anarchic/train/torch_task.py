@@ -103,7 +103,7 @@ class TorchTask:
         self.metrics = check_metrics(metrics)
         self._aside: HeldOut | None = None
         if per_worker:
-            parts, self._aside = hold_out(sample_numbers(parts, len(data.y_train)))
+            parts, self._aside = hold_out(sample_numbers(parts, len(data.y_train)), data)
         self.device, self.dtype = _device(device), getattr(torch, dtype)
         self.module = training_copy(module).to(self.device, self.dtype)
         self.loss, self.precision, self.buffers = loss, precision, buffers
@@ -311,6 +311,11 @@ class TorchTask:
             own = torch.as_tensor(own_buffers.get(worker, first))
             model[places] = own.to(self.device, self.dtype)
             yield from self._pairs(model, *self._data.samples(self.put(samples)))
+
+    @property
+    def worker_names(self) -> tuple[str, ...]:
+        """Those of their roles; none where workers have no names or set nothing aside."""
+        return self._aside.names if self._aside is not None else ()
 
     def judged_by(self, metrics: Mapping[str, Metric]) -> TorchTask:
         """The same task with other metrics."""
