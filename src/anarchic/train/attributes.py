@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-APART = ("_parameters", "_buffers", "_modules")  # of nn.Module, which torch looks after
-DEPTH = 4  # containers and objects within others that are looked into
+from anarchic.models.unregistered import APART, DEPTH, leaves
+
 MOST = 1 << 20  # numbers of an array that are compared; of a larger one so many of all
 PLAIN = (bool, str, bytes, int, float, complex, np.generic)
 GENERATORS = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator, count)
@@ -69,7 +69,7 @@ def left_behind(module: nn.Module) -> dict[int, Any]:
     found: dict[int, Any] = {}
     for part in module.modules():
         for _, value in attributes(part):
-            for each in _leaves(value):
+            for each in leaves(value):
                 if isinstance(each, Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(
                     each
                 ):
@@ -77,28 +77,6 @@ def left_behind(module: nn.Module) -> dict[int, Any]:
                 elif isinstance(each, Tensor) and not each.is_leaf:
                     found[id(each)] = each.detach().clone()
     return found
-
-
-def unregistered(module: nn.Module) -> dict[str, nn.Parameter]:
-    """Parameters in attributes, as in a list of layers, of which torch does not know."""
-    known = {id(parameter) for parameter in module.parameters()}
-    return {
-        f"{name}.{key}" if name else key: each
-        for name, part in module.named_modules()
-        for key, value in attributes(part)
-        for leaf in _leaves(value)
-        for each in (leaf.parameters() if isinstance(leaf, nn.Module) else (leaf,))
-        if isinstance(each, nn.Parameter) and each.requires_grad and id(each) not in known
-    }
-
-
-def _leaves(value: Any, depth: int = DEPTH) -> Iterator[Any]:
-    """What is in a value, through lists and dictionaries."""
-    if isinstance(value, list | tuple | deque | dict) and depth:
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _leaves(each, depth - 1)
-    else:
-        yield value
 
 
 def generators() -> tuple[str, str]:

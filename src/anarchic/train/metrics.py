@@ -97,10 +97,11 @@ class Metric:
         try:
             found = function(*given.values())
         except Exception as error:  # whatever a function of somebody else's raises
+            of = "'classes'" if "outputs" in given and _zero_or_one(targets) else "..."
             raise ConfigError(
                 f"{_shown(function)} raised {type(error).__name__}: {_first_line(error)} It was "
                 f"called with {' and '.join(map(_described, given, given.values()))}; "
-                "Metric(function, of=..., tensors=..., targets_first=...) says what it gets."
+                f"Metric(function, of={of}, tensors=..., targets_first=...) says what it gets."
             ) from error
         reset()
         try:

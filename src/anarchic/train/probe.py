@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from anarchic.core.types import Layout
 from anarchic.errors import ConfigError
-from anarchic.train.attributes import attributes, same, unregistered
+from anarchic.models.unregistered import unregistered
+from anarchic.train.attributes import attributes, same
 from anarchic.train.engines import Objective, copy_of, drawing, refuse_written
 from anarchic.train.noise import CannotBatch
 from anarchic.train.repeats import NEAR, Trials
