@@ -183,7 +183,8 @@ def _remedy(x: Tensor, said: str) -> str:
     if x.is_floating_point() and MIXED.search(said):
         return (
             f"the module was converted to {_kind(x)} on {x.device.type}, without what it keeps in "
-            "plain attributes and lists: make these buffers, parameters or an nn.ModuleList."
+            "plain attributes and lists: make these buffers, parameters or an nn.ModuleList"
+            + ("." if x.dtype == torch.float32 else ", or train in float32 (dtype='float32').")
         )
     if x.is_floating_point():
         return "change the module, or the shape of the inputs."
