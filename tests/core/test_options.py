@@ -46,6 +46,9 @@ def experiment(**options):
         (lambda: Dataset.of([1.0], [1], test_size=0.1), "Did you mean 'test'?"),
         (lambda: anarchic.Worker("http://x", tokenfile="y"), "Did you mean 'token_file'?"),
         (lambda: anarchic.Worker("http://x", retry=1), r"give it to Connection\(retry=\.\.\.\)"),
+        (lambda: anarchic.Sampler(clients=3, m=1, steps=1), "Did you mean 'workers'?"),
+        (lambda: anarchic.KeepBest(metrics="f1"), "Did you mean 'metric'?"),
+        (lambda: anarchic.EarlyStop(patience=1, min_delta=1), "Its options: patience"),
         (lambda: anarchic.Metric(max, zzz=1), "Its options: function, of, tensors, targets_first"),
     ],
 )
@@ -79,3 +82,14 @@ def test_what_is_right_is_as_it_was():
     assert list(inspect.signature(anarchic.LocalWork).parameters)[:2] == ["rule", "lr"]
     with pytest.raises(TypeError, match="missing 1 required"):
         add()
+
+
+def test_a_callback_of_a_trainer_checks_its_options_when_it_is_made():
+    pytest.importorskip("torch")
+    from anarchic.bridges.trainers import OPTIONS, Visits
+    from anarchic.torch import visit
+
+    with pytest.raises(UnknownOption, match=r"VisitCallback .* Did you mean 'every_n_steps'?"):
+        Visits(None, every_steps=3)
+    known = list(inspect.signature(visit).parameters)
+    assert known == ["worker", "model", "train", *OPTIONS]

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from anarchic.bridges import xgboost
 from anarchic.bridges.visit import Tensors, Visit
 from anarchic.bridges.visit import write_first_model as write_tensors
+from anarchic.core.options import says_options
 from anarchic.core.types import Layout
 from anarchic.errors import ConfigError
 
@@ -55,6 +56,7 @@ class EstimatorVisit(Visit):
             array[...] = tensors[name]  # in place: an optimiser of the estimator holds them too
 
 
+@says_options
 def visit(
     worker: Worker,
     estimator: Any,  # scikit-learn has no types

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -12,6 +13,7 @@ from anarchic.errors import UnknownOption
 
 T = TypeVar("T", bound=Callable[..., Any])
 
+NEAR = 0.85  # a typing mistake, rather than an option of something else
 _KNOWN: dict[str, tuple[str, ...]] = {}  # options by the class or function that has them
 # What other libraries call options of ours.
 OURS = {
@@ -45,8 +47,7 @@ def says_options(what: T) -> T:
 
     @wraps(called)
     def checked(*args: Any, **options: Any) -> Any:
-        if not options.keys() <= set(taken):
-            raise _unknown(name, next(each for each in options if each not in taken))
+        refuse_unknown(name, taken, options)
         return called(*args, **options)
 
     if not inspect.isclass(what):
@@ -55,11 +56,19 @@ def says_options(what: T) -> T:
     return what
 
 
-def _unknown(name: str, option: str) -> UnknownOption:
-    own, meant = _KNOWN[name], (option, *OURS.get(option.lower(), ()))
+def refuse_unknown(name: str, taken: tuple[str, ...], options: Iterable[str]) -> None:
+    """Refuse the first option that is not among those that ``name`` has."""
+    for option in options:
+        if option not in taken:
+            raise _unknown(name, taken, option)
+
+
+def _unknown(name: str, own: tuple[str, ...], option: str) -> UnknownOption:
+    meant = (option, *OURS.get(option.lower(), ()))
     told = f"{name} has no option {option!r}"
-    if here := next((each for each in meant if each in own), None):
-        return UnknownOption(f"{told}. Did you mean {here!r}?")
+    here = [each for each in meant if each in own] or get_close_matches(option, own, 1, NEAR)
+    if here:
+        return UnknownOption(f"{told}. Did you mean {here[0]!r}?")
     for each in meant:
         if places := [f"{place}({each}=...)" for place, has in _KNOWN.items() if each in has]:
             return UnknownOption(f"{told}: give it to {' or '.join(places[:3])}.")
