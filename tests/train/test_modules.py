@@ -25,6 +25,7 @@ from anarchic import (  # noqa: E402
     simulate_many,
 )
 from anarchic.data import iid  # noqa: E402
+from anarchic.errors import ConfigError  # noqa: E402
 from anarchic.sim.record import RunDirectory  # noqa: E402
 from anarchic.train import probe  # noqa: E402
 from anarchic.train.draws import Draws  # noqa: E402
@@ -293,3 +294,47 @@ def test_a_line_is_said_once_for_a_model(caplog):
         "Sequential is computed one visit after another, which is slower: the values of a tensor "
         "decide what it does (an if, .item(), a boolean mask)."
     )
+
+
+class Listed(nn.Module):
+    """A layer in a plain list, where torch does not find it."""
+
+    def __init__(self, teacher):
+        super().__init__()
+        self.layers, self.head = [nn.Linear(64, 16)], nn.Linear(16, 10)
+        self.teacher = teacher
+
+    def forward(self, x):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.teacher):
+            hidden = self.layers[0](x.flatten(1))
+        return self.head(hidden)
+
+
+def test_layers_in_a_plain_list_are_refused_unless_they_are_not_trained():
+    with pytest.raises(ConfigError, match=r"parameters in 'layers'.*nn.ModuleList"):
+        made(lambda: Listed(teacher=False))
+    made(lambda: Listed(teacher=True))
+    with pytest.raises(ConfigError, match=r"converted to float64 on cpu, without.*nn.ModuleList"):
+        made(lambda: Listed(teacher=True), dtype="float64")
+    frozen = Listed(teacher=False)
+    frozen.layers[0].requires_grad_(False)
+    made(lambda: frozen)
+
+
+class Watching(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.seen = nn.Linear(64, 10), []
+
+    def forward(self, x):
+        self.seen = [self.linear(x.flatten(1))]
+        return self.seen[0]
+
+
+def test_what_a_call_left_in_an_attribute_does_not_keep_a_module_from_being_copied():
+    module = Watching()
+    module(torch.zeros(2, 1, 8, 8))
+    task = made(lambda: module)
+    walked(task)  # leaves what belongs to a batch of visits
+    again = task.on_data(digits(), iid(digits().y_train, WORKERS, 0))
+    assert walked(again).tobytes() == walked(task).tobytes()

@@ -1,4 +1,4 @@
-"""Look whether a server could listen at its address, and whether workers would take its certificate."""
+"""Look whether a server could listen at its address, and if workers would take its certificate."""
 
 from __future__ import annotations
 

@@ -22,6 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from anarchic.core.types import Layout
 from anarchic.errors import ConfigError
 from anarchic.kernels import find
+from anarchic.train.attributes import left_behind
 from anarchic.train.noise import Noise
 
 Loss = Callable[[Any, Tensor], Tensor]
@@ -288,7 +289,8 @@ def _own_copy(module: nn.Module) -> nn.Module:
 
 def copy_of(module: nn.Module) -> nn.Module:
     """A module with buffers of its own and the same parameters, which nobody writes to."""
-    return deepcopy(module, {id(parameter): parameter for parameter in module.parameters()})
+    shared: dict[int, Any] = {id(parameter): parameter for parameter in module.parameters()}
+    return deepcopy(module, shared | left_behind(module))
 
 
 def refuse_written(module: nn.Module, names: list[str]) -> None:

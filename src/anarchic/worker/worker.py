@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self, final
 
 from anarchic import wire
 from anarchic.core.names import WORKER_NAME, check_run_name
+from anarchic.core.options import says_options
 from anarchic.core.types import EMPTY, Layout, Snapshot, Update, Vector
 from anarchic.errors import ConfigError, MalformedUpdate, RunError, WorkerError
 from anarchic.worker.connection import (
@@ -41,6 +42,7 @@ STATE = "X-Anarchic-State"  # of the run, told with every model
 OWN_PART, OWN_MOST_S, OWN_PAUSE_S = 0.1, 1.0, 0.02  # how long to wait for the own update
 
 
+@says_options
 @final
 class Worker:
     """A connection to a server: pulls its model and pushes updates. For one thread.
