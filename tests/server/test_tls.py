@@ -150,6 +150,7 @@ def test_a_hangup_loads_the_certificate_again_and_a_bad_one_changes_nothing(tmp_
             server.kill()
 
 
+@pytest.mark.slow
 def test_a_hangup_does_not_end_a_server_without_tls(tmp_path):
     init = write_model(tmp_path / "model")
     words = (str(tmp_path / "run.db"), init, tmp_path / "log", "--open-enrolment")
