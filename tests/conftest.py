@@ -39,7 +39,8 @@ settings.load_profile("repeatable")
 
 # By then the main process has all that a process of xdist found. To take apart what it has imported
 # would take two to three seconds more.
-if "PYTEST_XDIST_WORKER" in os.environ:
+IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
+if IS_WORKER:
     atexit.register(os._exit, 0)
 
 # What is imported and collected stays: collections need not walk over it again and again.
@@ -53,4 +54,5 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_unconfigure() -> None:
-    gc.unfreeze()  # or libraries complain at the end about what is left
+    if not IS_WORKER:  # which ends without a look at what is left
+        gc.unfreeze()  # or libraries complain at the end about what is left
