@@ -240,7 +240,7 @@ def add_update(store, received_s):
 
 def test_an_update_from_the_future_means_a_wrong_clock(store):
     with closing(open_store(store)) as opened:
-        add_update(opened, time.time() + 3_600)
+        add_update(opened, time.time() + 3_630)  # half a minute later it is still 3,6..
     status, told = not_ok(found(store))["clock"]
     assert status == "warning"
     assert "the newest update came 3,6" in told
@@ -304,7 +304,7 @@ def test_every_run_of_a_directory_is_looked_at(tmp_path):
     ended = not_ok(found(tmp_path, settings=ServerSettings()))
     assert {name: status for name, (status, _) in ended.items()} == {"lung: run": "warning"}
     with closing(open_store(tmp_path / "heart.db")) as opened:
-        add_update(opened, time.time() + 3_600)
+        add_update(opened, time.time() + 3_630)  # half a minute later it is still 3,6..
     assert "came 3,6" in not_ok(found(tmp_path))["heart: clock"][1]
     with closing(sqlite3.connect(tmp_path / "lung.db")) as connection:
         connection.execute("UPDATE models SET body = zeroblob(length(body))")

@@ -61,10 +61,10 @@ def trained(experiment):
 RUNS = [
     pytest.param("afa-cd", AfaCd(M), id="afa-cd", marks=pytest.mark.slow),
     pytest.param("afa-cs", AfaCs(M, cap=3), id="afa-cs"),
-    pytest.param("ca2fl", Ca2fl(M, cap=3), id="ca2fl"),
+    pytest.param("ca2fl", Ca2fl(M, cap=3), id="ca2fl", marks=pytest.mark.slow),
     pytest.param("mifa", Mifa(M, cap=3), id="mifa", marks=pytest.mark.slow),
     pytest.param("ace", Ace(M, cap=3), id="ace", marks=pytest.mark.slow),
-    pytest.param("fadas", Fadas(M), id="fadas"),
+    pytest.param("fadas", Fadas(M), id="fadas", marks=pytest.mark.slow),
     pytest.param("fednova", FedNova(M), id="fednova"),
     pytest.param("feddyn", FedDyn(M), id="feddyn", marks=pytest.mark.slow),
     pytest.param("async-sgd", AsyncSgd(M), id="async-sgd", marks=pytest.mark.slow),
@@ -77,7 +77,7 @@ RUNS = [
     pytest.param("fedasync", FedAsync(discount="hinge", hinge_start=1), id="fedasync hinge"),
     pytest.param("aced", Aced(cap=3, limit=2), id="aced"),
     pytest.param("rennala", Rennala(batch=2), id="rennala"),
-    pytest.param("malenia", Malenia(batch=2), id="malenia"),
+    pytest.param("malenia", Malenia(batch=2), id="malenia", marks=pytest.mark.slow),
     pytest.param("ringleader", Ringleader(), id="ringleader"),
     pytest.param(
         "generalized-async-sgd",

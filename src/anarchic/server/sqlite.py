@@ -324,7 +324,7 @@ def _make(path: Path) -> None:
         with engine.connect() as connection:
             connection.exec_driver_sql(f"PRAGMA page_size = {PAGE_SIZE}")
             connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION}")
-            t.tables.create_all(connection)
+            t.tables.create_all(connection, checkfirst=False)  # a new file: there are none
             connection.execute(insert(t.schema), {"number": t.SCHEMA})
             connection.commit()
         sync(fresh)
