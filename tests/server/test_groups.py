@@ -1,14 +1,17 @@
-"""What a group of updates asks of SQLite: every step costs, above all where many threads run."""
+"""What a group of updates asks of a database: each step costs, above all among many threads."""
 
 from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 
 from anarchic.server.store import open_store
 from tests.server.make import begun
+from tests.server.postgres import PostgresServer
 from tests.server.stored import new
 
 
@@ -29,6 +32,35 @@ def test_a_group_takes_five_statements_whatever_its_size(tmp_path: Path, updates
         "INSERT INTO updates",
         "INSERT INTO payloads",
         "COMMIT",
+    ]
+
+
+@pytest.mark.parametrize("updates", [1, 64])
+def test_a_group_takes_five_statements_in_postgresql_too(
+    postgres: PostgresServer, updates: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    def telling(execute: Any) -> Any:
+        def told_first(cursor: Any, query: Any, *given: Any, **named: Any) -> Any:
+            told.append(" ".join(str(query).split("(")[0].split()[:3]))
+            return execute(cursor, query, *given, **named)
+
+        return told_first
+
+    with closing(open_store(postgres.new_place())) as store:
+        begun(store)
+        for name in ("execute", "executemany"):
+            monkeypatch.setattr(psycopg.Cursor, name, telling(getattr(psycopg.Cursor, name)))
+        store.append([new("ann", str(number)) for number in range(updates)])
+        monkeypatch.undo()
+        assert len(store.waiting()) == updates
+    assert told == [
+        "SELECT nextval",
+        "INSERT INTO updates",
+        "SELECT base_from FROM",
+        "INSERT INTO payloads",
+        "SELECT pg_notify",
     ]
 
 

@@ -46,13 +46,20 @@ class Database(Protocol):
     def insert_updates(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> set[int]:
         """Insert the rows of updates whose worker and id are not there yet; the ``seq`` of those.
 
-        This and the next are done for every group of updates, so a database may do it its own way.
+        This and the next three are done for every group of updates or for every version, so a
+        database may do it its own way.
         """
 
     def insert_bodies(self, connection: Connection, bodies: Sequence[tuple[int, Buffer]]) -> None:
         """Insert the bodies of updates, by ``seq``."""
 
+    def mark_folded(self, connection: Connection, places: Sequence[tuple[int, int, int]]) -> int:
+        """Give updates their (seq, order, version), if they have none; how many had none."""
+
+    def delete_bodies(self, connection: Connection, seqs: Sequence[int]) -> None: ...
+
     def wait(self, timeout_s: float) -> None: ...
+    def hear(self, told: Callable[[], object]) -> None: ...
 
     def vacuum(self) -> None:
         """Give unused room in a file back; where the database does so itself, nothing."""
@@ -78,12 +85,14 @@ class ChangeSignal:
         self._look, self._look_every_s = look, look_every_s
         self._written = threading.Condition()
         self._writes = 0
+        self.told: Callable[[], object] = lambda: None  # after every write that is noticed
         self._seen = threading.local()
 
     def notify(self) -> None:
         with self._written:
             self._writes += 1
             self._written.notify_all()
+        self.told()
 
     def wait(self, timeout_s: float) -> None:
         end = time.monotonic() + timeout_s

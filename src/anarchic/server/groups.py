@@ -1,4 +1,4 @@
-"""Writing a group of updates to SQLite in as few steps as it takes.
+"""Writing a group of updates to SQLite in as few steps as it takes, and what is done with it later.
 
 The statements are text: compiling one, or finding it compiled, costs more than executing it. Each
 writes all rows of a group: Python's lock is let go and taken again at every step, and where many
@@ -22,6 +22,8 @@ _INSERT_UPDATES = f"INSERT INTO updates ({', '.join(_COLUMNS)}) VALUES "
 _ONCE = " ON CONFLICT DO NOTHING"
 _FIND = "SELECT seq FROM updates WHERE seq BETWEEN ? AND ?"
 _INSERT_BODIES = "INSERT INTO payloads (seq, body) VALUES "
+_MARK = 'UPDATE updates SET "order" = ?, version = ? WHERE seq = ? AND "order" IS NULL'
+_DELETE_BODY = "DELETE FROM payloads WHERE seq = ?"
 
 
 def standing(connection: Connection) -> tuple[int, int]:
@@ -44,6 +46,17 @@ def insert_updates(connection: Connection, rows: Sequence[Mapping[str, Any]]) ->
 def insert_bodies(connection: Connection, bodies: Sequence[tuple[int, Buffer]]) -> None:
     values = tuple(value for pair in bodies for value in pair)
     connection.exec_driver_sql(_INSERT_BODIES + _places(len(bodies), 2), values)
+
+
+def mark_folded(connection: Connection, places: Sequence[tuple[int, int, int]]) -> int:
+    return connection.exec_driver_sql(
+        _MARK, [(order, version, seq) for seq, order, version in places]
+    ).rowcount
+
+
+def delete_bodies(connection: Connection, seqs: Sequence[int]) -> None:
+    if seqs:
+        connection.exec_driver_sql(_DELETE_BODY, [(seq,) for seq in seqs])
 
 
 @cache

@@ -8,28 +8,44 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import product
+from math import inf
 from typing import Any, final
 
 import psycopg
 from psycopg import sql
 from psycopg.pq import Format
-from sqlalchemy import Connection, create_engine, event, func, select, text
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    Double,
+    LargeBinary,
+    Text,
+    create_engine,
+    event,
+    func,
+    select,
+    text,
+)
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, InvalidatePoolError, SQLAlchemyError
 
 from anarchic.errors import ConfigError, StoreCorrupt, StoreError, StoreFull, StoreUnavailable
 from anarchic.server import tables as t
 from anarchic.server.database import ChangeSignal
 from anarchic.server.migrations import check_schema
+from anarchic.server.records import FIXED
 from anarchic.wire.strict import Buffer
 
 BUSY_S = 30  # how long to wait for a connection from the pool, or for a lock
 LEASE_S = 10  # after which the database ends the session of a leader that hangs
 HEARTBEAT_S = 2.0
+FRESH_S = 1.0  # after its last use a connection is looked at before it is used again
+_ARRAYS = {BigInteger: "int8", Text: "text", LargeBinary: "bytea", Double: "float8"}
 
 CONNECT: dict[str, Any] = {
     "connect_timeout": 10,
@@ -49,9 +65,25 @@ SESSION = (
     "SET tcp_keepalives_interval = 2",
     "SET tcp_keepalives_count = 3",
 )
-# Made once: building a statement costs more than executing it.
-_INSERT_UPDATES = insert(t.updates).on_conflict_do_nothing().returning(t.updates.c.seq)
-_INSERT_BODY = insert(t.payloads)
+# What is done for every group of updates is text for psycopg itself, the same whatever the size of
+# the group, so that it is parsed once, here and in the database.
+_KINDS = [_ARRAYS[type(column.type)] for column in FIXED]
+_COLUMNS = [column.name for column in FIXED]
+_NEXT_SEQS = "SELECT nextval('updates_seq') FROM generate_series(1, %s)"
+_INSERT_UPDATES = (
+    f"INSERT INTO updates ({', '.join(_COLUMNS)}) "
+    f"SELECT * FROM unnest({', '.join(f'%s::{kind}[]' for kind in _KINDS)}) "
+    "ON CONFLICT DO NOTHING RETURNING seq"
+)
+_BASE_FROM = "SELECT base_from FROM run"
+_INSERT_BODY = "INSERT INTO payloads (seq, body) VALUES (%s, %s)"
+_MARK = (
+    'UPDATE updates SET "order" = each.place, version = each.made '
+    "FROM unnest(%s::int8[], %s::int8[], %s::int8[]) AS each (which, place, made) "
+    'WHERE seq = each.which AND "order" IS NULL'
+)
+_DELETE_BODIES = "DELETE FROM payloads WHERE seq = ANY(%s::int8[])"
+_NOTIFY = "SELECT pg_notify(%s, '')"
 # Bodies hardly shrink: do not try. And reuse the room of dropped bodies soon, not when a fifth
 # of the table is dead.
 STORAGE = (
@@ -77,11 +109,12 @@ class Postgres:
             pool_size=4,
             max_overflow=12,
             pool_timeout=BUSY_S,
-            pool_pre_ping=True,  # the database may have been restarted since
             hide_parameters=True,  # an error must not print four megabytes, or a token's hash
             connect_args={**CONNECT, "cursor_factory": _BinaryCursor},
         )
         event.listen(self._engine, "connect", _prepare)
+        event.listen(self._engine, "checkin", _note_use)
+        event.listen(self._engine, "checkout", self._look_at)
         self._reader = self._engine.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
@@ -108,29 +141,52 @@ class Postgres:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        with self._faults(), self._writer.begin() as connection:
+        with self._faults(), self._writer.connect() as connection:
+            connection.begin()  # though psycopg is given the statements past SQLAlchemy
             yield connection
+            with _several(connection) as raw:
+                if connection.info.pop("news", False):
+                    raw.execute(_NOTIFY, (self._channel,))
+                connection.commit()
 
     def next_seqs(self, connection: Connection, count: int) -> Sequence[int]:
         """Numbers of our own; replicas may commit them in another order than they drew them."""
-        each = func.generate_series(1, count).table_valued()
-        return list(connection.execute(select(t.seqs.next_value()).select_from(each)).scalars())
+        connection.info["news"] = False
+        with _several(connection) as raw:
+            return [seq for (seq,) in raw.execute(_NEXT_SEQS, (count,)).fetchall()]
 
     def base_from(self, connection: Connection) -> int:
-        return connection.exec_driver_sql("SELECT base_from FROM run").scalar() or 0
+        """As ``insert_updates`` read it, after inserting."""
+        base_from: int = connection.info["base_from"]
+        return base_from
 
     def insert_updates(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> set[int]:
-        return set(connection.execute(_INSERT_UPDATES, [*rows]).scalars())
+        columns = [[row[name] for row in rows] for name in _COLUMNS]
+        with _several(connection) as raw:
+            inserted, run = raw.execute(_INSERT_UPDATES, columns), raw.execute(_BASE_FROM)
+            found = {seq for (seq,) in inserted.fetchall()}
+            connection.info["base_from"] = next(iter(run.fetchall()), (0,))[0]
+        return found
 
     def insert_bodies(self, connection: Connection, bodies: Sequence[tuple[int, Buffer]]) -> None:
-        rows = [{"seq": seq, "body": body} for seq, body in bodies]
-        connection.execute(_INSERT_BODY, rows)
+        with _several(connection) as raw:
+            raw.cursor().executemany(_INSERT_BODY, bodies)
+
+    def mark_folded(self, connection: Connection, places: Sequence[tuple[int, int, int]]) -> int:
+        columns = [list(each) for each in zip(*places, strict=True)]
+        with _several(connection) as raw:
+            marked = raw.execute(_MARK, columns)
+        return marked.rowcount  # known only now
+
+    def delete_bodies(self, connection: Connection, seqs: Sequence[int]) -> None:
+        with _several(connection) as raw:
+            raw.execute(_DELETE_BODIES, ([*seqs],))
+
+    def announce(self, connection: Connection) -> None:
+        connection.info["news"] = True  # told with the commit
 
     def mark(self) -> None:
         """It cannot be told without asking the database."""
-
-    def announce(self, connection: Connection) -> None:
-        connection.execute(select(func.pg_notify(self._channel, "")))
 
     def wait(self, timeout_s: float) -> None:
         with self._lead_lock:
@@ -140,6 +196,9 @@ class Postgres:
                 )
                 self._listener.start()
         self._changes.wait(timeout_s)
+
+    def hear(self, told: Callable[[], object]) -> None:
+        self._changes.told = told
 
     def _listen(self) -> None:
         while not self._closing.is_set():
@@ -222,6 +281,15 @@ class Postgres:
             self._listener.join(5.0)
         self._engine.dispose()
 
+    def _look_at(self, raw: Any, record: Any, proxy: Any) -> None:
+        """The database may have been restarted since the connection was used."""
+        if time.monotonic() - record.info.get("used_s", inf) < FRESH_S:
+            return
+        try:
+            self._engine.dialect.do_ping(raw)
+        except psycopg.Error as error:
+            raise InvalidatePoolError("The connection is gone.") from error
+
     @contextmanager
     def _faults(self) -> Iterator[None]:
         """Translate errors of PostgreSQL into ours."""
@@ -261,6 +329,24 @@ class _BinaryCursor(psycopg.Cursor[Any]):
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.format = Format.BINARY
+
+
+@contextmanager
+def _several(connection: Connection) -> Iterator[psycopg.Connection[Any]]:
+    """Statements of psycopg's own in the transaction, sent together until a result is asked for."""
+    raw = connection.connection.dbapi_connection
+    assert isinstance(raw, psycopg.Connection)
+    try:
+        with raw.pipeline():
+            yield raw
+    except psycopg.Error as error:
+        if raw.closed:
+            connection.invalidate(error)
+        raise
+
+
+def _note_use(raw: object, record: Any) -> None:
+    record.info["used_s"] = time.monotonic()
 
 
 def _prepare(connection: psycopg.Connection[Any], _: object) -> None:

@@ -12,7 +12,7 @@ from operator import attrgetter, itemgetter
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, Select, bindparam, delete, func, select, tuple_, update
+from sqlalchemy import Connection, Select, bindparam, delete, func, select, tuple_
 
 from anarchic.errors import StoreCorrupt, StoreError
 from anarchic.server import tables as t
@@ -286,20 +286,18 @@ def delete_each(connection: Connection, column: Any, keys: Sequence[Any]) -> Non
         connection.execute(query, [{"which": key} for key in keys])
 
 
-def mark_folded(connection: Connection, folded: Sequence[tuple[int, int]], *, first: int) -> None:
+def mark_folded(
+    connection: Connection,
+    mark: Callable[[Connection, Sequence[tuple[int, int, int]]], int],
+    folded: Sequence[tuple[int, int]],
+    *,
+    first: int,
+) -> None:
     """Give updates their places in the order of folding, from ``first`` on."""
     if not folded:
         return
-    mark = (
-        update(t.updates)
-        .where(t.updates.c.seq == bindparam("which"), t.updates.c.order.is_(None))
-        .values(order=bindparam("place"), version=bindparam("made"))
-    )
-    places = [
-        {"which": seq, "place": place, "made": version}
-        for place, (seq, version) in enumerate(folded, first)
-    ]
-    marked = connection.execute(mark, places).rowcount
+    places = [(seq, first + place, version) for place, (seq, version) in enumerate(folded)]
+    marked = mark(connection, places)
     if marked != len(folded):
         raise StoreCorrupt(
             f"Of {len(folded)} updates to fold, {len(folded) - marked} are unknown "

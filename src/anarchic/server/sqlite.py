@@ -79,6 +79,8 @@ class Sqlite:
     insert = staticmethod(insert)
     insert_updates = staticmethod(groups.insert_updates)
     insert_bodies = staticmethod(groups.insert_bodies)
+    mark_folded = staticmethod(groups.mark_folded)
+    delete_bodies = staticmethod(groups.delete_bodies)
 
     def __init__(self, path: Path, *, outdated: bool = False) -> None:
         self.path = path = Path(os.path.realpath(path))  # a symbolic link is no second name
@@ -194,6 +196,9 @@ class Sqlite:
 
     def wait(self, timeout_s: float) -> None:
         self._changes.wait(timeout_s)
+
+    def hear(self, told: Callable[[], object]) -> None:
+        self._changes.told = told
 
     def mark(self) -> Hashable:
         """The file as it looks, once that is old enough to have been changed by every write."""

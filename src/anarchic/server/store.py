@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import secrets
 import uuid
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from itertools import groupby
@@ -199,9 +199,10 @@ class Store:
         p = publication
         with self._database.writing() as connection:
             run = self._step(connection, p)
-            records.mark_folded(connection, p.folded, first=run.folded - len(p.folded))
+            mark, first = self._database.mark_folded, run.folded - len(p.folded)
+            records.mark_folded(connection, mark, p.folded, first=first)
             if not run.keep_payloads:
-                records.delete_each(connection, t.payloads.c.seq, [seq for seq, _ in p.folded])
+                self._database.delete_bodies(connection, [seq for seq, _ in p.folded])
             if p.version != p.previous:  # a published version never changes
                 kept = self.versions.reason(p.previous, p.version)
                 self._put_model(connection, p.version, p.model, kept)
@@ -373,6 +374,10 @@ class Store:
     def wait(self, timeout_s: float) -> None:
         """Return when another process may have appended or published, or after the timeout."""
         self._database.wait(timeout_s)
+
+    def hear(self, told: Callable[[], object]) -> None:
+        """Call this whenever ``wait`` would return early: in another thread, so be brief."""
+        self._database.hear(told)
 
     def close(self) -> None:
         self._database.close()
