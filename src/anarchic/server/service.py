@@ -22,6 +22,7 @@ from anarchic.server.collect import Collector, UpdateCheck
 from anarchic.server.commands import commands, is_withdrawn
 from anarchic.server.compact import Compactor
 from anarchic.server.evaluate import Evaluator, shown
+from anarchic.server.few_threads import FewThreads
 from anarchic.server.fold import Folding
 from anarchic.server.keeping import Keeper, near
 from anarchic.server.limits import Shares
@@ -35,7 +36,6 @@ from anarchic.server.picture import StorePictures, Theory
 from anarchic.server.published import PublishedModel, PublishedModels
 from anarchic.server.records import SET_ASIDE, FoldedUpdate, Publication
 from anarchic.server.refusals import Refusal, RefusalLog
-from anarchic.server.run_turns import WriteTurns
 from anarchic.server.runs import stored_layout
 from anarchic.server.sending import Copies, Sending, readers
 from anarchic.server.settings import Limits, RuleSettings, ServerSettings, check_memory
@@ -58,11 +58,13 @@ MORE_S = 0.05  # if there is more to count
 class Shared:
     """What the runs of one server share, fairly: memory for bodies and readers, streams, the disk.
 
-    ``writing`` is None in a server of one run, which writes when it likes.
+    The threads that write and fold are None in a server of one run, which has its own.
     """
 
-    def __init__(self, limits: Limits, writing: WriteTurns | None = None) -> None:
-        self.writing = writing
+    def __init__(
+        self, limits: Limits, writing: FewThreads | None = None, folding: FewThreads | None = None
+    ) -> None:
+        self.writing, self.folding = writing, folding
         self.bodies, self.readers = Bodies(limits), readers()
         self.copies = Copies(self.readers)
         self.streams = Pool(limits.streams, "Too many are listening to events.")
@@ -110,14 +112,8 @@ class Service:
         self.pending = Pending(store, self.layout, self._shares)
         self.check = UpdateCheck(self.layout, rule, self.published, limits, clock)
         self.collector = Collector(
-            store,
-            self.check,
-            self.access,
-            self.pending,
-            self.published,
-            self.steering,
-            clock,
-            shared.writing, name,
+            store, self.check, self.access, self.pending, self.published, self.steering, clock,
+            shared.writing,
         )  # fmt: skip
         self.collector.told = self.metrics.stored
         folding = Folding(
@@ -133,6 +129,7 @@ class Service:
             store, self.pending, folding, self.published, self.steering,
             metrics=self.metrics, log=self.log, step_after_s=self.settings.step_after_s,
             clock=clock, noted=self.activity.note, told=self._published,
+            threads=shared.folding,
         )  # fmt: skip
         self._tasks: list[asyncio.Task[None]] = []
         self._disk, self.visits = Disk(store.path), Visits()
