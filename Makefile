@@ -26,7 +26,7 @@ help:
 	@echo "make race       FedAvg waiting for stragglers against anarchy, in virtual time"
 	@echo "make test       all tests but those of test-experiments, test-hostile, test-deploy, test-browser, test-bridges and docs; set ANARCHIC_DATA to a folder of data sets to include theirs"
 	@echo "make test-fast  without the tests that are slow, alone or as a family: a minute"
-	@echo "make test-hostile  abuse of a real server, and 200 seeds of simulated faults: three minutes"
+	@echo "make test-hostile  abuse of a real server and its routes, and 200 seeds of simulated faults: three minutes"
 	@echo "make test-deploy   the files of deploy/ and the page docs/deploy.md, with real nginx, Caddy, PostgreSQL, Prometheus: two minutes"
 	@echo "make test-browser  the live page in a real Chromium, which Debian has: two minutes"
 	@echo "make test-bridges  models of every kind, workers in Lightning, Hugging Face and other libraries, which it installs: 1.5 GB"
@@ -97,7 +97,7 @@ $(AXE):
 # What the tests need that need no torch.
 $(OTHER)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear $(OTHER)
-	$(OTHER)/bin/$(PIP) -e ".[test]"
+	$(OTHER)/bin/$(MANY) -e ".[test]"
 	@touch $@
 
 demo: $(LIGHT)
@@ -106,8 +106,9 @@ demo: $(LIGHT)
 race: $(PLOTS)
 	$(BIN)/anarchic demo
 
-# Attacks on a real server, and a simulator of faults. CI runs them too.
-HOSTILE := tests/hostile tests/faults
+# Attacks on a real server, what Schemathesis sends to its routes, and a simulator of faults. CI runs
+# them too.
+HOSTILE := tests/hostile tests/faults tests/server/test_openapi.py
 # nginx and the like, as they are installed on this machine. CI runs them too.
 DEPLOY := tests/deploy
 # A real browser. CI runs them too.
@@ -121,9 +122,12 @@ DOCS := tests/docs
 EXPERIMENTS := tests/experiments tests/benchmarks tests/test_wheel.py tests/cli/test_installed_package.py tests/train/test_on_ray.py
 WITHOUT := $(patsubst %,--ignore %,$(HOSTILE) $(DEPLOY) $(BROWSER) $(BRIDGES) $(DOCS) $(EXPERIMENTS))
 
+# Plugins that only test-hostile needs: each process of a run would import them.
+LEAN := -p no:schemathesis -p no:anyio -p no:subtests
+
 # Worksteal: a process gets tests that follow each other, and makes their fixtures once.
 test: $(READY)
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not chaos" $(WITHOUT)
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not chaos" $(WITHOUT) $(LEAN)
 	@echo "Not run: abuse of a server and simulated faults. Run them with: make test-hostile"
 	@echo "Not run: the files of deploy/ with nginx and others. Run them with: make test-deploy"
 	@echo "Not run: the live page in a browser. Run it with: make test-browser"
@@ -132,31 +136,31 @@ test: $(READY)
 	@echo "Not run: the code blocks and links of the documentation. Run them with: make docs"
 
 test-fast: $(READY)
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow and not chaos" $(WITHOUT) -p no:schemathesis -p no:anyio -p no:subtests
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow and not chaos" $(WITHOUT) $(LEAN)
 
 test-experiments: $(READY)
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not chaos" $(EXPERIMENTS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not chaos" $(EXPERIMENTS) $(LEAN)
 
 test-hostile: $(READY)
 	$(BIN)/python -m pytest -n 2 $(HOSTILE)
 
 test-deploy: $(WITH_DEPLOY)
-	$(BIN)/python -m pytest -n 2 $(DEPLOY)
+	$(BIN)/python -m pytest -n 2 $(DEPLOY) $(LEAN)
 
 test-browser: $(WITH_BROWSER) $(AXE)
-	$(BIN)/python -m pytest $(BROWSER)
+	$(BIN)/python -m pytest $(BROWSER) $(LEAN)
 
 test-bridges: $(WITH_BRIDGES)
-	$(BIN)/python -m pytest -n 2 -m "not chaos" $(BRIDGES)
+	$(BIN)/python -m pytest -n 2 -m "not chaos" $(BRIDGES) $(LEAN)
 
 docs: $(WITH_DOCS)
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(DOCS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(DOCS) $(LEAN)
 	@echo "The site is in .site: open .site/index.html"
 
 # Pages and benchmarks do not depend on the Python.
 test-python: MARKS ?= not chaos
 test-python: $(OTHER)/.ready
-	$(OTHER)/bin/python -m pytest -n 2 -m "$(MARKS)" $(WITHOUT)
+	$(OTHER)/bin/python -m pytest -n 3 --dist worksteal -m "$(MARKS)" $(WITHOUT) $(LEAN)
 
 chaos: $(READY)
 	$(BIN)/python -m tests.chaos --kills 50 --workers 16

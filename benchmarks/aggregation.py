@@ -36,6 +36,7 @@ from anarchic import AfaCd, AfaCs, Update
 from anarchic.kernels import loops
 from anarchic.kernels.chunks import SHARED, use_threads
 from anarchic.kernels.compiled import CAN_COMPILE
+from anarchic.kernels.switches import expected_folds
 from benchmarks.record import RESULTS, Record
 
 SIZES_MB = (1, 16, 128, 1024)
@@ -43,7 +44,7 @@ POOL_MB = 256  # of updates that take turns
 SECONDS = 15.0  # to be spent on a model, about
 FEWEST, MOST = 9, 300  # turns
 REPEATS = 3  # stretches of turns, with a median each
-NEVER = 1 << 30  # updates a step, where the step is not what is timed
+NEVER = 1 << 30  # updates per step, where the step is not what is timed
 WORKERS = 2  # of AFA-CS: its price does not depend on them
 BOUNDS = {"AFA-CD": 0.5, "AFA-CS": 0.25}
 
@@ -109,11 +110,10 @@ class Copies:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES_MB, help="MB a model")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES_MB, help="MB per model")
     parser.add_argument("--threads", type=int, nargs="+", default=(1, 2))
     parser.add_argument("--out", type=Path, default=RESULTS)
     settings = parser.parse_args()
-    loops.expect(loops.MANY)  # as a long run does
     record = Record("w7", "W7: aggregation alone, beside a copy of the same bytes")
     record.versions["numba"] = version("numba") if CAN_COMPILE else "none"
     for size in settings.sizes:
@@ -121,7 +121,8 @@ def main() -> int:
             record.absent[f"{size} MB"] = why_not
             continue
         for threads in settings.threads:
-            measure(record, size, threads)
+            with expected_folds(loops.MANY):  # as in a long run
+                measure(record, size, threads)
     for name, least in BOUNDS.items():
         ratios = [r.value for r in record.ratios if r.name == f"{name} / copy" and r.value]
         record.bound(f"{name} / copy, the least", min(ratios, default=None), least=least)

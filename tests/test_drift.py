@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.main import get_command
@@ -52,11 +54,16 @@ def test_named_make_targets_exist(page: Path) -> None:
         assert (target[0] or target[1]) in targets
 
 
-@every_page
-def test_named_commands_and_flags_exist(page: Path) -> None:
+@cache
+def program() -> Any:
     from anarchic.cli.app import app
 
-    commands = get_command(app)
+    return get_command(app)
+
+
+@every_page
+def test_named_commands_and_flags_exist(page: Path) -> None:
+    commands = program()
     for words in re.findall(r"^(?:\$ )?anarchic ((?:[^\n\\]|\\\n)+)", code_in(page), re.M):
         command, rest = commands, words.replace("\\\n", " ").split()
         while rest and hasattr(command, "commands") and rest[0].islower():
@@ -85,6 +92,18 @@ def test_every_rule_is_exported_and_documented(kind: type) -> None:
     assert kind.__name__ in anarchic.__all__
     assert f"`{kind.__name__}" in text_of(ROOT / "docs" / "rules.md")
     assert "Departs from it in:" in " ".join((kind.__doc__ or "").split())
+
+
+@pytest.mark.parametrize("kind", found("rules"), ids=lambda k: k.__name__)
+def test_every_rule_says_what_it_is_known_from(kind: type) -> None:
+    assert "Known from" in " ".join((kind.__doc__ or "").split())
+    row = re.search(
+        rf"^\| `{kind.__name__}`[^|]*\|(?:[^|]+\|){{3}} (.+) \|$",
+        text_of(ROOT / "docs" / "rules.md").partition("known from |")[2],
+        re.M,
+    )
+    assert row is not None
+    assert row[1]
 
 
 @pytest.mark.parametrize(

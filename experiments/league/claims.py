@@ -19,7 +19,10 @@ CLOSE = 0.02  # of accuracy, at equal virtual time
 BIAS = 0.01  # of accuracy, from uniform to biased arrivals
 CARRY = 0.5  # rank correlation
 REASONS = {  # why a bound was missed
-    ("cnn", "fedavg"): "It is FADAS, none of whose six tries learnt much. FedDyn diverged once.",
+    (
+        "cnn",
+        "fedavg",
+    ): "It is FADAS with two labels: none of its six tries learnt much. FedDyn diverged once.",
     ("cnn", "best"): (
         "It is diurnal arrivals: FedVARP may pick anybody at any hour, also those who are asleep."
     ),
@@ -36,7 +39,7 @@ REASONS = {  # why a bound was missed
 }
 ORDER = (
     "The order depends on the task: FADAS is best on Shakespeare and last for the CNN, and a table "
-    "is worth much only where workers have different labels."
+    "is worth much only where each worker has few labels."
 )
 ASYNCHRONOUS = tuple(rule for rule in rules.RULES if rule not in rules.SYNCHRONOUS)
 

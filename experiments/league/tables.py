@@ -18,7 +18,8 @@ TARGET = 0.95  # of the best rule's accuracy in a place
 ENTRIES = """
 Accuracy on test data at the end, mean over the seeds ± half of its 95 % interval. **Bold**: the
 best of a column. ?: not told apart from the best by these seeds (paired differences, Holm's
-correction for the column, 5 %), which is no praise: the more a rule varies, the sooner it has a ?.
+correction for all pairs of a column, 5 %), which is no praise: the more a rule varies, the sooner
+it has a ?.
 """.strip()
 COSTS = """
 Virtual hours / updates / MB (models down and updates up, all workers) until accuracy is {share:.0%}

@@ -22,7 +22,7 @@ BOUND_REASON = (
 TABLE = """
 *measured* is the mean squared gradient over the run, *bound* that of Theorem 4 as printed,
 *corrected* the one with the missing term, *margin* the smallest factor by which a condition of the
-theorem holds.
+theorem holds; ± is the standard error of the mean over the copies of a run.
 """.strip()
 LOOSE = """
 The corrected bound is loose: it is {times} times the error, about as many times for every M. That
@@ -60,6 +60,7 @@ def measure(job: Job, smoke: Mapping[str, Any]) -> dict:
         "measured": errors.mean(),
         "bound": bound.total,
         "over": errors.mean() / bound.total,
+        "over_error": errors.std(ddof=1) / np.sqrt(copies) / bound.total,
         "margin": min(c.limit / c.value for c in memory_conditions(1, rates, memory) if c.value),
         "rounds": rounds,
     }
@@ -102,7 +103,8 @@ def table(found: Findings) -> str:
         measured, bound, over, margin, rounds = (
             turn.mean(name) for name in ("measured", "bound", "over", "margin", "rounds")
         )
-        numbers = [f"{rounds:,.0f}", f"{measured:.2e}", f"{bound:.2e}", f"{over:.3f}"]
+        error = turn.mean("over_error") or 0.0
+        numbers = [f"{rounds:,.0f}", f"{measured:.2e}", f"{bound:.2e}", f"{over:.3f} ± {error:.3f}"]
         rows.append(
             [f"{turn.get('M')}", *numbers, f"{beside_corrected(turn):.3f}", f"{margin:.0f}"]
         )

@@ -14,6 +14,10 @@ class ConfigError(AnarchicError):
     """A setting is wrong, or two settings contradict each other."""
 
 
+class UnknownOption(ConfigError, TypeError):
+    """A class or function has no option of that name."""
+
+
 class DataError(AnarchicError):
     """A data set is missing, damaged or of the wrong shape."""
 

@@ -122,3 +122,21 @@ def test_the_model_of_another_library_is_refused():
     fitted = SGDClassifier().partial_fit(np.zeros((2, 3)), [0, 1], classes=[0, 1])
     with pytest.raises(ConfigError, match=r"fitted for the classes \[0, 1\], not for \[0, 2\]"):
         visit(elsewhere, fitted, classes=[0, 2])
+
+
+@pytest.mark.parametrize("make", [SGDClassifier, Perceptron, SGDRegressor])
+def test_data_of_another_type_of_floats_are_told_with_remedies_that_work(make):
+    """Linear estimators go on with the type that they were first fitted with."""
+    x, y = np.eye(4, dtype=np.float32), np.arange(4) % 2
+    classes = {} if make is SGDRegressor else {"classes": [0, 1]}
+    server = StillWorker({"coef_": np.zeros((1, 4) if classes else 4), "intercept_": np.zeros(1)})
+    told = r"weights as float64 .* x.astype\('float64'\), .* dtype='float32'"
+    estimator = make()
+    with pytest.raises(ConfigError, match=told), visit(server, estimator, **classes):
+        estimator.partial_fit(x, y)
+    with visit(server, estimator, **classes):  # the worker is free again
+        estimator.partial_fit(x.astype("float64"), y)
+    estimator = make()
+    with visit(server, estimator, dtype="float32", **classes):
+        estimator.partial_fit(x, y)
+    assert len(server.pushed) == 2

@@ -83,8 +83,8 @@ def test_what_is_kept_and_when_it_ends_is_recorded_and_holds_for_its_servers(
         assert shown.exit_code == 0, shown.output
         assert found[-1].steering.max_versions == last
         assert found[-1]._store.versions.every == 3
-        assert found[-1]._compactor._after_s == 90 * 86_400
-        found[-1]._evaluator.stop()
+        assert found[-1]._parts.compactor._after_s == 90 * 86_400
+        found[-1]._parts.stop()
     told = refused(
         2, "run", "create", "other", "--store", where, "--init", model, "--target", "a=1"
     )
@@ -93,6 +93,11 @@ def test_what_is_kept_and_when_it_ends_is_recorded_and_holds_for_its_servers(
         2, "run", "create", "other", "--store", where, "--init", model, "--keep-payloads",
         "--compact-after", "9d",
     )  # fmt: skip
+    told = refused(
+        2, "run", "create", "other", "--store", where, "--init", model,
+        "--evaluate", KEPT["evaluate"], "--keep-best", "sen",
+    )  # fmt: skip
+    assert "Did you mean 'seen'?" in told
     assert not (where / "other.db").exists()
     assert anarchic("status", where / "mnist.db").exit_code == 0
 
@@ -135,6 +140,11 @@ def test_the_list_shows_where_runs_stand_and_what_is_wrong(anarchic, refused, mo
     assert "not a database" in found["bad"]["problem"]
     shown = anarchic("run", "list", where).output
     assert all(name in shown for name in found)
+    anarchic("store", "backup", where / "mnist.db", "--out", where / "monday.db")
+    rows = json.loads(anarchic("run", "list", where, "--json").output)
+    problems = {row["name"]: row["problem"] for row in rows}
+    assert problems["mnist"] is None
+    assert "the same run as mnist" in problems["monday"]
     assert "No such file" in refused(1, "run", "list", tmp_path / "none")
 
 

@@ -93,7 +93,8 @@ def test_versions_are_evaluated_by_a_module_that_lies_here(anarchic, first, tmp_
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place])  # as scripts have it
     found = []
     monkeypatch.setattr(
-        "anarchic.server.serve.Evaluator", lambda judging, *_: found.append(load(judging.judge))
+        "anarchic.server.optional_parts.Evaluator",
+        lambda judging, *_: found.append(load(judging.judge)),
     )
     monkeypatch.setattr("anarchic.server.serve.listen", lambda *_: None)
     words = ("--open-enrolment", "--evaluate", "own_judge:judge", "--port", free_port())
@@ -201,25 +202,25 @@ def test_every_option_ends_in_its_setting(served):
     assert has(service.rules, RULES)
     assert has(service.settings.limits, LIMITS)
     assert has(service.settings, SETTINGS)
-    assert has(service._store.versions, STORE)
+    assert has(service.store.versions, STORE)
     assert has(address, ADDRESS)
 
 
 def test_goals_reach_what_pursues_them(served, monkeypatch):
     class NoEvaluator:
-        def __init__(self, *_):
-            self.latest = None
+        def __init__(self, judge, store, log, callbacks, keeper):
+            self.latest, self.keeper = None, keeper
 
-    monkeypatch.setattr("anarchic.server.serve.Evaluator", NoEvaluator)
-    monkeypatch.setattr("anarchic.server.serve.judge_apart", lambda *_, **__: None)
+    monkeypatch.setattr("anarchic.server.optional_parts.Evaluator", NoEvaluator)
+    monkeypatch.setattr("anarchic.server.evaluate.judge_apart", lambda *_, **__: None)
     goals = ("--keep-best", "loss", "--target", "accuracy=0.95", "--max-versions", "7")
     judge = ("--evaluate", "tests.server.evaluations:named", "--compact-after", "90d")
     service, *_ = served("--open-enrolment", "--port", PORT, *judge, *goals)
     assert service.steering.max_versions == 7
-    keeper = service._evaluator.judged.__self__
+    keeper = service._parts.evaluator.keeper
     assert (keeper._metric.name, keeper._metric.better) == ("loss", "min")
     assert (keeper._target.metric.name, keeper._target.goal) == ("accuracy", 0.95)
-    assert service._compactor._after_s == 90 * 86_400
+    assert service._parts.compactor._after_s == 90 * 86_400
 
 
 def test_certificates_reach_the_address(served, tmp_path):

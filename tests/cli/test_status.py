@@ -51,7 +51,7 @@ async def train(path):
             await until(lambda seen=newest: service.published.newest.version > seen)
         bad = body("mallory", "1", direction=np.full(DIM, np.inf, np.float32))
         assert (await client.post("/v1/updates", content=bad)).status_code == 422
-        await asyncio.to_thread(service._store.add_evaluation, newest, {"accuracy": 0.75})
+        await asyncio.to_thread(service.store.add_evaluation, newest, {"accuracy": 0.75})
 
 
 @pytest.fixture(scope="module")

@@ -98,6 +98,8 @@ def test_misuse_is_refused_before_anything_is_written(anarchic, refused, tmp_pat
     assert "Did you mean 'server_lr'?" in refused(2, "set", store, "server-lr=1")
     assert "NAME=VALUE" in refused(2, "set", store, "m")
     assert "given twice" in refused(2, "set", store, "m=1", "m=2")
+    assert "at most 2147483647" in refused(2, "set", store, "m=99999999999999999999")
+    assert "There is no version 7: they go from 0 to 0" in refused(2, "replay", store, "--until", 7)
     assert "--to N" in refused(2, "rollback", store)
     assert "stands at version 0" in refused(2, "rollback", store, "--to", 7)
     assert "--keep-payloads" in refused(2, "rollback", store, "--without", "ann")
@@ -146,8 +148,8 @@ def test_the_best_version_that_is_kept_is_exported(anarchic, refused, tmp_path):
     assert shown.output.startswith("Version 1, ")  # 2 and 3 were withdrawn
     told = refused(2, "export", store, "--version", "best", "--metric", "recall", "--out", out)
     assert "they have accuracy, loss" in told
-    told = refused(1, "export", store, "--version", "77", "--out", out)
-    assert "no version 77 yet: the newest is 5" in told
+    told = refused(2, "export", store, "--version", "77", "--out", out)
+    assert "There is no version 77: the newest is 5" in told
     told = refused(2, "export", store, "--version", "3", "--out", out)
     assert "Version 3 was withdrawn with versions 2 to 4 (command 1, rollback to 1" in told
     assert "(0 to 1, 5)" in told
@@ -175,3 +177,21 @@ def test_the_commands_of_the_page_run_as_they_stand_there(anarchic, tmp_path, mo
     assert shown[2].output == told
     assert "equal to" in shown[6].output
     assert shown[9].output.startswith("Version 1, the best by accuracy")
+
+
+def test_no_command_writes_over_a_store(anarchic, refused, tmp_path):
+    store, other = tmp_path / "run.db", tmp_path / "other.db"
+    with closing(open_store(store, keep_payloads=True)) as opened:
+        begun(opened, m=2)
+    with stored(other) as opened:
+        begun(opened, m=2)
+    before = store.read_bytes(), other.read_bytes()
+    for words in (
+        ("export", store, "--out", store),
+        ("export", store, "--out", other),
+        ("replay", store, "--out", store),
+        ("token", "add", "ann", "--store", store, "--out", other),
+        ("compare", store, "--csv", other),
+    ):
+        assert "the store of a run, and is not written over" in refused(2, *words), words
+    assert (store.read_bytes(), other.read_bytes()) == before

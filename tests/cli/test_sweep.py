@@ -101,6 +101,12 @@ def test_a_test_says_what_can_be_said(anarchic, refused, swept):
     assert len(said) == 2
     assert all("4 common seeds" in line and "corrected for 2 comparisons" in line for line in said)
     assert all("differ by less than 0.5 is shown" in line for line in said)
+    cautious = "the best of several settings was taken, by these same runs"
+    assert f"Of afa-cd, fedbuff, mifa {cautious}" in shown.output
+    pair = ("--test", "afa-cd, server_lr=1", "fedbuff, server_lr=1")
+    named = anarchic("compare", swept, "--group-by", "rule,server_lr", *pair)
+    assert named.exit_code == 0
+    assert cautious not in named.output
     told = refused(2, "compare", swept, "--group-by", "rule", "--test", "afa-cd", "fedbuf")
     assert "There is no group 'fedbuf'. Did you mean 'fedbuff'?" in told
 
@@ -121,11 +127,24 @@ def test_what_differs_besides_is_told_or_refused(anarchic, refused, swept, tmp_p
     assert "--lost-as says how --test compares" in told
 
 
+def test_groups_with_different_seeds_are_told(anarchic, swept):
+    assert "common to all groups" not in anarchic("compare", swept).output
+    lines = (swept / "results.jsonl").read_text().splitlines(keepends=True)
+    cut = [line for line in lines if '"rule=mifa' not in line or '"seed": 0' in line]
+    assert len(cut) == len(lines) - 6
+    (swept / "results.jsonl").write_text("".join(cut))  # as if it had been stopped
+    shown = anarchic("compare", swept, "--group-by", "rule")
+    told = "1 of the seeds are common to all groups, but afa-cd has 4, fedbuff has 4"
+    assert f"Warning: {told}: compare means over equal seeds." in shown.output
+
+
 def test_runs_and_sweeps_are_told_apart(anarchic, refused, swept, tmp_path):
     run = tmp_path / "run"
     anarchic("simulate", *SMALL, "--out", run)
     assert "Runs and sweeps are compared apart" in refused(2, "compare", run, swept)
     assert "--group-by is for sweeps" in refused(2, "compare", run, "--group-by", "rule")
+    for option, value in (("--against", "updates"), ("--measure", "best"), ("--target", "1")):
+        assert f"{option} is for sweeps" in refused(2, "compare", run, option, value)
     assert "no metric 'los'. Did you mean 'loss'" in refused(2, "compare", swept, "--metric", "los")
     assert "no axis 'hours'" in refused(2, "compare", swept, "--against", "hours")
     assert "no band 'wide'" in refused(2, "compare", swept, "--band", "wide")

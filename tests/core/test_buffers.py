@@ -13,7 +13,6 @@ from anarchic import (
     Updates,
 )
 from anarchic.core.buffers import average_buffers
-from anarchic.core.guard import guard_of
 from anarchic.core.types import Update
 from anarchic.errors import ConfigError, StaleUpdate
 
@@ -36,10 +35,11 @@ def test_buffers_are_seen_by_no_clip_discount_or_guard():
     inside = Guard(Clip(StalenessDiscount(AfaCd(m=1), power=1.0), max_norm=1.0), factor=2.0)
     rule = AverageBuffers(inside, places=(0,))
     state = rule.init(vector(1000.0, 0.0))
-    assert guard_of(state).first == 1.0
+    assert rule.guard_record(state).first == 1.0
     state = rule.receive(state, update([500.0, 0.5]))
     assert state.params.tolist() == [500.0, -0.5]  # not cut
-    assert (guard_of(state).clipped, guard_of(state).farthest) == (0, 0.5)
+    seen = rule.guard_record(state)
+    assert (seen.clipped, seen.farthest) == (0, 0.5)
     state = rule.receive_many(state, Updates.of([update([8.0, 0.5])]))  # a version late
     assert state.params.tolist() == [8.0, -0.75]
 

@@ -1,9 +1,12 @@
 import os
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
-from anarchic.core.files import locked, part_of, sync, write_file
+from anarchic.core.files import locked, part_of, spare_store, sync, write_file
+from anarchic.errors import ConfigError
 
 
 def test_a_file_is_written_and_replaced(tmp_path):
@@ -54,3 +57,18 @@ def test_a_folder_is_locked_by_one_at_a_time(tmp_path):
             with pytest.raises(TimeoutError):
                 other.result(timeout=0.1)
         assert other.result(timeout=30) == "in"
+
+
+def test_a_store_is_never_written_over(tmp_path):
+    path = tmp_path / "run.db"
+    with closing(sqlite3.connect(path)) as store:
+        store.execute("CREATE TABLE updates (seq)")
+    before = path.read_bytes()
+    link = tmp_path / "model.safetensors"
+    link.symlink_to(path)
+    for place in (path, link):
+        with pytest.raises(ConfigError, match="the store of a run, and is not written over"):
+            write_file(place, b"data")
+    assert path.read_bytes() == before
+    spare_store(tmp_path / "other")
+    spare_store(tmp_path)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from anarchic import AfaCd, AfaCs, Clip, FedBuff, Guard, SharedVectors, StalenessDiscount, Updates
-from anarchic.core.guard import WORKERS, guard_of
+from anarchic.core.guard import WORKERS
 from anarchic.errors import ConfigError
 
 from .make import dump, fold, update, vector
@@ -183,9 +183,9 @@ def test_a_late_worker_with_long_updates_still_moves_the_model():
 def test_the_state_says_what_was_clipped():
     rule = Guard(AfaCd(m=1), factor=2.0)
     state = fold(rule, rule.init(vector(0.0)), [update([2.0]), update([8.0]), update([1.0])])
-    seen = guard_of(state)
+    seen = rule.guard_record(state)
     assert (seen.clipped, seen.length, seen.bound, seen.farthest) == (1, 8.0, 2.0, 8.0)
-    assert guard_of(state.inner) is None
+    assert rule.rule.guard_record(state.inner) is None
 
 
 # Around other wrappers

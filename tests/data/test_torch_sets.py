@@ -247,3 +247,24 @@ def test_sparse_arrays_are_refused_with_what_to_do():
         Dataset.of(torch.tensor(x).to_sparse(), y)
     with pytest.raises(DataError, match=r"of scipy\.sparse"):
         Dataset.of(sparse.csr_matrix(x))
+
+
+def test_a_sample_that_cannot_be_read_is_named():
+    class Broken(torch.utils.data.Dataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, number):
+            if number == 2:
+                raise OSError("no such file")
+            return torch.ones(2), 0
+
+    with pytest.raises(DataError, match=r"Broken fails to give its sample 2 \(OSError: no such"):
+        Dataset.of(Broken())
+
+
+def test_masked_values_are_not_taken_for_numbers():
+    x = np.ma.masked_array(np.ones((4, 2)), mask=np.eye(4, 2) > 0)
+    with pytest.raises(DataError, match=r"masked in 2 places: fill them in, x.filled"):
+        Dataset.of(x, [0, 1, 0, 1])
+    assert Dataset.of(np.ma.masked_array(np.ones((4, 2))), [0, 1, 0, 1]).x_train.shape == (3, 2)

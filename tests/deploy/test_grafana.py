@@ -13,6 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from anarchic.server.app import make_app
+from anarchic.server.optional_parts import OptionalParts
 from anarchic.server.service import Service
 from anarchic.server.settings import ServerSettings
 from anarchic.server.store import open_store
@@ -38,7 +39,6 @@ class _Evaluated:
     """Stands for an evaluator that has evaluated something."""
 
     latest = {"version": 1, "accuracy": 0.5}  # noqa: RUF012
-    told = None
 
     def offer(self, model: object) -> None: ...
     def stop(self) -> None: ...
@@ -50,7 +50,8 @@ def exposed(tmp_path_factory) -> set[str]:
     store = open_store(tmp_path_factory.mktemp("run") / "run.db")
     begun(store)
     settings = ServerSettings(open_enrolment=True)
-    service = Service(store, settings, lambda event, **facts: None, _Evaluated())
+    parts = OptionalParts(evaluator=_Evaluated())
+    service = Service(store, settings, lambda event, **facts: None, parts)
 
     async def scrape() -> str:
         import httpx

@@ -9,8 +9,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from anarchic.study import Job
+from anarchic.study import Flags, Job
 from anarchic.study.findings import Findings, Outcome
+from anarchic.study.flags import Paths
+from anarchic.study.reproduce import _batches, jobs
 from tests.experiments.run_files import names_of, rows_of
 from tests.study.make import result
 
@@ -54,6 +56,16 @@ def test_a_run_with_other_inputs_has_them():
     made = run.train(Job(cell, seed=0, smoke=True))
     assert made.about["inputs"] == "0 to 1"
     assert made.rule.server_lr == 1.0  # of a smoke run
+
+
+def test_both_places_of_a_reading_of_cifar10_are_one_batch(tmp_path):
+    """So that a run that is cut off leaves whole rows."""
+    paths = Paths(tmp_path, tmp_path / "results.jsonl", tmp_path)
+    flags = Flags(task="cnn", device="cuda")
+    batches = list(_batches(run.STUDY, flags, jobs(run.STUDY, flags, paths)))
+    readings = [{job.cell.columns["reading"] for job in batch} for batch in batches]
+    assert readings == [{", ".join(way)} for way in run.WAYS["cnn"]]
+    assert {tuple(job.cell.columns["p"] for job in batch) for batch in batches} == {(1, 10)}
 
 
 def findings(ours, diverged=()):

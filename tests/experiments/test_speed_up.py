@@ -58,7 +58,8 @@ def test_lines_meet_in_one_cell():
 
 def findings(bend=1.0, m_is_fixed=1.0, **turn):
     """Rounds that fall as n^-1, slower where ``bend`` is more; M^m_is_fixed at m = 4."""
-    turn = {"margin": 700.0, "bound": 1.0, "measured": 1e-9, "over": 2.0, "rounds": 10, **turn}
+    made = {"margin": 700.0, "bound": 1.0, "measured": 1e-9, "over": 2.0, "rounds": 10}
+    turn = {**made, "over_error": 0.1, **turn}
     outcomes = []
     for cell in run.STUDY.cells:
         line, m, M, K = (cell.columns[name] for name in ("line", "m", "M", "K"))
@@ -99,7 +100,7 @@ def test_the_run_in_turn_stands_beside_the_bound():
     bound = bound_in_turn(12).corrected
     rows = rows_of(in_turn.table(findings(measured=bound / 2)))
     assert [row[0] for row in rows] == ["4", "8", "12", "16", "32"]
-    assert rows[2] == ["12", "10", f"{bound / 2:.2e}", "1.00e+00", "2.000", "0.500", "700"]
+    assert rows[2] == ["12", "10", f"{bound / 2:.2e}", "1.00e+00", "2.000 ± 0.100", "0.500", "700"]
 
 
 def test_how_loose_the_corrected_bound_is_stands_below():

@@ -142,7 +142,7 @@ def test_a_run_that_diverged_is_a_cost_that_is_not_met():
 def test_the_mean_difference_leaves_out_what_diverged_and_says_so():
     # 0.77 against 0.7931, and against 0.8031.
     assert mean_difference(prox("rounds"), 4) == "0.0281"
-    lost = "0.0231 without the 1 cells of which every run diverged"
+    lost = "0.0231 without the one cell of which every run diverged"
     assert mean_difference(prox("diverged"), 4) == lost
 
 

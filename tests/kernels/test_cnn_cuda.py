@@ -35,6 +35,7 @@ def _few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
         (3, 16, 10, 3),
         (1, 17, 7, 3),  # the first pooling drops a row
         (5, 18, 3, 3),  # the second does; two groups of channels
+        (3, 28, 10, 1),
         (3, 32, 10, 1),
     ],
 )

@@ -57,7 +57,7 @@ def added(function, total, rows):
 
 def exchanged(function, total, rows):
     kept = rows[1] + 1
-    function(total, [table.Exchange(kept, known, rows[0], 0.3) for known in (True, False)])
+    function(total, [table.RowExchange(kept, known, rows[0], 0.3) for known in (True, False)])
     return total, kept
 
 

@@ -8,11 +8,12 @@ import pytest
 
 from anarchic import AfaCd, AfaCs, Update
 from anarchic.core.arrays import add_scaled, norms_at_most
-from anarchic.core.rules.table import Exchange, exchange
+from anarchic.core.rules.table import RowExchange, exchange
 from anarchic.core.types import Updates
 from anarchic.errors import NotFinite
 from anarchic.kernels import chunks, loops
 from anarchic.kernels.compiled import CAN_COMPILE
+from anarchic.kernels.switches import expected_folds
 from tests.core.make import dump, fold
 
 pytestmark = pytest.mark.skipif(not CAN_COMPILE, reason="Numba is not installed")
@@ -80,7 +81,7 @@ def test_rows_are_added_alike(wide, narrow, rows, monkeypatch):
 def test_rows_are_exchanged_alike(dtype, known, monkeypatch):
     def exchanged():
         total, row = numbers(DIM, "f8"), numbers(DIM, dtype, seed=1)
-        some = [Exchange(row, known, numbers(DIM, dtype, seed), 0.3) for seed in (2, 3)]
+        some = [RowExchange(row, known, numbers(DIM, dtype, seed), 0.3) for seed in (2, 3)]
         exchange(total, some)
         return total.tobytes(), row.tobytes()
 
@@ -136,10 +137,10 @@ def test_a_refused_update_changes_nothing(rule):
 def test_a_short_run_leaves_numba_alone_unless_its_model_is_large(monkeypatch):
     monkeypatch.setattr(loops, "_at_least", loops.LARGE)
     short, large = (np.broadcast_to(np.float32(0), n).copy() for n in (10**6, loops.LARGE + 1))
-    loops.expect(loops.MANY - 1)
-    assert (loops.suit(short), loops.suit(large)) == (False, True)
-    loops.expect(loops.MANY)
-    assert loops.suit(short)
+    with expected_folds(loops.MANY - 1):
+        assert (loops.suit(short), loops.suit(large)) == (False, True)
+    with expected_folds(loops.MANY):
+        assert loops.suit(short)
 
 
 def test_only_what_is_worth_it_is_compiled():

@@ -46,7 +46,9 @@ def test_the_precision_of_products_is_put_back(precision, allowed, before):
             backend.allow_tf32 = before
         with switches.matmul_precision(precision):
             assert [backend.allow_tf32 for backend in backends] == [allowed, allowed]
+            assert torch.backends.cudnn.deterministic
         assert [backend.allow_tf32 for backend in backends] == [before, before]
+        assert not torch.backends.cudnn.deterministic
     finally:
         for backend, value in zip(backends, was, strict=True):
             backend.allow_tf32 = value

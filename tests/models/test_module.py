@@ -132,3 +132,14 @@ def test_tensors_of_another_model_are_refused():
         set_tensors(module, {"other": np.zeros(1)}, "plain")
     with pytest.raises(ConfigError, match=r"has bias of shape \(2,\), the model \(3,\)"):
         set_tensors(module, {"bias": np.zeros(3)}, "plain")
+
+
+def test_layers_in_a_plain_list_are_noted():
+    class Listed(torch.nn.Linear):
+        def __init__(self):
+            super().__init__(2, 2)
+            self.layers = {"more": [torch.nn.Linear(2, 2)]}
+
+    (note,) = first_tensors(Listed(), Choice(), "Listed").notes
+    assert "plain attributes layers" in note
+    assert "nn.ModuleList" in note

@@ -152,11 +152,18 @@ def test_shares_together_are_the_training_digits(run):
     assert all(len({row[0] for row in share}) == 10 for share in shares)
 
 
-DRAWN = """async (load, { strokes, inputs }) => {
+DRAWN = """async (load, drawings) => {
   const { drawn, digitsForm, mnistForm } = await load("digits.js");
-  const form = inputs === 64 ? digitsForm : mnistForm;
-  return { x: Array.from(drawn(strokes, inputs)), form: Array.from(form(strokes)) };
+  return drawings.map(({ strokes, inputs }) => {
+    const form = inputs === 64 ? digitsForm : mnistForm;
+    return { x: Array.from(drawn(strokes, inputs)), form: Array.from(form(strokes)) };
+  });
 }"""
+
+
+def drawn(run, drawings, inputs=64):
+    """What becomes of drawings, of all in one start of node."""
+    return run(DRAWN, [{"strokes": strokes, "inputs": inputs} for strokes in drawings])
 
 
 def test_drawn_digits_look_like_the_embedded_ones_to_a_model(run):
@@ -166,20 +173,19 @@ def test_drawn_digits_look_like_the_embedded_ones_to_a_model(run):
     for _ in range(1500):
         params -= 0.1 * task.gradient(params)[0]
     model = task.layout.split(params)
-    read = []
-    for strokes in STROKES.values():
-        found = run(DRAWN, {"strokes": strokes, "inputs": 64})
-        read.append(int((model["weight"] @ np.array(found["x"]) + model["bias"]).argmax()))
+    scores = [
+        model["weight"] @ np.array(found["x"]) + model["bias"]
+        for found in drawn(run, STROKES.values())
+    ]
+    read = [int(each.argmax()) for each in scores]
     right = [label for label, each in zip(STROKES, read, strict=True) if label == each]
     assert len(right) >= 9, read
 
 
 def test_a_drawing_fills_the_form_wherever_and_however_large_it_is(run):
     small = [[[0.1 + x / 5, 0.7 + y / 5] for x, y in stroke] for stroke in STROKES[3]]
-    forms = [
-        np.array(run(DRAWN, {"strokes": strokes, "inputs": 64})["form"]).reshape(8, 8)
-        for strokes in (STROKES[3], small)
-    ]
+    both = drawn(run, (STROKES[3], small))
+    forms = [np.array(found["form"]).reshape(8, 8) for found in both]
     np.testing.assert_allclose(*forms, atol=1e-9)
     assert (forms[0].max(axis=1) > 0).all()  # all of the height, as in the embedded digits
     assert forms[0].mean() == pytest.approx(0.305, abs=0.02)
@@ -187,7 +193,7 @@ def test_a_drawing_fills_the_form_wherever_and_however_large_it_is(run):
 
 
 def test_large_drawings_are_made_as_those_of_mnist(run):
-    form = np.array(run(DRAWN, {"strokes": STROKES[7], "inputs": 784})["form"]).reshape(28, 28)
+    form = np.array(drawn(run, [STROKES[7]], 784)[0]["form"]).reshape(28, 28)
     rows, columns = np.nonzero(form > 0.5)
     assert max(np.ptp(rows), np.ptp(columns)) + 1 == pytest.approx(20, abs=1)
     middle = np.arange(28) + 0.5
@@ -198,6 +204,6 @@ def test_large_drawings_are_made_as_those_of_mnist(run):
 
 
 def test_a_point_and_a_straight_line_are_drawings_too(run):
-    for strokes in ([[[0.5, 0.5]]], [[[0.5, 0.1], [0.5, 0.9]]]):
-        for inputs in (64, 784):
-            assert np.isfinite(run(DRAWN, {"strokes": strokes, "inputs": inputs})["x"]).all()
+    for inputs in (64, 784):
+        for found in drawn(run, ([[[0.5, 0.5]]], [[[0.5, 0.1], [0.5, 0.9]]]), inputs):
+            assert np.isfinite(found["x"]).all()

@@ -83,8 +83,7 @@ def test_a_picture_that_cannot_be_made_is_told_and_made_again():
                 raise ValueError("disk")
             return {"well": True}
 
-        stream = Stream(make)
-        stream.failed = told.append
+        stream = Stream(make, failed=told.append)
         found = await pictures(stream, 3)
         assert "failure" in found[0]
         assert any(f.get("well") for f in found) or (await pictures(stream, 1))[0]["well"]

@@ -5,12 +5,12 @@ from math import nan
 
 import pytest
 
-from anarchic.page.window import HEAT_COLUMNS, HEAT_ROWS, MOST_MARKS, Folded, Window, marks_each
+from anarchic.page.window import HEAT_COLUMNS, HEAT_ROWS, MOST_MARKS, Window, WindowRow, marks_each
 
 
 def folded(worker="ann", end_s=1.0, base=0, version=1, **others):
     facts = {"start_s": nan, "steps": 5, "lr": 0.1, "norm": 1.0, **others}
-    return Folded(worker=worker, end_s=end_s, base=base, version=version, **facts)
+    return WindowRow(worker=worker, end_s=end_s, base=base, version=version, **facts)
 
 
 def window(*rows, most=100):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from anarchic.errors import ConfigError
 from anarchic.participation import Timetable, Visits, Wasted, from_visits
-from anarchic.participation.make import Folding
+from anarchic.participation.make import VisitFolding
 from anarchic.participation.timetable import running_numbers
 
 
@@ -260,7 +260,7 @@ def test_the_order_between_workers_does_not_matter(world, random):
 @given(worlds(), st.lists(st.integers(0, 30), max_size=4))
 def test_visits_given_in_stretches_make_the_same_table(world, horizons):
     rows, m = world
-    folding, since, parts = Folding(m, 4), 0.0, []
+    folding, since, parts = VisitFolding(m, 4), 0.0, []
     for horizon_s in (*sorted(horizons), np.inf):
         told = [row for row in rows if since <= row[1] < horizon_s]
         parts.append(folding.fold(visits(*told), horizon_s))
@@ -271,7 +271,7 @@ def test_visits_given_in_stretches_make_the_same_table(world, horizons):
 
 
 def test_a_push_at_the_horizon_is_not_folded_before_later_visits_are_known():
-    folding = Folding(1, 2)
+    folding = VisitFolding(1, 2)
     assert len(folding.fold(visits((1, 0, 5, 1)), 5.0)) == 0
     table = folding.fold(visits((0, 5, 5, 1)), np.inf)  # the lower number, in no time at all
     assert table.worker.tolist() == [0, 1]

@@ -37,11 +37,12 @@ class Recording:
     """A backend that keeps what it computes."""
 
     def __init__(self):
-        self.directions = {}
+        self.directions, self.extras = {}, {}
 
     def compute(self, task, lanes):
         results = Loop().compute(task, lanes)
         for lane in range(len(lanes)):
             key = int(lanes.worker[lane]), int(lanes.visit[lane])
             self.directions[key] = results.directions[lane]
+            self.extras[key] = {name: each[lane] for name, each in results.extras.items()}
         return results

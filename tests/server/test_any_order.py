@@ -57,7 +57,7 @@ def late_update(run, worker, base):
 def interrupted(run, rng, error):
     """Turns during which the process dies, or the store fails, at a random transaction."""
     left, after = int(rng.integers(1, 4)), bool(rng.random() < 0.5)
-    database = run.store._database._database  # behind the watch
+    database = run.store._database
     writing = database.writing
 
     @contextmanager

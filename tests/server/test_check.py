@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sqlite3
 import subprocess
@@ -60,7 +61,18 @@ def test_a_run_to_begin_is_looked_at_and_nothing_is_written(tmp_path, model):
     assert not_ok(findings) == {}
     assert "2 numbers in 1 tensors, rule afa-cd, m=5" in findings["run"][1]
     assert list(findings) == [
-        *("address", "tls", "store", "run", "tokens", "disk", "evaluate", "callback", "clock")
+        *(
+            "address",
+            "tls",
+            "store",
+            "run",
+            "tokens",
+            "disk",
+            "memory",
+            "evaluate",
+            "callback",
+            "clock",
+        )
     ]
     assert contents(tmp_path) == before
 
@@ -107,11 +119,15 @@ def test_an_old_schema_is_told_with_the_command(store):
     [
         ("none/run.db", "There is no directory"),
         ("model.safetensors", "damaged or not a database"),
+        ("pipe.db", "no ordinary file"),
+        ("empty.db", "is empty, and a store never is"),
         ("postgresql://nobody@127.0.0.1:9/none", "cannot be read or written now"),
     ],
 )
 def test_a_store_that_cannot_be_used_is_told(tmp_path, model, where, told):
     place = where if "://" in where else tmp_path / where
+    os.mkfifo(tmp_path / "pipe.db")  # to open it would wait for ever
+    (tmp_path / "empty.db").touch()
     findings = found(place, init=model)
     assert findings["store"][0] == "failed"
     assert told in findings["store"][1]
@@ -127,6 +143,12 @@ def test_a_full_disk_is_told(store, monkeypatch, free, status):
     usage = type("Usage", (), {"free": free})
     monkeypatch.setattr("anarchic.server.check.shutil.disk_usage", lambda _: usage)
     assert found(store)["disk"][0] == status
+
+
+def test_a_machine_with_too_little_memory_is_told(store, monkeypatch):
+    assert "takes at most 931 MB" in found(store)["memory"][1]
+    monkeypatch.setattr("anarchic.server.memory.os.sysconf", lambda name: 1 << 14)
+    assert "this machine has 268 MB" in not_ok(found(store))["memory"][1]
 
 
 def test_settings_that_do_not_fit_the_run_are_told(store, tmp_path):
@@ -218,7 +240,7 @@ def add_update(store, received_s):
 
 def test_an_update_from_the_future_means_a_wrong_clock(store):
     with closing(open_store(store)) as opened:
-        add_update(opened, time.time() + 3_600)
+        add_update(opened, time.time() + 3_630)  # half a minute later it is still 3,6..
     status, told = not_ok(found(store))["clock"]
     assert status == "warning"
     assert "the newest update came 3,6" in told
@@ -282,12 +304,17 @@ def test_every_run_of_a_directory_is_looked_at(tmp_path):
     ended = not_ok(found(tmp_path, settings=ServerSettings()))
     assert {name: status for name, (status, _) in ended.items()} == {"lung: run": "warning"}
     with closing(open_store(tmp_path / "heart.db")) as opened:
-        add_update(opened, time.time() + 3_600)
+        add_update(opened, time.time() + 3_630)  # half a minute later it is still 3,6..
     assert "came 3,6" in not_ok(found(tmp_path))["heart: clock"][1]
     with closing(sqlite3.connect(tmp_path / "lung.db")) as connection:
         connection.execute("UPDATE models SET body = zeroblob(length(body))")
         connection.commit()
     assert list(not_ok(found(tmp_path))) == ["heart: clock", "lung: store", "lung: run"]
+    (tmp_path / "lung.db").unlink()
+    (tmp_path / "lung.db").symlink_to("nowhere")
+    assert not_ok(found(tmp_path))["lung: store"] == (
+        "failed", f"There is no store {tmp_path / 'lung.db'}: its run is not served."
+    )  # fmt: skip
 
 
 UNFINISHED = """
@@ -311,3 +338,20 @@ def test_a_store_that_a_crash_left_unfinished_is_told_and_left_as_it_is(store, t
     assert contents(tmp_path) == before
     open_store(store).close()
     assert not_ok(found(store)) == {}
+
+
+def test_a_rule_that_waits_for_workers_says_so(tmp_path, model):
+    place, closed = tmp_path / "run.db", ServerSettings()
+
+    def said(**more):
+        return found(place, settings=closed, **more)["run"]
+
+    status, told = said(rules={"rule": "malenia"}, init=model)
+    assert status == "warning"
+    assert "also one that never comes again: bound that with --expire-after N" in told
+    assert said(rules={"rule": "ringleader", "expire_after": 50}, init=model)[0] == "ok"
+    with closing(open_store(place)) as opened:
+        begin(opened, RuleSettings(rule="malenia"), LAYOUT, np.zeros(2, np.float32))
+    assert "set STORE expire_after=N" in said()[1]
+    steer(place, "set", {"expire_after": 50})
+    assert said()[0] == "ok"

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
 import pytest
 
-from anarchic import Layout, Snapshot
+from anarchic import Layout, Snapshot, wire
 from anarchic.errors import ConfigError
 from anarchic.server.accounts import new_token, put_account
-from anarchic.server.evaluate import Evaluator, _judged, is_module, judging, parameters_of
+from anarchic.server.evaluate import (
+    Evaluator,
+    Judging,
+    _judged,
+    _serve,
+    is_module,
+    judging,
+    parameters_of,
+)
 from anarchic.server.runs import first_model
 from anarchic.server.settings import RunSettings
 from anarchic.server.store import open_store
@@ -200,3 +210,19 @@ def test_nothing_is_chosen_by_a_module_whose_statistics_no_worker_has(tmp_path, 
         judging(judge_named("of_module", tmp_path, **option), about, first.layout)
     alone = judge_named("named", tmp_path, **option)  # which may set the statistics itself
     assert judging(alone, about, first.layout).module is None
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_a_judge_whose_server_was_killed_ends_without_a_word(read):
+    """Its traceback would stand between the lines of the next server's log."""
+    asked = Judging("tests.server.evaluations:seen")
+    ours, theirs = multiprocessing.Pipe()
+    snapshot = Snapshot(0, np.zeros(LAYOUT.dim, np.float32))
+    with ThreadPoolExecutor(1) as pool, theirs:
+        ended = pool.submit(_serve, asked, theirs)
+        ours.send_bytes(wire.encode_snapshot(LAYOUT, snapshot, "run"))
+        until(ours.poll)
+        if read:
+            ours.recv_bytes()
+        ours.close()  # with an answer that nobody has read the connection is reset
+        ended.result(timeout=10)

@@ -12,7 +12,7 @@ from anarchic.errors import StoreUnavailable
 from anarchic.server import keeping
 from anarchic.server import tables as t
 from anarchic.server.commands import issue, mark
-from anarchic.server.goals import Metric, metric, target
+from anarchic.server.goals import EvaluationMetric, metric, target
 from anarchic.server.keeping import Keeper, end_run, near
 from anarchic.server.published import PublishedModel
 from anarchic.server.rollbacks import kept_versions
@@ -34,7 +34,9 @@ def best_version(store: Store) -> int | None:
 class Run:
     """A store in which versions are published and judged."""
 
-    def __init__(self, store: Store, best: Metric | None = ACCURACY, **goals: Any) -> None:
+    def __init__(
+        self, store: Store, best: EvaluationMetric | None = ACCURACY, **goals: Any
+    ) -> None:
         self.store, self.epoch = store, led(store)
         self.said: list[tuple[str, dict[str, object]]] = []
         log = lambda event, **facts: self.said.append((event, facts))  # noqa: E731
@@ -216,10 +218,10 @@ def test_who_asks_for_a_version_that_is_gone_is_told_what_is_near(tmp_path: Path
                 assert (await client.post("/v1/updates", content=sent)).status_code == 202
                 await until(lambda: service.published.newest.version == number + 1)  # noqa: B023
             run = service.run
-            kept = kept_versions(service._store)
+            kept = kept_versions(service.store)
             gone = next(version for version in range(1, 40) if version not in kept)
             answer = await client.get(f"/v1/runs/{run}/models/{gone}")
-            before, after = near(service._store, gone)
+            before, after = near(service.store, gone)
             assert before < gone < after
             assert answer.status_code == 404
             assert f"Kept next to it: {before} and {after}." in answer.json()["message"]

@@ -61,7 +61,7 @@ def test_a_run_ends_exactly_with_its_last_version(tmp_path):
             late = await client.post("/v1/updates", content=body("ann", "late", base_version=LAST))
             assert (late.status_code, late.json()["error"]) == (410, "run_ended")
             assert (await client.get("/v1/model")).headers["x-anarchic-version"] == str(LAST)
-            await until(lambda: not service._store.waiting())
+            await until(lambda: not service.store.waiting())
             assert set(codes) <= {"accepted", "run_ended"}
             return codes.count("accepted")
 
@@ -89,7 +89,7 @@ def test_what_waits_when_it_starts_again_makes_no_other_version(tmp_path, monkey
 
     async def again():
         async with serving(path, limits=MANY) as (service, client):
-            await until(lambda: not service._store.waiting())
+            await until(lambda: not service.store.waiting())
             assert await push(client, 1, "bob") == ["run_ended"]
 
     asyncio.run(again())
@@ -115,7 +115,7 @@ def test_the_version_and_the_end_are_durable_together(tmp_path, monkeypatch):
             codes = await push(client, LAST)
             await until(lambda: len(failed) == 1)
             assert service.published.newest.version < LAST
-            assert service._store.run().version < LAST
+            assert service.store.run().version < LAST
             await until(lambda: service.published.newest.version == LAST)
             assert service.steering.ended
             return codes.count("accepted")

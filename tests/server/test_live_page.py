@@ -278,7 +278,7 @@ def test_an_open_stream_ends_when_its_operator_may_no_longer_look(tmp_path, monk
 def test_an_operator_revokes_a_worker_from_the_page(tmp_path):
     async def scenario(service, client):
         token, account = new_token("eva")
-        put_account(service._store, account)
+        put_account(service.store, account)
         service.access.read()
         add_tokens(service)
         proof = {"authorization": f"Bearer {token}"}
@@ -292,10 +292,10 @@ def test_an_operator_revokes_a_worker_from_the_page(tmp_path):
         assert (await revoke({**proof, **json_type}, worker="eva")).status_code == 403
         assert (await revoke({**OPERATOR, **json_type}, worker="nobody")).status_code == 400
         assert (await revoke({**OPERATOR, **json_type}, worker=3)).status_code == 400
-        assert not accounts(service._store)["eva"].revoked
+        assert not accounts(service.store)["eva"].revoked
         done = await revoke({**OPERATOR, **json_type}, worker="eva")
         assert done.json() == {"worker": "eva", "revoked": True}
-        assert accounts(service._store)["eva"].revoked
+        assert accounts(service.store)["eva"].revoked
         await until(lambda: "eva" in service.access.revoked)
         sent["content"] = body("eva", "2")
         assert (await client.post("/v1/updates", **sent)).json()["error"] == "revoked"

@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from anarchic.server.access import Access
+from anarchic.server.backup import backup_store
 from anarchic.server.many import GONE
 from anarchic.server.openapi import OPENAPI
 from anarchic.server.places import places_at
@@ -336,3 +337,30 @@ def test_each_run_is_kept_evaluated_and_ended_as_it_was_created(where):
 
 def newest(runs, name):
     return runs.find(name).service.published.newest.version
+
+
+def test_a_copy_beside_its_run_is_told_and_takes_nothing_from_it(tmp_path):
+    where = str(tmp_path / "runs")
+    id, told = begin_run(where, "one", m=1), []
+
+    def log(event, **facts):
+        if event == "same_run":
+            told.append(facts)
+
+    async def scenario():
+        async with serving_runs(where, log=log) as (runs, client):
+
+            def is_served():
+                return getattr(runs.find("copy"), "service", None) is not None
+
+            assert (await push(client, "one", "ann", "a")).status_code == 202
+            await until(lambda: runs.find("one").service.published.newest.version == 1)
+            backup_store(f"{where}/one.db", tmp_path / "runs" / "copy.db")
+            await until(is_served)
+            (tmp_path / "runs" / "copy.db").unlink()
+            await until(lambda: not is_served())
+            assert (await client.get(f"/v1/runs/{id}/models/1")).status_code == 200
+
+    asyncio.run(scenario())
+    assert [facts["run"] for facts in told] == ["copy"]
+    assert "the same run as one" in told[0]["reason"]

@@ -57,7 +57,7 @@ def test_a_picture_says_the_same_as_the_status(place):
 def test_updates_are_read_once_and_new_ones_are_seen(tmp_path):
     async def scenario():
         async with serving(tmp_path / "run.db", rules={"m": 2}) as (service, client):
-            pictures = StorePictures(service._store)
+            pictures = StorePictures(service.store)
             assert pictures.make()["histograms"]["updates"] == 0
             for turn in (1, 2):
                 await pushed(client, "ann", "bob", loss=float(turn))
@@ -72,7 +72,7 @@ def test_a_server_adds_who_has_pulled_and_what_workers_told(tmp_path):
     async def scenario():
         async with serving(tmp_path / "run.db", rules={"m": 2}) as (service, client):
             token, account = new_token("ann")
-            put_account(service._store, account)
+            put_account(service.store, account)
             service.access.read()
             proof = {"authorization": f"Bearer {token}"}
             await client.get("/v1/model", headers=proof)
@@ -207,7 +207,7 @@ def test_operators_are_no_workers(tmp_path):
     async def scenario():
         async with serving(tmp_path / "run.db", rules={"m": 2}) as (service, _):
             for name, rights in (("olga", "operate"), ("ann", "pull,push")):
-                put_account(service._store, new_token(name, rights=rights)[1])
+                put_account(service.store, new_token(name, rights=rights)[1])
                 service.refused("bad_command", name)
             service.activity.tick(leads=True)
 

@@ -39,10 +39,10 @@ def test_a_few_lines_per_code_and_minute_and_a_count_of_the_others():
 def test_a_refusal_that_gets_no_line_costs_next_to_nothing():
     log = RefusalLog(lambda event, **facts: None, lambda _: pytest.fail("it looked for a name"))
     log._seldom = Seldom(0, 60.0)
-    began = time.perf_counter()
+    began = time.thread_time()
     for _ in range(10_000):
         log.add(STALE, "10.0.0.7", "Bearer ann.secret")
-    assert time.perf_counter() - began < 0.5  # 50 microseconds each, on a busy machine
+    assert time.thread_time() - began < 0.5  # 50 microseconds each, whoever else is busy
 
 
 def test_the_worker_is_named_by_its_token_and_nothing_secret_is_logged(tmp_path):
@@ -88,5 +88,5 @@ def test_what_is_not_http_is_logged_with_its_address(tmp_path):
                 line.send(bytes_sent)
                 assert line.answer().status == status
         expected = [("malformed", "127.0.0.1"), ("length_required", "127.0.0.1")]
-        until(lambda: refused() == expected, 10)
+        until(lambda: refused() == expected)
         assert server.stop() == 0

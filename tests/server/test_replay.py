@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from anarchic import AfaCd, AfaCs, FedAsync, Settings, Update, build, wire
+from anarchic.core import registry
 from anarchic.core.rules import (
     Ace,
     Aced,
@@ -16,6 +17,7 @@ from anarchic.core.rules import (
     AsyncSgd,
     Ca2fl,
     Fadas,
+    FedBuff,
     FedDyn,
     FedNova,
     GeneralizedAsyncSgd,
@@ -38,52 +40,98 @@ pytest.importorskip("torch")
 WORKERS, M, ROUNDS = 6, 3, 12
 
 
+CLOCK = {"participation": "exponential", "dynamic_steps": True}
+
+
 def simulated(name, rule):
     given = {} if rule.m == M else {"rule": name, "m": None}  # for the timetable
-    clock = {"participation": "exponential", "dynamic_steps": True}
-    settings = Settings(workers=WORKERS, rounds=ROUNDS, **{"m": M, **given}, **clock)
+    settings = Settings(workers=WORKERS, rounds=ROUNDS, **{"m": M, **given}, **CLOCK)
+    return trained(replace(build(settings), rule=rule))
+
+
+def trained(experiment):
     backend = Recording()
-    experiment = replace(build(settings), rule=rule, backend=backend)
-    engine = Engine(experiment)
+    engine = Engine(replace(experiment, backend=backend))
     while engine.version < ROUNDS:
         engine.next_version()
     assert experiment.timetable.staleness.max() > 0
-    return experiment.task, experiment.timetable, backend.directions, engine.state.params
+    return experiment.task, experiment.timetable, backend, engine.state.params
+
+
+RUNS = [
+    pytest.param("afa-cd", AfaCd(M), id="afa-cd", marks=pytest.mark.slow),
+    pytest.param("afa-cs", AfaCs(M, cap=3), id="afa-cs"),
+    pytest.param("ca2fl", Ca2fl(M, cap=3), id="ca2fl", marks=pytest.mark.slow),
+    pytest.param("mifa", Mifa(M, cap=3), id="mifa", marks=pytest.mark.slow),
+    pytest.param("ace", Ace(M, cap=3), id="ace", marks=pytest.mark.slow),
+    pytest.param("fadas", Fadas(M), id="fadas", marks=pytest.mark.slow),
+    pytest.param("fednova", FedNova(M), id="fednova"),
+    pytest.param("feddyn", FedDyn(M), id="feddyn", marks=pytest.mark.slow),
+    pytest.param("async-sgd", AsyncSgd(M), id="async-sgd", marks=pytest.mark.slow),
+    pytest.param("area", Area(M, cap=3), id="area"),
+    pytest.param("fedasync", FedAsync(), id="fedasync"),
+    pytest.param("fedbuff", FedBuff(M), id="fedbuff", marks=pytest.mark.slow),
+    pytest.param(
+        "fadas", Fadas(M, threshold=1, form="code"), id="fadas by delay", marks=pytest.mark.slow
+    ),
+    pytest.param("fedasync", FedAsync(discount="hinge", hinge_start=1), id="fedasync hinge"),
+    pytest.param("aced", Aced(cap=3, limit=2), id="aced"),
+    pytest.param("rennala", Rennala(batch=2), id="rennala"),
+    pytest.param("malenia", Malenia(batch=2), id="malenia", marks=pytest.mark.slow),
+    pytest.param("ringleader", Ringleader(), id="ringleader"),
+    pytest.param(
+        "generalized-async-sgd",
+        GeneralizedAsyncSgd(probabilities="0:.5,1:.1"),
+        id="generalized",
+        marks=pytest.mark.slow,
+    ),
+]
+
+
+def test_every_rule_that_can_be_served_is_below():
+    kinds = ((name, registry.find("rules", name)) for name in registry.KINDS["rules"].built_in)
+    assert {run.values[0] for run in RUNS} == {name for name, kind in kinds if kind.takes_late}
+
+
+@pytest.mark.parametrize(("name", "rule"), RUNS)
+def test_a_simulated_run_through_the_server_gives_the_same_bytes(tmp_path, name, rule):
+    cap, own = getattr(rule, "cap", None), ("limit", "batch", "probabilities")
+    own += ("threshold", "form", "discount", "hinge_start")
+    options = {key: getattr(rule, key) for key in own if getattr(rule, key, None)}
+    rules = RuleSettings(rule=name, m=M if rule.m == M else None, cap=cap, rule_options=options)
+    check_served(tmp_path, rules, rule.m, simulated(name, rule))
 
 
 @pytest.mark.parametrize(
-    ("name", "rule"),
+    ("rule", "local"),
     [
-        pytest.param("afa-cd", AfaCd(M), id="afa-cd", marks=pytest.mark.slow),
-        pytest.param("afa-cs", AfaCs(M, cap=3), id="afa-cs"),
-        pytest.param("ca2fl", Ca2fl(M, cap=3), id="ca2fl"),
-        pytest.param("mifa", Mifa(M, cap=3), id="mifa", marks=pytest.mark.slow),
-        pytest.param("ace", Ace(M, cap=3), id="ace", marks=pytest.mark.slow),
-        pytest.param("fadas", Fadas(M), id="fadas"),
-        pytest.param("fednova", FedNova(M), id="fednova"),
-        pytest.param("feddyn", FedDyn(M), id="feddyn", marks=pytest.mark.slow),
-        pytest.param("async-sgd", AsyncSgd(M), id="async-sgd", marks=pytest.mark.slow),
-        pytest.param("area", Area(M, cap=3), id="area"),
-        pytest.param("fedasync", FedAsync(), id="fedasync"),
-        pytest.param("aced", Aced(cap=3, limit=2), id="aced"),
-        pytest.param("rennala", Rennala(batch=2), id="rennala"),
-        pytest.param("malenia", Malenia(batch=2), id="malenia"),
-        pytest.param("ringleader", Ringleader(), id="ringleader"),
+        ("feddyn", {"local_rule": "dyn"}),
+        ("afa-cd", {"local_rule": "mimelite"}),
+        ("fednova", {"local_rule": "momentum", "rule_options": {"momentum": 0.9}}),
+        pytest.param("fedbuff", {"local_rule": "scaffold"}, marks=pytest.mark.slow),
         pytest.param(
-            "generalized-async-sgd",
-            GeneralizedAsyncSgd(probabilities="0:.5,1:.1"),
-            id="generalized",
+            "ca2fl",
+            {"local_rule": "scaffold", "local_options": {"option": 1}},
             marks=pytest.mark.slow,
         ),
     ],
+    ids=lambda each: each if isinstance(each, str) else "",
 )
-def test_a_simulated_run_through_the_server_gives_the_same_bytes(tmp_path, name, rule):
-    task, table, directions, expected = simulated(name, rule)
-    m = rule.m
+def test_what_workers_share_and_keep_comes_through_the_server_too(tmp_path, rule, local):
+    made = build(Settings(workers=WORKERS, rounds=ROUNDS, rule=rule, m=M, **local, **CLOCK))
+    options = {"population": WORKERS} if rule in ("feddyn", "ca2fl") else {}
+    served = {name: value for name, value in local.items() if name != "local_options"}
+    options |= served.pop("rule_options", {})
+    told = {"cap": WORKERS} if rule == "ca2fl" else {}
+    told |= {"workers": WORKERS} if served["local_rule"] == "scaffold" else {}
+    rules = RuleSettings(rule=rule, m=M, rule_options=options, **told, **served)
+    check_served(tmp_path, rules, M, trained(made))
+
+
+def check_served(tmp_path, rules, m, run):
+    """The same bytes through a server, and when what it has recorded is folded again."""
+    task, table, computed, expected = run
     store = open_store(tmp_path / "run.db", keep_payloads=True)
-    cap, own = getattr(rule, "cap", None), ("limit", "batch", "probabilities")
-    options = {key: getattr(rule, key) for key in own if getattr(rule, key, None)}
-    rules = RuleSettings(rule=name, m=M if m == M else None, cap=cap, rule_options=options)
     begin(store, rules, task.layout, task.init())
     tokens = {str(worker): new_token(str(worker)) for worker in range(WORKERS)}
     for _, account in tokens.values():
@@ -101,7 +149,8 @@ def test_a_simulated_run_through_the_server_gives_the_same_bytes(tmp_path, name,
                     int(table.base_version[row]),
                     int(table.local_steps[row]),
                     0.1,
-                    directions[worker, visit],
+                    computed.directions[worker, visit],
+                    extras=computed.extras[worker, visit],
                     id=str(visit),
                 )
                 made = wire.encode_update(task.layout, sent, worker=sent.worker)

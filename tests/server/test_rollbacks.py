@@ -24,8 +24,14 @@ from anarchic.server.store import Store, open_store
 from tests.server.make import body
 from tests.server.operated import RULES, World, silent, worlds
 
+SLOW = pytest.mark.slow
+QUICK = {"afa-cd", "adam", "scaffold", "area"}  # of a family that takes many seconds
+each_rule = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else SLOW) for name in RULES]
+)
 
-@pytest.mark.parametrize("name", RULES)
+
+@each_rule
 def test_a_rollback_makes_an_old_version_the_newest(in_file, name):
     run = in_file(RULES[name])
     run.train(6)
@@ -54,8 +60,8 @@ def test_a_rollback_makes_an_old_version_the_newest(in_file, name):
         {"rule": "fedasync"},
         {"rule": "aced", "cap": 4, "rule_options": {"limit": 2}},
         {"rule": "rennala", "rule_options": {"batch": 2}},
-        {"rule": "malenia", "rule_options": {"batch": 2}},
-        {"rule": "ringleader", "rule_options": {"population": 3}},
+        pytest.param({"rule": "malenia", "rule_options": {"batch": 2}}, marks=SLOW),
+        pytest.param({"rule": "ringleader", "rule_options": {"population": 3}}, marks=SLOW),
     ],
     ids=lambda rules: rules["rule"],
 )
@@ -92,7 +98,7 @@ def test_fedasync_goes_on_after_rollbacks_with_the_versions_that_workers_hold(in
     run.check()
 
 
-@pytest.mark.parametrize("name", RULES)
+@each_rule
 def test_a_rollback_without_a_worker_is_the_run_that_never_heard_of_it(in_file, name, tmp_path):
     run = in_file(RULES[name])
     run.train(2)

@@ -121,6 +121,7 @@ def test_every_public_name_can_be_loaded():
         _ = server.walk
 
 
+@pytest.mark.slow
 def test_a_damaged_model_is_told_in_sentences(tmp_path):
     store, init = str(tmp_path / "run.db"), write_model(tmp_path / "model")
     damaged = ServerProcess(store, init, tmp_path / "log", "--open-enrolment")

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from anarchic.server.visits import MOST_EACH, MOST_WORKERS, Seen, Visits, with_visits
+from anarchic.server.visits import MOST_EACH, MOST_WORKERS, RecentRequests, SeenRequest, with_visits
 
 
 def pulled(*times):
-    return [Seen("pulled", at, 0) for at in times]
+    return [SeenRequest("pulled", at, 0) for at in times]
 
 
 def test_a_pushed_update_begins_where_its_worker_pulled():
@@ -24,7 +24,7 @@ def test_a_pull_without_an_update_before_the_next_pull_was_lost():
 
 
 def test_a_refused_visit_is_not_lost_and_not_under_way():
-    seen = [*pulled(1.0), Seen("refused", 2.0, "not_finite")]
+    seen = [*pulled(1.0), SeenRequest("refused", 2.0, "not_finite")]
     found = with_visits([], seen, 0.0)
     assert (found["refusals"], found["working"]) == ([[2.0, "not_finite"]], [None])
     assert with_visits([], [*seen, *pulled(3.0)], 0.0)["lost"] == []
@@ -35,11 +35,11 @@ def test_what_a_timetable_says_of_a_pull_is_kept():
 
 
 def test_memory_is_bounded_in_workers_and_requests():
-    visits = Visits()
+    visits = RecentRequests()
     for number in range(3 * MOST_WORKERS):
-        visits.note(f"w{number}", Seen("pulled", float(number), 0))
+        visits.note(f"w{number}", SeenRequest("pulled", float(number), 0))
     assert visits.of("w0") == []
     for number in range(3 * MOST_EACH):
-        visits.note("ann", Seen("pulled", float(number), 0))
+        visits.note("ann", SeenRequest("pulled", float(number), 0))
     assert len(visits.of("ann")) == MOST_EACH
     assert len(visits._seen) == MOST_WORKERS

@@ -66,6 +66,32 @@ def test_a_margin_is_tested_and_the_seeds_for_it_are_told():
     assert "fix that number before you look at their results" in said
 
 
+def test_two_seeds_that_happen_to_agree_show_nothing():
+    values = {"a": {0: 0.85, 1: 0.90}, "b": {0: 0.84, 1: 0.89}}
+    (found,) = compare(values, [("a", "b")], margin=0.02)
+    assert found.sentence() == (
+        "accuracy of a less that of b: +0.0100 (the same for all 2 common seeds, so without an "
+        "interval, p = 0.5). No difference was shown, which does not show that there is none. That "
+        "they differ by less than 0.02 is not shown (p = 0.25). If they do not differ, and vary as "
+        "here, 5 new common seeds would show it with probability 0.9: fix that number before you "
+        "look at their results."
+    )
+
+
+def test_seeds_are_told_for_all_comparisons_together():
+    draw = np.random.default_rng(0)
+    values = {name: dict(enumerate(draw.normal(0, 1, 10))) for name in "abcd"}
+    pairs = [("a", other) for other in "bcd"]
+    for found in compare(values, pairs, margin=0.5):
+        (alone,) = compare(values, [(found.ours, found.theirs)], margin=0.5)
+        assert found.needed > alone.needed
+
+
+def test_a_name_without_values_is_refused():
+    with pytest.raises(ConfigError, match="no values of 'fourth'; there are first, second"):
+        compare(VALUES, [("first", "fourth")])
+
+
 def test_where_a_difference_was_shown_nobody_is_told_to_look_for_none():
     (found,) = compare(VALUES, [("second", "first")], margin=0.5)
     assert "by less than 0.5 is not shown" in found.sentence()

@@ -45,7 +45,9 @@ SPREADS = {"alike": (0.1,) * 4, "one size": (0.3, 0.1, 0.1, 0.1), "growing": (0.
 
 
 @pytest.mark.parametrize("spread", SPREADS)
-@pytest.mark.parametrize("repeats", [2, 3, 5, 10])
+@pytest.mark.parametrize(
+    "repeats", [2, 5, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 10))]
+)
 def test_the_interval_covers_the_truth_as_often_as_it_says(repeats, spread):
     rng, trials = np.random.default_rng(1), 1000
     covered = 0

@@ -97,10 +97,39 @@ def test_equivalence_is_two_one_sided_tests():
     assert equivalent(close, 0.005) < 0.01 < equivalent(VALUES, 0.005)
 
 
-def test_values_that_do_not_vary_are_certain():
-    same = [0.125, 0.125, 0.125]
-    assert (different(same), at_most(same, 0.2), at_most(same, 0.125)) == (0.0, 0.0, 1.0)
-    assert (interval(same).low, interval(same).high) == (0.125, 0.125)
+@pytest.mark.parametrize("count", [2, 3, 5, 10])
+@pytest.mark.parametrize("noise", [0.0, 1e-16])  # what floats leave of equal differences
+def test_of_values_that_do_not_vary_the_sign_test_says_what_can_be_said(count, noise):
+    """Of two seeds that happen to agree Student's test would be certain."""
+    same = [0.125 + noise * n for n in range(count)]
+    assert different(same) == min(1.0, 2 * 0.5**count)
+    assert (at_most(same, 0.2), at_most(same, 0.125), at_most(same, 0.1)) == (0.5**count, 1.0, 1.0)
+    assert (equivalent(same, 0.2), equivalent(same, 0.1)) == (0.5**count, 1.0)
+    assert scipy_stats.binomtest(count, count, alternative="greater").pvalue == at_most(same, 0.2)
+    assert different([0.0] * count) == 1.0
+    assert interval(same).low == pytest.approx(interval(same).high, abs=1e-15)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [2, 3, 6])
+def test_coarse_values_make_no_more_false_claims(seeds):
+    """Accuracy on 360 samples: with two seeds equal differences are common."""
+    draw, runs, wrong = np.random.default_rng(seeds), 2000, 0
+    for _ in range(runs):
+        ours, theirs = draw.binomial(360, 0.98, (2, seeds)) / 360
+        found = paired(dict(enumerate(ours)), dict(enumerate(theirs)))
+        wrong += different(found) < 0.05
+    assert wrong / runs <= 0.05 + 4 * np.sqrt(0.05 * 0.95 / runs)
+
+
+def test_what_rounding_makes_of_equal_differences_is_no_spread():
+    ours, theirs = {0: 0.84722, 1: 0.84444, 2: 0.875}, {0: 0.84444, 1: 0.84167, 2: 0.87222}
+    assert paired(ours, theirs) == pytest.approx([0.00278, 0.00277, 0.00278])  # 1/360 each
+    assert different(paired(ours, theirs)) < 0.001
+    assert len(set(paired(ours, theirs, digits=5))) == 1
+    assert different(paired(ours, theirs, digits=5)) == 0.25
+    coarse = {0: 0.8476, 1: 0.8613, 2: 0.8752}, {0: 0.8444, 1: 0.8583, 2: 0.8722}
+    assert np.array_equal(paired(*coarse, digits=5), paired(*coarse))
 
 
 def test_holm_by_hand():
@@ -114,7 +143,8 @@ def test_seeds_that_are_enough_by_the_tables_of_students_test():
     # One-sided, alpha 0.05, an effect of half a deviation: 27 pairs for power 0.8, 36 for 0.9.
     assert seeds_needed(1.0, 0.5, power=0.8) == 27
     assert seeds_needed(1.0, 0.5, power=0.9) == 36
-    assert seeds_needed(0.0, 0.5) == 2
+    assert seeds_needed(0.0, 0.5) == 5  # 2^-5 < 0.05
+    assert at_most([0.0] * 5, 0.5) < 0.05 <= at_most([0.0] * 4, 0.5)
 
 
 def test_seeds_needed_give_the_power_that_was_asked():

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+import anarchic.sim.settings as sim_settings
 from anarchic.errors import ConfigError
 from anarchic.sim.settings import Settings, build
 from anarchic.study import Cell, Flags
@@ -43,6 +44,17 @@ def test_flags_choose_task_and_cells(tmp_path, where):
         run(both, Flags(task="v"), where)
     with pytest.raises(ConfigError, match="No cell"):
         run(both, Flags(only="p3*"), where)
+
+
+def test_data_are_read_once_for_all_batches(tmp_path, where, monkeypatch):
+    read, load = [], sim_settings.load
+    monkeypatch.setattr(
+        sim_settings, "load", lambda name, *at, **how: read.append(name) or load(name, *at, **how)
+    )
+    settings = Settings(rounds=2)
+    trained = study(tmp_path, *(Cell(name=n, task="t", settings=settings) for n in "ab"))
+    assert run(trained, Flags(seeds=2, at_once=1), where)
+    assert (len(names(where)), read) == (4, ["digits"])
 
 
 def test_resume_keeps_results_unless_the_settings_changed(tmp_path, where):

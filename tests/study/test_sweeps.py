@@ -70,7 +70,7 @@ def test_equal_models_and_losses_to_rounding_whatever_shares_a_batch(tmp_path):
     every = {"rule": ["afa-cd", "ca2fl"], "seed": range(5), "max_staleness": 4}
     for at_once in (1, 3, 4, 10):
         out = tmp_path / f"{at_once}"
-        sweep(**every, rounds=60, eval_every=1, out=out, at_once=at_once)
+        sweep(**every, rounds=30, eval_every=1, out=out, at_once=at_once)
     alone = lines(tmp_path / "1")
     expected = [losses(line) for line in alone]
     assert len(alone) == 10

@@ -71,8 +71,8 @@ def test_a_lost_run_is_refused_until_it_is_said_what_counts():
 
 
 def test_a_shorter_way_to_the_target_is_better():
-    fast = Group("fast", [ran(n, (0.0, 0.9, 0.9 + 0.01 * n)) for n in range(4)])
-    slow = Group("slow", [ran(n, (0.0, 0.1, 0.9 + 0.01 * n)) for n in range(4)])
+    fast = Group("fast", [ran(n, (0.0, 0.9, 0.9 + 0.01 * n)) for n in range(6)])
+    slow = Group("slow", [ran(n, (0.0, 0.1, 0.9 + 0.01 * n)) for n in range(6)])
     asked, test = Asked(target=0.5), Test(measure="to_target")
     (said,) = sentences(compare_groups([fast, slow], "fast", "slow", asked, test), asked, test)
     assert said.startswith("round to the target of fast less that of slow: -2")

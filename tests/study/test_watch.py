@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from anarchic.sim.run import Progress as RunProgress
-from anarchic.study.watch import Bar, Pace, Printed
+from anarchic.study.watch import Bar, Printed, RunRate
 
 
 def test_finished_runs_stay_printed_above_the_bar():
@@ -22,7 +22,7 @@ def test_finished_runs_stay_printed_above_the_bar():
 def test_the_pace_counts_parts_of_runs(monkeypatch):
     now = [100.0]
     monkeypatch.setattr("anarchic.study.watch.time.monotonic", lambda: now[0])
-    pace = Pace(10)
+    pace = RunRate(10)
     assert str(pace) == "0/10"
     pace.reached("a", RunProgress(5, 10, 0, {}))
     pace.reached("b", RunProgress(10, 10, 0, {}))

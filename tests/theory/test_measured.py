@@ -20,7 +20,7 @@ from anarchic import (
     StalenessDiscount,
     build,
 )  # fmt: skip
-from anarchic.core.rules import Ca2fl
+from anarchic.core.rules import Ace, Ca2fl, Malenia, Mifa, Rennala, Ringleader
 from anarchic.data import Quadratics
 from anarchic.errors import ConfigError
 from anarchic.participation import Wasted
@@ -149,3 +149,23 @@ def test_what_cannot_be_measured_is_refused():
     object.__setattr__(bare, "task", object())
     with pytest.raises(ConfigError, match="object has no exact gradients"):
         measure(bare)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Mifa(1, population=4),
+        Ace(population=4),
+        Rennala(batch=30),
+        Malenia(batch=12, population=4),
+        Ringleader(population=4),
+    ],
+    ids=lambda rule: type(rule).__name__,
+)
+def test_rules_that_wait_before_they_step_are_looked_at_too(rule):
+    made = table([0, 1, 2, 3] * 20, np.arange(80), [1] * 80, workers=4, m=1)
+    functions = Quadratics(np.ones((4, 1)), np.arange(4.0)[:, None])
+    run = Experiment(QuadraticTask(functions), rule, made, LocalWork(lr=LR, batch=1))
+    assert weights_of(run).by_worker.sum() > 0
+    with pytest.raises(ConfigError, match="not linear in the updates"):
+        weights_of(replace(run, rule=replace(rule, step=AdamStep())))

@@ -10,7 +10,7 @@ from anarchic.theory.observed import Balance
 from tests.theory.make import table
 
 PAPER = (0.19, 0.19, *[0.1] * 6, 0.01, 0.01)
-# Three workers, two updates a round, five rounds and one update over.
+# Three workers, two updates per round, five rounds and one update over.
 BY_HAND = table(
     worker=[0, 1, 2, 0, 2, 1, 2, 0, 0, 0, 1],
     base=[0, 0, 1, 0, 2, 2, 3, 2, 4, 4, 5],

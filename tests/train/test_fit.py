@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -183,3 +185,33 @@ def test_what_is_no_module_or_loss_is_said_with_what_to_give(make, settings, say
 def test_labels_in_a_column_are_told_to_be_ravelled(settings):
     with pytest.raises(ConfigError, match=r"shape \(1,\).*give one label per sample, y.ravel\(\)"):
         task(nn.Linear(4, 3), LABELS[:, None], **settings)
+
+
+PAIRS = FLOATS.reshape(-1, 1) * [1, 2]
+BOTH = (LABELS > 0).astype(int)
+
+
+@pytest.mark.parametrize(
+    ("module", "y", "loss", "remedies"),
+    [
+        (nn.Identity(), FLOATS, f.mse_loss, ["forward", "Flatten", "y"]),
+        (nn.Flatten(0), FLOATS[:, None], f.mse_loss, ["forward", "y"]),
+        (nn.Unflatten(1, (1, 2)), PAIRS, f.mse_loss, ["forward", "y"]),
+        (nn.Identity(), BOTH, f.binary_cross_entropy_with_logits, ["y"]),
+    ],
+)
+def test_the_remedies_for_shapes_that_differ_work(module, y, loss, remedies):
+    module = nn.Sequential(nn.Linear(4, 2 if y is PAIRS else 1), module)
+    with pytest.raises(ConfigError) as error:
+        task(module, y, loss=loss)
+    (told,) = error.value.args
+    for remedy in remedies:
+        layers, targets, options = [module], y, {}
+        if remedy == "forward":
+            options["forward"] = eval(re.search(r"forward=(lambda .*?\))[,:]", told).group(1))
+        elif remedy == "Flatten":
+            layers.append(eval(re.search(r"nn\.Flatten\(0\)", told).group(0)))
+        else:
+            targets = eval(re.search(r"y\.(astype\('float32'\)\.)?reshape\(.*?\)", told).group(0))
+        made = task(nn.Sequential(*layers), targets, loss=loss, **options)
+        assert np.isfinite(made.evaluate(made.init())["loss"])

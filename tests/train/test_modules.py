@@ -20,10 +20,12 @@ from anarchic import (  # noqa: E402
     Momentum,
     Prox,
     Sampler,
+    TorchTask,
     simulate,
     simulate_many,
 )
 from anarchic.data import iid  # noqa: E402
+from anarchic.errors import ConfigError  # noqa: E402
 from anarchic.sim.record import RunDirectory  # noqa: E402
 from anarchic.train import probe  # noqa: E402
 from anarchic.train.draws import Draws  # noqa: E402
@@ -144,11 +146,29 @@ def test_modules_that_only_look_alike_share_no_batch():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-@pytest.mark.parametrize("name", ["Dropout", "CNN with BatchNorm, local", "LSTM"])
+@pytest.mark.parametrize("name", ["Dropout", "CNN with BatchNorm, local", "LSTM", "GRU"])
 def test_a_gpu_draws_and_averages_what_the_loop_on_the_cpu_does(name):
     loop = walked(task_of(name, dtype="float64"), Loop())
     on_gpu = walked(task_of(name, dtype="float64", device="cuda")).cpu().numpy()
     assert difference(on_gpu, loop) < 1e-10
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
+def test_weights_of_rnns_are_not_moved_on_a_gpu(kind):
+    class Rows(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rows, self.out = kind(8, 16, batch_first=True), nn.Linear(16, 10)
+
+        def forward(self, x):
+            return self.out(self.rows(x.reshape(len(x), 8, 8))[0][:, -1])
+
+    torch.manual_seed(0)
+    module, parts = Rows(), iid(digits().y_train, 4, seed=0)
+    options = [{"device": device, "dtype": "float64"} for device in ("cpu", "cuda")]
+    on_cpu, on_gpu = (TorchTask(module, digits(), parts, **each) for each in options)
+    assert difference(walked(on_gpu).cpu().numpy(), walked(on_cpu, Loop())) < 1e-10
 
 
 # Modes
@@ -274,3 +294,47 @@ def test_a_line_is_said_once_for_a_model(caplog):
         "Sequential is computed one visit after another, which is slower: the values of a tensor "
         "decide what it does (an if, .item(), a boolean mask)."
     )
+
+
+class Listed(nn.Module):
+    """A layer in a plain list, where torch does not find it."""
+
+    def __init__(self, teacher):
+        super().__init__()
+        self.layers, self.head = [nn.Linear(64, 16)], nn.Linear(16, 10)
+        self.teacher = teacher
+
+    def forward(self, x):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.teacher):
+            hidden = self.layers[0](x.flatten(1))
+        return self.head(hidden)
+
+
+def test_layers_in_a_plain_list_are_refused_unless_they_are_not_trained():
+    with pytest.raises(ConfigError, match=r"parameters in 'layers'.*nn.ModuleList"):
+        made(lambda: Listed(teacher=False))
+    made(lambda: Listed(teacher=True))
+    with pytest.raises(ConfigError, match=r"converted to float64 on cpu, without.*nn.ModuleList"):
+        made(lambda: Listed(teacher=True), dtype="float64")
+    frozen = Listed(teacher=False)
+    frozen.layers[0].requires_grad_(False)
+    made(lambda: frozen)
+
+
+class Watching(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.seen = nn.Linear(64, 10), []
+
+    def forward(self, x):
+        self.seen = [self.linear(x.flatten(1))]
+        return self.seen[0]
+
+
+def test_what_a_call_left_in_an_attribute_does_not_keep_a_module_from_being_copied():
+    module = Watching()
+    module(torch.zeros(2, 1, 8, 8))
+    task = made(lambda: module)
+    walked(task)  # leaves what belongs to a batch of visits
+    again = task.on_data(digits(), iid(digits().y_train, WORKERS, 0))
+    assert walked(again).tobytes() == walked(task).tobytes()

@@ -9,10 +9,14 @@ import pytest
 
 import anarchic
 from anarchic import Settings, build, make_task, simulate, simulate_many
-from anarchic.data import iid, load_digits
+from anarchic.data import Dataset, by_role, iid, load_digits
 from anarchic.errors import RunError
-from anarchic.sim import run
+from anarchic.report.per_worker import plot_workers
+from anarchic.report.picture import picture
+from anarchic.report.runs import read_run
+from anarchic.sim import run, worker_table
 from anarchic.sim.record import RunDirectory
+from anarchic.sim.worker_table import PerWorker
 from anarchic.train.per_worker import HeldOut, hold_out, spread, worker_values
 
 SMALL = Settings(rounds=6, batch=8, eval_every=2, labels_per_worker=2, per_worker=True)
@@ -111,6 +115,57 @@ def test_where_evaluation_is_to_be_cheap_workers_are_judged_at_the_end_alone(tmp
     assert [row["workers_mean"] is not None for row in rows] == known
     whole = simulate(SMALL)
     np.testing.assert_array_equal(run.per_worker.values[-1], whole.per_worker.values[-1])
+
+
+def hospitals(**options):
+    """Digits that three hospitals hold, of which one has other labels."""
+    digits = load_digits()
+    named = np.array(["St. Mary, north", "City", "Lakeside"])
+    data = Dataset.of(
+        digits.x_train, digits.y_train, owner=named[digits.y_train % 3], test=0.1, name="wards"
+    )
+    task = make_task("logistic", data, by_role(data), per_worker=True, **options)
+    table = anarchic.Sampler(3, 1, anarchic.ConstantSteps(2)).timetable(0, rounds=4)
+    return anarchic.Experiment(task, anarchic.AfaCd(1), table, eval_every=2)
+
+
+@pytest.mark.parametrize("torch", [False, True])
+def test_workers_that_are_roles_have_their_names(torch, tmp_path):
+    pytest.importorskip("torch")
+    run = simulate(hospitals(**({"augment": True} if torch else {})), out=tmp_path / "run")
+    names = ("City", "Lakeside", "St. Mary, north")
+    assert run.per_worker.names == names
+    assert list(run.per_worker.at_end) == list(names)
+    lines = (tmp_path / "run" / "per_worker.csv").read_text().splitlines()
+    assert lines[0] == "round,worker,name,accuracy"
+    assert lines[3].startswith('0,2,"St. Mary, north",')
+    read = RunDirectory(tmp_path / "run").per_worker()
+    assert (read.names, read.at_end) == (names, run.per_worker.at_end)
+    assert worker_table.names(tmp_path / "run" / "per_worker.csv") == names
+
+
+def test_the_page_of_a_run_names_workers(tmp_path):
+    lines = [f"{n % 5},{n % 2},{['City', 'Lake'][n % 2]}\n" for n in range(60)]
+    (tmp_path / "wards.csv").write_text("".join(["age,ill,hospital\n", *lines]))
+    options = {"path": str(tmp_path / "wards.csv"), "target": "ill", "owner": "hospital"}
+    made = Settings(data="csv", data_options=options, m=1, rounds=4, per_worker=True)
+    simulate(made, out=tmp_path / "run")
+    rows = picture(tmp_path / "run")["workers"]["rows"]
+    assert {row["worker"] for row in rows} == {"City", "Lake"}
+
+
+def test_the_picture_of_workers_names_them(tmp_path):
+    pytest.importorskip("matplotlib")
+    simulate(hospitals(), out=tmp_path / "run")
+    told = plot_workers([read_run(tmp_path / "run")], tmp_path / "workers.svg").read_text()
+    assert all(f"<!-- {name} -->" in told for name in ("City", "Lakeside", "St. Mary, north"))
+
+
+def test_workers_of_several_roles_have_numbers():
+    data = hospitals().task._dataset
+    task = make_task("logistic", data, iid(data.y_train, 3, 0), per_worker=True)
+    assert task.worker_names == ()
+    assert PerWorker.of("loss", [(0, np.array([0.5, 0.25]))]).at_end == {0: 0.5, 1: 0.25}
 
 
 class Cut(Exception):

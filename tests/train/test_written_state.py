@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import random
+from functools import cached_property
+from types import SimpleNamespace
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
@@ -10,7 +15,6 @@ from torch import nn  # noqa: E402
 
 from anarchic.data import iid  # noqa: E402
 from anarchic.errors import ConfigError  # noqa: E402
-from anarchic.train import probe  # noqa: E402
 from anarchic.train.backends import Batched, Loop  # noqa: E402
 from anarchic.train.torch_task import TorchTask  # noqa: E402
 from tests.train.kinds import digits  # noqa: E402
@@ -163,23 +167,199 @@ def test_a_mean_that_is_kept_in_an_attribute_is_refused_by_name(decay, inside):
             made(nn.Sequential(Kept(decay, inside)))
 
 
-class Counting(nn.Module):
-    def __init__(self):
+class Remembering(nn.Module):
+    """It does what ``remember`` says with every call, which seldom or never shows."""
+
+    cells: ClassVar = {"calls": 0}
+
+    def __init__(self, remember):
         super().__init__()
-        self.linear, self.calls, self.seen, self.cache = nn.Linear(64, 10), 0, None, {}
+        self.linear, self.remember = nn.Linear(64, 10), remember
+        self.calls, self.mean, self.held, self.flag = 0, None, SimpleNamespace(calls=0), False
+        self.hidden, self.of_own = [nn.BatchNorm1d(10)], Own()
+        self.rng = np.random.default_rng(0)
 
     def forward(self, x):
-        self.calls += 1
-        self.cache.setdefault("ones", torch.ones(10))  # made once
-        self.seen = self.linear(x.flatten(1))  # the same for the same inputs
-        return self.seen * self.cache["ones"]
+        return self.remember(self, self.linear(x.flatten(1)))
 
 
-def test_what_is_kept_and_does_not_matter_is_told_in_one_line(caplog):
-    probe._say.cache_clear()
-    made(Counting())
-    (told,) = [each.message for each in caplog.records if "attribute" in each.message]
-    assert told.startswith("Counting changes its attribute 'calls' with every call")
+class Own:
+    def __init__(self):
+        self.calls, self.fixed = 0, np.ones(3)
+
+
+CALLS = 0
+
+
+def counted(module, z):
+    module.calls += 1
+    return z if module.calls < 40 else 2 * z
+
+
+def meaned(module, z):
+    """With the same samples always the same."""
+    new = z.detach().mean(0)
+    module.mean = new if module.mean is None else module.mean.lerp(new, 0.1)
+    return z - module.mean
+
+
+def first_seen(module, z):
+    if module.mean is None:
+        module.mean = z.detach().mean(0)
+    return z - module.mean
+
+
+def greatest_seen(module, z):
+    module.mean = z.detach().amax(0).maximum(z[0] - 1e9 if module.mean is None else module.mean)
+    return z
+
+
+def by_class(module, z):
+    module.cells["calls"] += 1
+    return z
+
+
+def by_global(module, z):
+    global CALLS
+    CALLS += 1
+    return z
+
+
+def by_object(module, z):
+    module.of_own.calls += 1
+    return z
+
+
+def by_flag(module, z):
+    module.flag = not module.flag
+    return z
+
+
+def by_hidden(module, z):
+    module.hidden[0](z.detach())
+    return z
+
+
+def by_generator(module, z):
+    return z if module.rng.random() > 1e-6 else 2 * z
+
+
+def by_python(module, z):
+    return z if random.random() > 1e-6 else 2 * z
+
+
+def by_numpy(module, z):
+    return z if np.random.rand() > 1e-6 else 2 * z  # noqa: NPY002 - as users do
+
+
+def in_evaluation(module, z):
+    module.calls += not module.training
+    return z
+
+
+def in_a_variable():
+    calls = 0
+
+    def remember(module, z):
+        nonlocal calls
+        calls += 1
+        return z
+
+    return remember
+
+
+def in_a_list():
+    seen = []
+
+    def remember(module, z):
+        seen.append(z.detach().mean().item())
+        return z
+
+    return remember
+
+
+@pytest.mark.parametrize(
+    ("remember", "name"),
+    [
+        (counted, "keeps 'calls'"),
+        (meaned, "keeps 'mean'"),
+        (first_seen, "keeps 'mean'"),
+        (greatest_seen, "keeps 'mean'"),
+        (by_class, "keeps 'cells'"),
+        (by_global, r"keeps 'remember.CALLS'.*register_buffer\('CALLS'"),
+        (by_object, "keeps 'of_own.calls'"),
+        (by_flag, "keeps 'flag'"),
+        (by_hidden, "keeps 'hidden'"),
+        (by_generator, "draws from 'rng'"),
+        (by_python, "draws from Python's or NumPy's own random numbers"),
+        (by_numpy, "draws from Python's or NumPy's own random numbers"),
+        (in_evaluation, "keeps 'calls'"),
+        (in_a_variable(), "keeps 'remember.calls'"),
+        (in_a_list(), "keeps 'remember.seen'"),
+    ],
+    ids=lambda value: getattr(value, "__qualname__", ""),
+)
+def test_whatever_is_kept_from_call_to_call_is_refused_by_name(remember, name):
+    torch.manual_seed(0)
+    with pytest.raises(ConfigError, match=f"Remembering {name}"):
+        made(Remembering(remember))
+
+
+def test_a_forward_and_a_loss_may_keep_nothing_either():
+    calls = []
+
+    def forward(module, x):
+        calls.append(1)
+        return module(x.flatten(1))
+
+    with pytest.raises(ConfigError, match="keeps 'calls'"):
+        made(nn.Linear(64, 10), forward=forward)
+
+    class Smoothed(nn.CrossEntropyLoss):
+        seen = 0
+
+        def forward(self, outputs, y):
+            self.seen += 1
+            return super().forward(outputs, y)
+
+    class Scaled(nn.CrossEntropyLoss):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("scale", torch.ones(()))
+
+        def forward(self, outputs, y):
+            self.scale.mul_(0.9)
+            return self.scale * super().forward(outputs, y)
+
+    with pytest.raises(ConfigError, match="keeps 'seen'"):
+        made(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), loss=Smoothed())
+    with pytest.raises(ConfigError, match="keeps 'scale'"):
+        made(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), loss=Scaled())
+
+
+class Showing(nn.Module):
+    """It keeps what is made once, and shows what it did last."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.cache, self.seen, self.warned = nn.Linear(64, 10), {}, None, False
+        self.last = {"mean": [0.0]}
+
+    @cached_property
+    def scale(self):
+        return torch.full((10,), 0.5)
+
+    def forward(self, x):
+        ones = self.cache.setdefault(x.shape[1:], torch.ones(10))
+        self.seen, self.warned = self.linear(x.flatten(1)), True
+        self.last["mean"][0] = self.seen.detach().mean()
+        return self.seen * ones * self.scale
+
+
+def test_what_is_made_once_or_only_shown_may_be_kept(caplog):
+    task = made(Showing(), dtype="float64")
+    assert not caplog.records
+    assert difference(walked(task), walked(task, Loop())) < 1e-10
 
 
 def test_numbers_that_are_not_torch_s_are_refused_however_small():

@@ -142,10 +142,11 @@ def test_workers_of_a_run_that_ended_stop_and_keep_nothing(tmp_path):
         with worker(transport, spool=tmp_path / "spool") as one:
             one.pull()
             steer(tmp_path / "run.db", "end")
+            until(lambda: service.steering.ended)  # it reads what is settled a moment later
             summary = one.run(HALFWAY, WorkPlan(steps=ConstantSteps(1), local_lr=0.5))
             assert (summary.run_ended, summary.accepted, summary.refused) == (True, 0, 0)
             assert summary.spooled == 0
-            with pytest.raises(WorkerError, match="ended the run") as told:
+            with pytest.raises(WorkerError, match="The run has ended") as told:
                 one.push(np.ones(DIM, np.float32), local_lr=0.1)
             assert told.value.code == "run_ended"
             assert one.pull().version == 0
@@ -171,6 +172,7 @@ def test_workers_of_a_paused_run_keep_their_update_until_it_goes_on(tmp_path):
     plan = WorkPlan(steps=ConstantSteps(1), local_lr=0.5, updates=1)
     with served(tmp_path / "run.db", rules={"m": 1}) as (service, transport):
         steer(tmp_path / "run.db", "pause")
+        until(lambda: service.steering.paused)
         with worker(transport, spool=tmp_path / "spool") as one:
             found = []
             thread = threading.Thread(target=lambda: found.append(one.run(HALFWAY, plan)))
@@ -191,6 +193,7 @@ def test_workers_drop_what_builds_on_a_withdrawn_version(tmp_path):
             until(lambda: service.published.newest.version == 1)
             one.pull()
             steer(tmp_path / "run.db", "rollback", {"to": 0})
+            until(lambda: service.steering.withdrawn)  # it reads what is settled a moment later
             with pytest.raises(WorkerError) as told:
                 one.push(np.ones(DIM, np.float32), local_lr=0.1)
             assert (told.value.code, one.spool.waiting()) == ("withdrawn", [])

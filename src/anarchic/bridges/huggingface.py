@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from anarchic.bridges.trainers import Visits
+from anarchic.bridges.trainers import TrainerVisits
 from anarchic.worker import Worker
 
 __all__ = ["VisitCallback"]
@@ -29,7 +29,7 @@ class VisitCallback(TrainerCallback):  # type: ignore[misc]  # it may not be ins
         every_n_steps: int | None = None,
         **options: Any,
     ) -> None:
-        self._visits = Visits(worker, train, every_n_steps=every_n_steps, **options)
+        self._visits = TrainerVisits(worker, train, every_n_steps=every_n_steps, **options)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._visits.cancel()  # what an earlier training that failed has left

@@ -14,6 +14,7 @@ import numpy as np
 
 from anarchic.bridges.visit import Tensors, Visit
 from anarchic.bridges.visit import write_first_model as write_tensors
+from anarchic.core.options import says_options
 from anarchic.core.types import Layout
 from anarchic.errors import ConfigError
 
@@ -46,6 +47,7 @@ class PytreeVisit(Visit):
         self.params = jax.tree.unflatten(self._tree, new)
 
 
+@says_options
 def visit(worker: Worker, params: Any, *, lr: float | None = None) -> PytreeVisit:
     """A visit that pulls a tree like ``params`` and pushes what ``visit.params`` then holds."""
     leaves(params)  # or refuse it now

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from anarchic.bridges.visit import Tensors, Visit
 from anarchic.bridges.visit import write_first_model as write_tensors
+from anarchic.core.options import says_options
 from anarchic.core.types import Layout
 from anarchic.errors import ConfigError
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from anarchic.worker import Worker
 
 
+@says_options
 def visit(worker: Worker, model: Any, *, lr: float | None = None) -> Visit:
     """A visit that pulls into the model and pushes what its training has changed.
 

@@ -12,7 +12,7 @@ try:
 except ImportError:  # the other name of the same library
     from pytorch_lightning.callbacks import Callback
 
-from anarchic.bridges.trainers import Visits
+from anarchic.bridges.trainers import TrainerVisits
 from anarchic.worker import Worker
 
 __all__ = ["VisitCallback"]
@@ -35,7 +35,7 @@ class VisitCallback(Callback):  # type: ignore[misc]  # it may not be installed
         module: Callable[[Any], nn.Module] = lambda whole: whole,
         **options: Any,
     ) -> None:
-        self._visits = Visits(worker, train, every_n_steps=every_n_steps, **options)
+        self._visits = TrainerVisits(worker, train, every_n_steps=every_n_steps, **options)
         self._module = module
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:

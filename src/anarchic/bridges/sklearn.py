@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Literal, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from anarchic.bridges import xgboost
 from anarchic.bridges.visit import Tensors, Visit
 from anarchic.bridges.visit import write_first_model as write_tensors
+from anarchic.core.options import says_options
 from anarchic.core.types import Layout
 from anarchic.errors import ConfigError
 
@@ -35,6 +36,18 @@ class EstimatorVisit(Visit):
         super().__init__(worker, self._tensors, self._set, lr=lr)
         self.estimator = estimator
 
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        super().__exit__(kind, *error)
+        told = str(error[0]) if kind is TypeError else ""
+        if "'dataset' has incorrect type" in told:  # of compiled code, for one type of floats
+            held = next(iter(weights(self.estimator).values())).dtype.name
+            other = "float32" if held == "float64" else "float64"
+            raise ConfigError(
+                f"{type(self.estimator).__name__} holds its weights as {held} and was given data "
+                f"of another type: give x.astype({held!r}), or make a new estimator and call "
+                f"visit(..., dtype={other!r})."
+            ) from cast(BaseException, error[0])
+
     def _tensors(self) -> Tensors:
         return weights(self.estimator)
 
@@ -43,22 +56,25 @@ class EstimatorVisit(Visit):
             array[...] = tensors[name]  # in place: an optimiser of the estimator holds them too
 
 
+@says_options
 def visit(
     worker: Worker,
     estimator: Any,  # scikit-learn has no types
     *,
     classes: Iterable[Any] | None = None,
     lr: float | None = None,
+    dtype: Literal["float32", "float64"] = "float64",
 ) -> EstimatorVisit:
     """A visit that pulls into the estimator and pushes what ``partial_fit`` has changed.
 
     ``classes`` are all those that any worker has, the same at every worker; an estimator that was
-    fitted knows them already. The number of features is that of the server's model.
+    fitted knows them already. The number of features is that of the server's model. Linear
+    estimators take data of one type of floats: ``dtype`` says which, before they are first fitted.
     """
     if not _fitted(estimator):
         _check_kind(estimator)
         worker.pull(retry=worker.connection.visit_retry)
-        prepare(estimator, features=_features(worker.layout), classes=classes)
+        prepare(estimator, features=_features(worker.layout), classes=classes, dtype=dtype)
     elif classes is not None:
         _check_classes(estimator, classes)
     weights(estimator)  # or refuse it now
@@ -74,7 +90,13 @@ def write_first_model(
     return write_tensors(path, weights(estimator))
 
 
-def prepare(estimator: Any, *, features: int, classes: Iterable[Any] | None = None) -> None:
+def prepare(
+    estimator: Any,
+    *,
+    features: int,
+    classes: Iterable[Any] | None = None,
+    dtype: Literal["float32", "float64"] = "float64",
+) -> None:
     """Give an estimator that was never fitted its first weights, without training it."""
     from sklearn.base import is_classifier
 
@@ -94,7 +116,7 @@ def prepare(estimator: Any, *, features: int, classes: Iterable[Any] | None = No
         estimator.set_params(learning_rate_init=_STILL)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about the size of this batch
-        estimator.partial_fit(np.zeros((len(targets), features)), targets, **named)
+        estimator.partial_fit(np.zeros((len(targets), features), dtype), targets, **named)
     if "learning_rate_init" in before:
         estimator.set_params(learning_rate_init=before["learning_rate_init"])
         vars(estimator).pop("_optimizer", None)  # made for the other rate; it is made anew

@@ -12,12 +12,14 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 Hear = Callable[[Optimizer, object, object], None]
 
 _lock = threading.Lock()
-_listeners: tuple[Listener, ...] = ()  # replaced, never changed: another thread may go through it
+_listeners: tuple[
+    StepListener, ...
+] = ()  # replaced, never changed: another thread may go through it
 _registered = False
 
 
 @final
-class Listener:
+class StepListener:
     """Is called after every step until it is removed."""
 
     def __init__(self, hear: Hear) -> None:
@@ -29,14 +31,14 @@ class Listener:
             _listeners = tuple(each for each in _listeners if each is not self)
 
 
-def listen(hear: Hear) -> Listener:
+def listen(hear: Hear) -> StepListener:
     """Call ``hear`` after every step.
 
     torch is told once and for all: whoever takes a step goes through torch's own list of hooks,
     which no other thread may change meanwhile.
     """
     global _listeners, _registered
-    made = Listener(hear)
+    made = StepListener(hear)
     with _lock:
         _listeners = (*_listeners, made)
         if not _registered:

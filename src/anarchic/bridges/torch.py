@@ -23,6 +23,7 @@ from anarchic.bridges.tensors import (
     unwrapped,
 )
 from anarchic.bridges.visit import Tensors, Visit, check_fit
+from anarchic.core.options import says_options
 from anarchic.core.types import EMPTY, Layout, Terms, Vector
 from anarchic.errors import ConfigError
 from anarchic.worker import Worker
@@ -216,6 +217,7 @@ class TorchVisit(Visit):
         return steps, lr
 
 
+@says_options
 def visit(
     worker: Worker | None,
     model: nn.Module,

@@ -8,12 +8,15 @@ from typing import Any, final
 from torch import Tensor, nn
 
 from anarchic.bridges.torch import TorchVisit
+from anarchic.core.options import refuse_unknown
 from anarchic.errors import ConfigError
 from anarchic.worker import Worker
 
+OPTIONS = ("buffers", "per_step", "lr", "samples")  # of anarchic.torch.visit
+
 
 @final
-class Visits:
+class TrainerVisits:
     """One visit after another, each an epoch long, or ``every_n_steps`` of the optimiser.
 
     ``options`` are those of ``anarchic.torch.visit``.
@@ -29,6 +32,7 @@ class Visits:
     ) -> None:
         if every_n_steps is not None and every_n_steps < 1:
             raise ConfigError(f"A visit takes at least 1 step, got every_n_steps={every_n_steps}.")
+        refuse_unknown("VisitCallback", ("train", "every_n_steps", "module", *OPTIONS), options)
         self._worker, self._train, self._options = worker, train, options
         self._every = every_n_steps
         self._visit: TorchVisit | None = None

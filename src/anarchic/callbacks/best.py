@@ -10,6 +10,7 @@ from typing import Any, final
 
 from anarchic import wire
 from anarchic.callbacks.callback import Callback, Numbers, RunInfo, VersionInfo
+from anarchic.core.options import says_options
 from anarchic.core.types import Vector
 from anarchic.errors import ConfigError, Stop
 
@@ -53,6 +54,7 @@ class _Best:
         return -self.value if lower else self.value
 
 
+@says_options
 @final
 class KeepBest(Callback):
     """Keep the model with the best evaluation, in ``params`` and in a file.
@@ -114,6 +116,7 @@ class KeepBest(Callback):
             )
 
 
+@says_options
 @final
 class EarlyStop(Callback):
     """Stop when ``patience`` evaluations in a row were not better by more than ``least``."""

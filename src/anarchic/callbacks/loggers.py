@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, final
 
 from anarchic.callbacks.callback import Callback, Numbers, RunInfo, VersionInfo
+from anarchic.core.options import says_options
 from anarchic.errors import ConfigError
 
 NOT_LOGGED = ("round",)  # it is the step
@@ -38,6 +39,7 @@ class _Logger(Callback):
         raise NotImplementedError
 
 
+@says_options
 @final
 class TensorBoard(_Logger):
     """Scalars and settings for ``tensorboard --logdir DIR``; needs tensorboard and PyTorch.
@@ -63,6 +65,7 @@ class TensorBoard(_Logger):
         self._writer.close()
 
 
+@says_options
 @final
 class MLflow(_Logger):
     """Metrics and settings as a run of MLflow, by its client: nothing global is set.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from anarchic.cli import scripts
-from anarchic.cli.options import examples, table, takes
+from anarchic.cli.options import Given, chosen, examples, table, takes
 from anarchic.cli.scripts import scripted
 from anarchic.cli.show import MISSING, number, percent, print_table
 from anarchic.errors import ConfigError
@@ -71,28 +71,21 @@ Runs = Annotated[
 
 
 @scripted
-@takes(OPTIONS)
+@takes(OPTIONS, Asked, Test)
 def compare(
     runs: Runs,
-    metric: str = "accuracy",
+    given: Given,
     out: Path | None = None,
     csv: Path | None = None,
     workers: Path | None = None,
     group_by: str | None = None,
     over: str = "best",
     band: str = "sd",
-    against: str = "round",
-    target: float | None = None,
     latex: Path | None = None,
     test: tuple[str, str] | None = None,
-    measure: str = "final",
-    margin: float | None = None,
-    alpha: float = 0.05,
-    interval: str = "t",
-    lost_as: float | None = None,
 ) -> None:
     """Compare recorded runs, or the groups of runs of sweeps, in a table and in a picture."""
-    asked = Asked(metric, against, target)  # type: ignore[arg-type]  # it checks the name
+    asked, how = Asked(**chosen(Asked, given)), chosen(Test, given)
     sweeps = [place for place in runs if "://" not in place and is_sweep(place)]
     if sweeps:
         from anarchic.cli import compare_sweeps as swept
@@ -103,29 +96,22 @@ def compare(
                 "the other."
             )
         places = swept.Files(out, csv, latex)
-        kind: Any = interval  # Test checks it
-        how = Test(measure=measure, margin=margin, alpha=alpha, interval=kind, lost_as=lost_as)
-        if test is None:
-            _refuse_chosen(how)
+        if test is None and how:
+            raise ConfigError(
+                f"--{next(iter(how)).replace('_', '-')} says how --test compares: add --test A B, "
+                "or leave it out."
+            )
         names = [] if group_by is None else [_name(each) for each in group_by.split(",")]
-        swept.compare_sweeps(sweeps, asked, names, over, band, places, test, how)
+        swept.compare_sweeps(sweeps, asked, names, over, band, places, test, Test(**how))
         return
-    given = {"group_by": group_by, "target": target, "latex": latex, "test": test, "margin": margin}
-    if strange := next((name for name, value in given.items() if value is not None), None):
+    own = {"group_by": group_by, "latex": latex, "test": test}
+    for_sweeps = [name for name, value in own.items() if value is not None]
+    for_sweeps += [name for name in given if name != "metric"]
+    if strange := next(iter(for_sweeps), None):
         raise ConfigError(
             f"--{strange.replace('_', '-')} is for sweeps, and {runs[0]} is none: leave it out."
         )
-    _compare_runs(runs, metric, out, workers, csv)
-
-
-def _refuse_chosen(how: Test) -> None:
-    """Without --test nobody would look at what says how to test."""
-    plain = vars(Test())
-    if strange := [name for name, value in vars(how).items() if value != plain[name]]:
-        raise ConfigError(
-            f"--{strange[0].replace('_', '-')} says how --test compares: add --test A B, or leave "
-            "it out."
-        )
+    _compare_runs(runs, asked.metric, out, workers, csv)
 
 
 def _name(text: str) -> str:

@@ -13,7 +13,7 @@ from anarchic.cli import scripts
 from anarchic.cli.show import MISSING, print_table
 from anarchic.core.validation import check_choice
 from anarchic.study.bands import AXES, BANDS, plot_groups
-from anarchic.study.groups import Asked, Group, groups_of, other_conditions
+from anarchic.study.groups import Asked, Group, groups_of, other_conditions, uneven
 from anarchic.study.publish import (
     BANDS_IN_WORDS,
     entry,
@@ -23,7 +23,7 @@ from anarchic.study.publish import (
     write_latex,
 )
 from anarchic.study.sweeps import load_sweep
-from anarchic.study.verdicts import Test, compare_groups, counted_as, sentences
+from anarchic.study.verdicts import Test, caution, compare_groups, counted_as, sentences
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,16 @@ def compare_sweeps(
     _show(groups, asked, kind)
     if others := other_conditions(groups):
         typer.echo(f"Warning: the runs differ in {', '.join(others)} too.")
+    if seeds := uneven(groups):
+        typer.echo(f"Warning: {seeds}: compare means over equal seeds.")
     if found and (told := counted_as(groups, asked, test)):
         typer.echo(told)
-    for sentence in sentences(found, asked, test):
+    said = [*sentences(found, asked, test), *filter(None, [caution(groups, found)])]
+    for sentence in said:
         typer.echo(sentence)
     if files.figure is not None:
         typer.echo(f"Drawn in {plot_groups(groups, files.figure, asked, kind)}.")
     lines = lines_of(groups, asked)
-    said = sentences(found, asked, test)
     scripts.found(metric=asked.metric, groups=[line.record for line in lines], tests=said)
     if files.latex is not None:
         typer.echo(f"LaTeX in {write_latex(lines, files.latex, asked, kind)}.")

@@ -9,11 +9,12 @@ from typing import Any
 
 import typer
 
-from anarchic.cli.options import examples, table, takes
+from anarchic.cli.options import Given, examples, table, takes
 from anarchic.cli.show import number
 from anarchic.core import registry
 from anarchic.core.types import Layout
 from anarchic.errors import ConfigError
+from anarchic.worker.initial import InitialModel, write_initial_model
 
 EPILOG = examples(
     "anarchic init --from my_module:Model --out model.safetensors",
@@ -51,26 +52,18 @@ OPTIONS = table(f"""
 """)
 
 
-@takes(OPTIONS)
+@takes(OPTIONS, InitialModel)
 def init(
     out: Path,
-    model: str | None = None,
-    data: str = "digits",
-    task: str | None = None,
+    given: Given,
     from_: str | None = None,
     from_options: Mapping[str, Any] | None = None,
-    train: str | None = None,
-    buffers: str | None = None,
-    buffer_names: str | None = None,
     flower: str | None = None,
     flower_configs: Mapping[str, str] | None = None,
-    seed: int = 0,
 ) -> None:
     """Write an initial model, version 0, for `anarchic serve --init`."""
-    from anarchic.worker.initial import InitialModel, write_initial_model
-
     if flower is not None:
-        if not (model is task is from_ is None):
+        if from_ is not None or given.keys() & {"model", "task"}:
             raise ConfigError(
                 "Give --model, --task, --from or --flower: one of them says what to write."
             )
@@ -81,17 +74,7 @@ def init(
         return
     first = write_initial_model(
         out,
-        InitialModel(
-            model=model,
-            data=data,
-            task=task,
-            source=from_,
-            options=_arguments(from_options or []),
-            train=train,
-            buffers=buffers,  # type: ignore[arg-type]  # it refuses others
-            buffer_names=buffer_names,
-            seed=seed,
-        ),
+        InitialModel(source=from_, options=_arguments(from_options or []), **given),
     )
     for note in first.notes:
         typer.echo(f"Note: {note}", err=True)

@@ -87,8 +87,9 @@ Fixed when the run begins
     (default: no bound)
   guard F: Updates longer than F times the median length of the workers' updates hardly count;
     0 is no guard. (default: {FACTOR:g})
-  expire_after N: afa-cs: forget a worker that sent nothing for N versions.
-    (default: none is forgotten)
+  expire_after N: Rules with something of each worker, as afa-cs: forget a worker that sent nothing
+    for N versions. malenia and ringleader wait for no worker for longer. (default: none is
+    forgotten)
   cap N: afa-cs: remember at most N workers; a new one replaces the one that sent nothing for the
     longest time. Needed with --open-enrolment. (default: no limit)
   local_rule NAME: Local rule that workers may run besides those that share nothing. scaffold shares

@@ -14,11 +14,12 @@ from typing import Annotated, Any
 
 import typer
 
-from anarchic.cli.options import examples, table, takes
+from anarchic.cli.options import Given, examples, table, takes
 from anarchic.cli.show import MISSING, number, percent
 from anarchic.core import registry
 from anarchic.core.reading import printable
 from anarchic.errors import AnarchicError, ConfigError, WorkerError
+from anarchic.worker.connection import Connection
 
 EPILOG = examples(
     "anarchic status run.db",
@@ -63,9 +64,10 @@ Record = dict[str, Any]
 Look = Callable[[], Record]
 
 
-@takes(OPTIONS)
+@takes(OPTIONS, Connection)
 def status(
     where: Where,
+    given: Given,
     run: str | None = None,
     watch: bool = False,
     every_s: float = 2.0,
@@ -74,9 +76,6 @@ def status(
     json: bool = False,
     trust: bool = False,
     token_file: Path | None = None,
-    ca_file: Path | None = None,
-    client_cert: Path | None = None,
-    client_key: Path | None = None,
 ) -> None:
     """Show where a run stands, and what each of its workers did.
 
@@ -90,9 +89,8 @@ def status(
         raise ConfigError(
             f"Give --every-s and --limit positive numbers, got {every_s:g} and {limit}."
         )
-    files = {"ca_file": ca_file, "client_cert": client_cert, "client_key": client_key}
     shown = _json if json else lambda found: text_of(found, limit)
-    looking = _looking(where, run, sort, limit, token_file, files)
+    looking = _looking(where, run, sort, limit, token_file, given)
     with registry.installed_only(trust), looking as look:
         if watch:
             _watch(look, shown, every_s, "" if json else "\n")
@@ -103,13 +101,13 @@ def status(
 @contextmanager
 def _looking(
     where: str, run: str | None, sort: str, limit: int, token_file: Path | None,
-    files: dict[str, Path | None],
+    given: Given,
 ) -> Iterator[Look]:  # fmt: skip
     """What to call for a fresh overview."""
     if where.startswith(("http://", "https://")):
-        yield _asking(*_server_and_run(where, run), f"sort={sort}&limit={limit}", token_file, files)
+        yield _asking(*_server_and_run(where, run), f"sort={sort}&limit={limit}", token_file, given)
         return
-    if token_file is not None or any(files.values()):
+    if token_file is not None or given:
         raise ConfigError(
             f"{where} is a store, which is read without a token or certificate: leave out "
             "--token-file and the like, or give a server's URL."
@@ -136,16 +134,13 @@ def _server_and_run(url: str, run: str | None) -> tuple[str, str | None]:
     return (server, named or run) if path else (url, run)
 
 
-def _asking(
-    url: str, run: str | None, query: str, token_file: Path | None, files: dict[str, Path | None]
-) -> Look:
+def _asking(url: str, run: str | None, query: str, token_file: Path | None, given: Given) -> Look:
     from anarchic.worker.asking import ask
-    from anarchic.worker.connection import Connection
     from anarchic.worker.settings import TOKEN_VARIABLE
     from anarchic.worker.token import read_token
     from anarchic.worker.worker import base_of
 
-    connection = Connection(**files)  # type: ignore[arg-type]  # paths
+    connection = Connection(**given)
     token = os.environ.get(TOKEN_VARIABLE) if token_file is None else read_token(token_file)
     path = f"/{base_of(run)}/workers?{query}"
 

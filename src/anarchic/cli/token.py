@@ -13,7 +13,7 @@ import typer
 
 from anarchic.cli.options import examples
 from anarchic.cli.show import MISSING, print_table
-from anarchic.core.files import write_file
+from anarchic.core.files import spare_store, write_file
 from anarchic.core.reading import read_file, reason
 from anarchic.errors import ConfigError
 
@@ -132,8 +132,12 @@ def rotate(
 
 
 def _check_out(out: Path | None) -> None:
-    if out is not None and not out.parent.is_dir():
+    """Before a token is made: it would be lost."""
+    if out is None:
+        return
+    if not out.parent.is_dir():
         raise ConfigError(f"There is no directory {out.parent} for --out {out}: create it first.")
+    spare_store(out)
 
 
 def _hand_over(worker: str, token: str, out: Path | None) -> None:

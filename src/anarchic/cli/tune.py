@@ -105,7 +105,7 @@ def _ranges(texts: Sequence[str]) -> dict[str, Range] | None:
 
 def _show(found: Tuned) -> None:
     from anarchic.study.groups import Asked, Group
-    from anarchic.study.publish import Line, entry
+    from anarchic.study.publish import GroupRow, entry
 
     metric = found.tuning.metric
     judged, tested = Asked(f"val_{metric}"), Asked(metric)
@@ -119,7 +119,7 @@ def _show(found: Tuned) -> None:
             group = Group(rule, outcome.results)
             values = [v for run in group.finished if (v := asked.value(run, "final")) is not None]
             record[name] = values
-            cells.append(entry(Line(group, {"final": values}), "final", "sd"))
+            cells.append(entry(GroupRow(group, {"final": values}), "final", "sd"))
         rows.append((rule, rates, *cells))
         records.append({**record, "at_edge": list(found.at_edge(rule))})
     print_table(

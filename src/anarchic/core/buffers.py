@@ -2,43 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Generic, final
+from typing import Any, final
 
 import numpy as np
 
 from anarchic.core.arrays import as_like, copied, norms, places_in, zeros
 from anarchic.core.checking import CheckedUpdate, check
-from anarchic.core.rows import WorkerRows
 from anarchic.core.rule import Rule, S, start, versions_met
 from anarchic.core.types import Layout, Rows, Update, Updates, Vector
-from anarchic.core.wrappers import Wrapper
+from anarchic.core.wrappers import StatefulWrapper, WrapperState
 from anarchic.errors import ConfigError
 
 
 @dataclass(slots=True)
-class AverageBuffersState(Generic[S]):
+class AverageBuffersState(WrapperState[S]):
     """The state of the rule inside, the published model, and the sum of the buffers to come."""
 
     inner: S  # its parameters are zero where the buffers are
-    params: Vector
+    params: Vector = field()
     total: Vector  # (places,), float64
     count: int  # updates since the last step
-
-    @property
-    def version(self) -> int:
-        return self.inner.version
-
-    @property
-    def extras(self) -> Mapping[str, Vector]:
-        return self.inner.extras
 
 
 @final
 @dataclass(frozen=True)
-class AverageBuffers(Wrapper[S]):
+class AverageBuffers(StatefulWrapper[S]):
     """The server averages buffers beside the model and never steps along them.
 
     At ``places`` (``Layout.buffer_places``) an update's direction holds the worker's buffers b_i
@@ -81,7 +72,7 @@ class AverageBuffers(Wrapper[S]):
         hidden = self._hidden(seen.direction)
         state.inner = self.rule.receive(state.inner, replace(seen, direction=hidden, norm=None))
         self._add(state, update.direction)
-        return self._publish(state) if state.version > version else state
+        return self.after_step(state) if state.version > version else state
 
     def receive_many(self, state: AverageBuffersState[S], block: Updates) -> AverageBuffersState[S]:
         versions = versions_met(self.rule, state.inner, block)
@@ -93,22 +84,8 @@ class AverageBuffers(Wrapper[S]):
         for row in range(len(block)):
             self._add(state, block.directions[row])
             if row + 1 >= remaining and (row + 1 - remaining) % self.m == 0:
-                state = self._publish(state)
+                state = self.after_step(state)
         return state
-
-    def remaining(self, state: AverageBuffersState[S]) -> int:
-        return self.rule.remaining(state.inner)
-
-    def flush(self, state: AverageBuffersState[S]) -> AverageBuffersState[S]:
-        version = state.version
-        state.inner = self.rule.flush(state.inner)
-        return self._publish(state) if state.version > version else state
-
-    def forget(self, state: AverageBuffersState[S], worker: str) -> bool:
-        return self.rule.forget(state.inner, worker)
-
-    def rows(self, state: AverageBuffersState[S]) -> dict[str, WorkerRows]:
-        return {f"inner.{name}": rows for name, rows in self.rule.rows(state.inner).items()}
 
     def _hidden(self, array: Any) -> Any:
         """A copy of vectors with zeros in the places of the buffers."""
@@ -120,7 +97,7 @@ class AverageBuffers(Wrapper[S]):
         state.total += direction[places_in(direction, self._places)]
         state.count += 1
 
-    def _publish(self, state: AverageBuffersState[S]) -> AverageBuffersState[S]:
+    def after_step(self, state: AverageBuffersState[S]) -> AverageBuffersState[S]:
         state.params = copied(state.inner.params)
         mean = as_like(state.total / state.count, state.params)
         state.params[places_in(state.params, self._places)] = mean

@@ -8,13 +8,18 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from anarchic.errors import ConfigError
+
+STORE = b"SQLite format 3\0"  # how the file of a run begins
+
 
 def write_file(path: Path, data: bytes | Iterable[bytes], *, private: bool = False) -> None:
     """Write or replace a file: a reader, or a crash, sees the old file or the new one, never half.
 
     The contents are on disk before the file has its name. ``sync`` the folder where the name must
-    survive a power cut too. A ``private`` file is for its owner alone.
+    survive a power cut too. A ``private`` file is for its owner alone. A store is never replaced.
     """
+    spare_store(path)
     part = part_of(path)
     try:
         if private:
@@ -29,6 +34,17 @@ def write_file(path: Path, data: bytes | Iterable[bytes], *, private: bool = Fal
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def spare_store(path: Path) -> None:
+    """Refuse to write over the database of a run: that would be its end."""
+    if path.is_file():
+        with open(path, "rb") as file:
+            if file.read(len(STORE)) == STORE:
+                raise ConfigError(
+                    f"{path} is a database, such as the store of a run, and is not written over: "
+                    "give another name."
+                )
 
 
 def part_of(path: Path) -> Path:

@@ -10,17 +10,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf
-from typing import Any, Generic, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anarchic.core.arrays import copied, norms, times
 from anarchic.core.checking import CheckedUpdate, check
-from anarchic.core.rows import WorkerRows
 from anarchic.core.rule import S, versions_met
 from anarchic.core.types import Matrix, Update, Updates, Vector
-from anarchic.core.wrappers import LEAST, Wrapper
+from anarchic.core.wrappers import LEAST, StatefulWrapper, WrapperState
 from anarchic.errors import ConfigError
 
 FACTOR = 30.0  # experiments/guard: honest lengths reach 12 times the scale
@@ -83,7 +82,7 @@ class Lengths:
 
 
 @final
-class Record:
+class GuardRecord:
     """What a guard has seen: the lengths by worker, and what was clipped.
 
     It packs itself into one array: a server writes it with every version.
@@ -102,8 +101,8 @@ class Record:
         self.bound = 0.0  # that it was beyond
         self.farthest = 0.0  # largest length / scale so far, clipped or not
 
-    def copy(self) -> Record:
-        made = Record(self.first, self.lengths.copy(), self.extra_lengths.copy())
+    def copy(self) -> GuardRecord:
+        made = GuardRecord(self.first, self.lengths.copy(), self.extra_lengths.copy())
         made.clipped, made.length, made.bound = self.clipped, self.length, self.bound
         made.farthest, made.counted = self.farthest, self.counted.copy()
         return made
@@ -159,12 +158,12 @@ class Record:
         names = {"workers": workers, "beside": beside, "counted": [*self.counted]}
         return {"numbers": array}, names
 
-    def unpack(self, arrays: Mapping[str, NDArray[Any]], numbers: Mapping[str, Any]) -> Record:
+    def unpack(self, arrays: Mapping[str, NDArray[Any]], numbers: Mapping[str, Any]) -> GuardRecord:
         first, clipped, length, bound, farthest, *lengths = arrays["numbers"].tolist()
         workers, beside, counted = (numbers[name] for name in ("workers", "beside", "counted"))
         known = zip([*workers, *beside, *counted], lengths, strict=True)
         parts = [Lengths(dict(islice(known, len(names)))) for names in (workers, beside)]
-        made = Record(first, *parts)
+        made = GuardRecord(first, *parts)
         made.counted = dict(known)
         made.clipped, made.length, made.bound = int(clipped), length, bound
         made.farthest = farthest
@@ -172,28 +171,16 @@ class Record:
 
 
 @dataclass(slots=True)
-class GuardState(Generic[S]):
+class GuardState(WrapperState[S]):
     """The state of the rule inside, and what the guard has seen."""
 
     inner: S
-    record: Record
-
-    @property
-    def params(self) -> Vector:
-        return self.inner.params
-
-    @property
-    def version(self) -> int:
-        return self.inner.version
-
-    @property
-    def extras(self) -> Mapping[str, Vector]:
-        return self.inner.extras
+    record: GuardRecord
 
 
 @final
 @dataclass(frozen=True)
-class Guard(Wrapper[S]):
+class Guard(StatefulWrapper[S]):
     """No update counts for much more than those of the other workers.
 
     With l the length of an update, s the scale of the run and B = ``factor`` * s, the update
@@ -233,7 +220,7 @@ class Guard(Wrapper[S]):
     def init(self, params: Vector) -> GuardState[S]:
         inner = self.rule.init(params)
         first = max(1.0, float(norms(inner.params[None])[0]))
-        return GuardState(inner, Record(first, Lengths(), Lengths()))
+        return GuardState(inner, GuardRecord(first, Lengths(), Lengths()))
 
     def receive(self, state: GuardState[S], update: Update) -> GuardState[S]:
         seen = self._measured(state, update)
@@ -286,27 +273,13 @@ class Guard(Wrapper[S]):
             inner = self.rule.receive_many(inner, _weighed(block[start:], weights[start:]))
         return GuardState(inner, record)
 
-    def remaining(self, state: GuardState[S]) -> int:
-        return self.rule.remaining(state.inner)
-
-    def flush(self, state: GuardState[S]) -> GuardState[S]:
-        state.inner = self.rule.flush(state.inner)
-        return state
-
     def forget(self, state: GuardState[S], worker: str) -> bool:
         """Drop what the rule inside keeps of a worker, and its vote on the scale."""
         known = state.record.forget(worker)
         return self.rule.forget(state.inner, worker) or known
 
-    def rows(self, state: GuardState[S]) -> dict[str, WorkerRows]:
-        return {f"inner.{name}": rows for name, rows in self.rule.rows(state.inner).items()}
-
-
-def guard_of(state: Any) -> Record | None:
-    """What the guard around a rule has seen, if there is one; another wrapper may be around it."""
-    while state is not None and not isinstance(state, GuardState):
-        state = getattr(state, "inner", None)
-    return None if state is None else state.record
+    def guard_record(self, state: GuardState[S]) -> GuardRecord:
+        return state.record
 
 
 def _weighed(block: Updates, weights: Iterable[Weights]) -> Updates:

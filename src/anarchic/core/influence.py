@@ -7,8 +7,6 @@ from math import inf
 from typing import Any
 
 from anarchic.core.rule import Rule
-from anarchic.core.rules.buffer import BufferedRule
-from anarchic.core.wrappers import Reweighted, Wrapper
 
 # Of (local_lr, local_steps, staleness, norm, weight): the length of an update as it came, which is
 # what ``Clip`` and ``Guard`` look at, and as it was folded, after them and after discounts.
@@ -25,25 +23,14 @@ def lengths_of(rule: Rule[Any]) -> LengthsOf:
     >>> lengths_of(StalenessDiscount(AfaCd(m=2), power=1.0))(0.1, 5, 3, 8.0, 0.5)
     (8.0, 1.0)
     """
-    factors: list[tuple[Callable[..., float], Callable[..., float]]] = []
-    inner = rule
-    while isinstance(inner, Wrapper):
-        if isinstance(inner, Reweighted):
-            factors.append((inner.factor, inner.scale))
-        inner = inner.rule
-    weigh = inner.coefficient if isinstance(inner, BufferedRule) else None
-    scale = rule.scale
+    scale, folded_scale = rule.scale, rule.folded_scale
 
     def lengths(
         local_lr: float, local_steps: int, staleness: int, norm: float, weight: float
     ) -> tuple[float, float]:
         direction = norm / local_lr
         came = scale(local_lr, local_steps) * direction
-        rate = local_lr * weight
-        for factor, scaled in factors:
-            rate *= factor(staleness, scaled(rate, local_steps) * direction)
-        by = scale(rate, local_steps) if weigh is None else weigh(rate, local_steps, staleness)
-        folded = by * direction
+        folded = folded_scale(local_lr * weight, local_steps, staleness, direction) * direction
         if came < inf and folded < inf:
             return came, folded
         return norm, 0.0  # a rate may be the smallest number there is

@@ -25,8 +25,10 @@ class Dyn:
 
     h_i stays with the worker; nothing is shared. The server's half is the rule ``FedDyn``.
     Reference: Acar et al., "Federated Learning Based on Dynamic Regularization", ICLR 2021,
-    arXiv:2111.04263, Algorithm 1. Departs from it in: the local objective is followed by SGD for as
-    many steps as the worker likes, not solved to an accuracy; alpha is the same for all workers.
+    arXiv:2111.04263, Algorithm 1. Known from the authors' program. Departs from it in: the local
+    objective is followed by SGD for as many steps as the worker likes, not solved to an accuracy;
+    alpha is the same for all workers, where their program divides it by the share of the data; no
+    gradient is clipped.
     """
 
     alpha: float = 0.1

@@ -24,9 +24,9 @@ class MimeLite:
     (1 - beta) * (g_i(x_start) - v). The server's half is
     ``SharedVectors(rule, names=("momentum",), population=m)`` around any rule.
     Reference: Karimireddy et al., "Mime: Mimicking Centralized Stochastic Algorithms in Federated
-    Learning", 2020, arXiv:2008.03606, Algorithm 1 (MimeLite, SGD with momentum). Departs from it
-    in: the gradient of the first local step stands for that of all the worker's data; a late update
-    corrects the v that it pulled.
+    Learning", 2020, arXiv:2008.03606, Algorithm 1 (MimeLite, SGD with momentum). Known from the
+    authors' program. Departs from it in: the gradient of the first local step stands for that of
+    all the worker's data; a late update corrects the v that it pulled.
     """
 
     beta: float = 0.9

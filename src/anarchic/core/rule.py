@@ -16,6 +16,9 @@ from anarchic.core.types import EMPTY, Integers, Update, Updates, Vector
 from anarchic.errors import ConfigError
 from anarchic.kernels import loops
 
+if TYPE_CHECKING:
+    from anarchic.core.guard import GuardRecord
+
 
 class State(Protocol):
     """The moving numbers of a rule. ``params`` and ``extras`` are what workers pull."""
@@ -68,6 +71,12 @@ class Rule(Protocol[S]):
     def scale(self, local_lr: float, local_steps: int) -> float:
         """What the rule multiplies a fresh update's direction by before it takes the mean."""
 
+    def folded_scale(self, local_lr: float, local_steps: int, staleness: int, norm: float) -> float:
+        """What it multiplies this update's direction by, of that norm, after discounts and clips.
+
+        A guard is left out, for it depends on the updates before: see ``guard_record``.
+        """
+
     def remaining(self, state: S) -> int:
         """How many more updates until the next step; at least 1."""
 
@@ -82,6 +91,9 @@ class Rule(Protocol[S]):
 
         They change rarely: an update touches the row of its worker and no other.
         """
+
+    def guard_record(self, state: S) -> GuardRecord | None:
+        """What the guard around the rule has seen, or None where there is no guard."""
 
 
 @dataclass
@@ -137,6 +149,9 @@ class SteppingRule(ABC, Generic[S]):
     def scale(self, local_lr: float, local_steps: int) -> float:
         return local_lr
 
+    def folded_scale(self, local_lr: float, local_steps: int, staleness: int, norm: float) -> float:
+        return self.scale(local_lr, local_steps)
+
     def receive(self, state: Any, update: Update) -> Any:
         version = state.version
         seen = check(update, params=state.params, version=version, oldest=self.oldest(version))
@@ -166,6 +181,14 @@ class SteppingRule(ABC, Generic[S]):
         return state
 
     @property
+    def waits(self) -> str | None:
+        """How a worker that stays away can hold up steps, and what bounds that; None if it cannot.
+
+        Not a member of ``Rule``: few rules have to say it.
+        """
+        return None
+
+    @property
     def remembers(self) -> int | None:
         return None if self.rows(self.init(np.zeros(1, np.float32))) else 0
 
@@ -178,6 +201,9 @@ class SteppingRule(ABC, Generic[S]):
     def rows(self, state: Any) -> dict[str, WorkerRows]:
         values = {each.name: getattr(state, each.name) for each in fields(state)}
         return {name: value for name, value in values.items() if isinstance(value, WorkerRows)}
+
+    def guard_record(self, state: Any) -> GuardRecord | None:
+        return None
 
 
 def start(params: Vector) -> Vector:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ulp
-from typing import Any, ClassVar, Generic, final
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +24,19 @@ from anarchic.core.rule import Rule, S, versions_met
 from anarchic.core.types import EMPTY, Integers, Update, Updates, Vector
 from anarchic.errors import ConfigError
 
-LEAST = ulp(0.0)  # a rate: one of nothing would be refused, and what was accepted must count
+if TYPE_CHECKING:
+    from anarchic.core.guard import GuardRecord
+
+LEAST = ulp(0.0)  # rate: 0 would be refused, and an update that was accepted must count
 
 
 @dataclass(frozen=True)
 class Wrapper(Generic[S]):
-    """What the rule inside says, whatever is around it."""
+    """What the rule inside says, whatever is around it.
+
+    A subclass says ``receive`` and ``receive_many``. Its state is that of the rule inside; where it
+    needs more, derive it from ``StatefulWrapper``.
+    """
 
     rule: Rule[S]
 
@@ -51,6 +58,27 @@ class Wrapper(Generic[S]):
 
     def scale(self, local_lr: float, local_steps: int) -> float:
         return self.rule.scale(local_lr, local_steps)
+
+    def folded_scale(self, local_lr: float, local_steps: int, staleness: int, norm: float) -> float:
+        return self.rule.folded_scale(local_lr, local_steps, staleness, norm)
+
+    def init(self, params: Vector) -> Any:
+        return self.rule.init(params)
+
+    def remaining(self, state: Any) -> int:
+        return self.rule.remaining(state)
+
+    def flush(self, state: Any) -> Any:
+        return self.rule.flush(state)
+
+    def forget(self, state: Any, worker: str) -> bool:
+        return self.rule.forget(state, worker)
+
+    def rows(self, state: Any) -> dict[str, WorkerRows]:
+        return self.rule.rows(state)
+
+    def guard_record(self, state: Any) -> GuardRecord | None:
+        return self.rule.guard_record(state)
 
     def scales(self, block: Updates) -> NDArray[np.float64]:
         """The scale of every update of a block."""
@@ -75,8 +103,9 @@ class Reweighted(Wrapper[S], ABC):
         rates = block.local_lrs * np.array(factors, np.float64)
         return replace(block, local_lrs=np.maximum(rates, LEAST))
 
-    def init(self, params: Vector) -> S:
-        return self.rule.init(params)
+    def folded_scale(self, local_lr: float, local_steps: int, staleness: int, norm: float) -> float:
+        rate = local_lr * self.factor(staleness, self.scale(local_lr, local_steps) * norm)
+        return self.rule.folded_scale(rate, local_steps, staleness, norm)
 
     def receive(self, state: S, update: Update) -> S:
         # A factor of numbers that cannot be right would hide them from the rule inside.
@@ -93,18 +122,6 @@ class Reweighted(Wrapper[S], ABC):
         check(block, params=state.params, version=versions, extras=frozenset(block.extras))
         staleness = versions - block.base_versions
         return self.rule.receive_many(state, self.reweighted(block, staleness))
-
-    def remaining(self, state: S) -> int:
-        return self.rule.remaining(state)
-
-    def flush(self, state: S) -> S:
-        return self.rule.flush(state)
-
-    def forget(self, state: S, worker: str) -> bool:
-        return self.rule.forget(state, worker)
-
-    def rows(self, state: S) -> dict[str, WorkerRows]:
-        return self.rule.rows(state)
 
 
 @final
@@ -163,13 +180,17 @@ class Clip(Reweighted[S]):
         return (self.max_norm / length).clamp(max=1)
 
 
-@dataclass(slots=True)
-class SharedVectorsState(Generic[S]):
-    """The state of the rule inside, the published extras, and what will be added to them."""
+class WrapperState(Generic[S]):
+    """A state around that of the rule inside, whose model it publishes.
 
-    inner: S
-    extras: dict[str, Vector]
-    pending: dict[str, Vector]
+    A subclass is a dataclass. A field of its own in place of a property below is a ``field()``: the
+    property would be taken for its default.
+    """
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:  # the first field of the subclass
+        inner: S
 
     @property
     def params(self) -> Vector:
@@ -179,10 +200,48 @@ class SharedVectorsState(Generic[S]):
     def version(self) -> int:
         return self.inner.version
 
+    @property
+    def extras(self) -> Mapping[str, Vector]:
+        return self.inner.extras
+
+
+class StatefulWrapper(Wrapper[S]):
+    """A wrapper that keeps something: its state is a ``WrapperState``."""
+
+    def after_step(self, state: Any) -> Any:
+        """The state to go on with when the rule inside has stepped."""
+        return state
+
+    def remaining(self, state: Any) -> int:
+        return self.rule.remaining(state.inner)
+
+    def flush(self, state: Any) -> Any:
+        version = state.version
+        state.inner = self.rule.flush(state.inner)
+        return self.after_step(state) if state.version > version else state
+
+    def forget(self, state: Any, worker: str) -> bool:
+        return self.rule.forget(state.inner, worker)
+
+    def rows(self, state: Any) -> dict[str, WorkerRows]:
+        return {f"inner.{name}": rows for name, rows in self.rule.rows(state.inner).items()}
+
+    def guard_record(self, state: Any) -> GuardRecord | None:
+        return self.rule.guard_record(state.inner)
+
+
+@dataclass(slots=True)
+class SharedVectorsState(WrapperState[S]):
+    """The state of the rule inside, the published extras, and what will be added to them."""
+
+    inner: S
+    extras: dict[str, Vector] = field()
+    pending: dict[str, Vector]
+
 
 @final
 @dataclass(frozen=True)
-class SharedVectors(Wrapper[S]):
+class SharedVectors(StatefulWrapper[S]):
     """Vectors that travel beside the model: pulled with it, changed by what updates bring back.
 
         c_{t+1} = c_t + (1/M) * sum over the round's updates of e_i
@@ -214,7 +273,7 @@ class SharedVectors(Wrapper[S]):
         seen = check(update, params=state.params, version=version, extras=names)
         state.inner = self.rule.receive(state.inner, replace(seen, extras=EMPTY))
         self._add(state, update.extras)
-        return self._publish(state) if state.version > version else state
+        return self.after_step(state) if state.version > version else state
 
     def receive_many(self, state: SharedVectorsState[S], block: Updates) -> SharedVectorsState[S]:
         versions = versions_met(self.rule, state.inner, block)
@@ -225,28 +284,14 @@ class SharedVectors(Wrapper[S]):
         for row in range(len(block)):
             self._add(state, {name: matrix[row] for name, matrix in block.extras.items()})
             if row + 1 >= remaining and (row + 1 - remaining) % self.m == 0:
-                state = self._publish(state)
+                state = self.after_step(state)
         return state
-
-    def remaining(self, state: SharedVectorsState[S]) -> int:
-        return self.rule.remaining(state.inner)
-
-    def flush(self, state: SharedVectorsState[S]) -> SharedVectorsState[S]:
-        version = state.version
-        state.inner = self.rule.flush(state.inner)
-        return self._publish(state) if state.version > version else state
-
-    def forget(self, state: SharedVectorsState[S], worker: str) -> bool:
-        return self.rule.forget(state.inner, worker)
-
-    def rows(self, state: SharedVectorsState[S]) -> dict[str, WorkerRows]:
-        return {f"inner.{name}": rows for name, rows in self.rule.rows(state.inner).items()}
 
     def _add(self, state: SharedVectorsState[S], extras: Mapping[str, Vector]) -> None:
         for name, vector in extras.items():
             state.pending[name] += vector
 
-    def _publish(self, state: SharedVectorsState[S]) -> SharedVectorsState[S]:
+    def after_step(self, state: SharedVectorsState[S]) -> SharedVectorsState[S]:
         changes = {name: vector / self.population for name, vector in state.pending.items()}
         state.extras = {name: state.extras[name] + changes[name] for name in self.names}
         for vector in state.pending.values():

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anarchic.core import registry
+from anarchic.core.options import says_options
 from anarchic.core.validation import check_kind, did_you_mean
 from anarchic.data.checks import check_samples
 from anarchic.errors import ConfigError, DataError
@@ -99,6 +100,7 @@ class Dataset:
         return self.classes
 
     @staticmethod
+    @says_options
     def of(
         source: Any,
         y: Any = None,

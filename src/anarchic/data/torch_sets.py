@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from anarchic.core.reading import printable
 from anarchic.data.frames import Array, Samples, pixels, stacked
 from anarchic.data.loaders import loaded_set
 from anarchic.errors import DataError
@@ -74,7 +75,17 @@ def from_pairs(source: Any) -> Samples:
 
 
 def _input_of(source: Any, number: int) -> tuple[Array, Any]:
-    given, target = _pair(source[number])
+    try:
+        sample = source[number]
+    except DataError:
+        raise
+    except Exception as error:  # whatever a data set of the user's raises
+        raise DataError(
+            f"{type(source).__name__} fails to give its sample {number} ({type(error).__name__}: "
+            f"{printable(str(error).strip().partition(chr(10))[0], most=200)}): mend its "
+            "__getitem__, or leave the sample out with a Subset."
+        ) from error
+    given, target = _pair(sample)
     refuse_several(f"Input {number}", given, "forward=, or in a module around yours")
     return sample_of(given), target
 
@@ -105,6 +116,12 @@ def sample_of(value: Any) -> Array:
 
 def array_of(value: Any) -> Array:
     """An array, tensor, column or number in NumPy; arrays on disk stay there."""
+    if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
+        count = int(np.ma.getmaskarray(value).sum())
+        raise DataError(
+            f"The array is masked in {count:,} places: fill them in, x.filled(...), or leave these "
+            "samples out."
+        )
     if isinstance(value, np.ndarray):
         return value
     if hasattr(value, "tocsr") and hasattr(value, "toarray"):

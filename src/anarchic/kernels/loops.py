@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anarchic.kernels.chunks import CHUNK
 from anarchic.kernels.compiled import CAN_COMPILE, compiled
 
 SUMS = 64  # made side by side: with one alone, each addition waits for the one before
@@ -19,12 +18,6 @@ LARGE = 1 << 22  # numbers in a model for which Numba's 0.8 s and 120 MB are lit
 MANY = 2_000_000_000  # numbers folded in a run, after which the 0.8 s are won back
 _at_least = LARGE
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
-
-
-def expect(numbers: int) -> None:
-    """Say how many numbers will be folded: if many, the loops are used on shorter vectors too."""
-    if numbers >= MANY:
-        use_from(CHUNK)
 
 
 def shortest() -> int:

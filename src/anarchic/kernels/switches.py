@@ -54,19 +54,20 @@ class _Switch:
                 self._write([self._before, *self._wanted.values()][-1])
 
 
-def _tf32_backends() -> tuple[Any, Any]:
+def _gpu_switches() -> tuple[tuple[Any, str], ...]:
     backends = sys.modules["torch"].backends
-    return backends.cuda.matmul, backends.cudnn
+    matmul, cudnn = backends.cuda.matmul, backends.cudnn
+    return (matmul, "allow_tf32"), (cudnn, "allow_tf32"), (cudnn, "deterministic")
 
 
-def _allow_tf32(allowed: tuple[bool, bool]) -> None:
-    for backend, value in zip(_tf32_backends(), allowed, strict=True):
-        backend.allow_tf32 = value
+def _set_on_gpu(values: tuple[bool, ...]) -> None:
+    for switch, value in zip(_gpu_switches(), values, strict=True):
+        setattr(*switch, value)
 
 
 _FOLD_THREADS = _Switch(chunks.threads_in_use, chunks.use_threads)
 _SHORTEST = _Switch(loops.shortest, loops.use_from)
-_TF32 = _Switch(lambda: tuple(b.allow_tf32 for b in _tf32_backends()), _allow_tf32)
+_ON_GPU = _Switch(lambda: tuple(getattr(*each) for each in _gpu_switches()), _set_on_gpu)
 
 
 @contextmanager
@@ -96,12 +97,15 @@ def torch_threads(threads: int | None) -> Iterator[None]:
 
 @contextmanager
 def matmul_precision(precision: str) -> Iterator[None]:
-    """Let GPUs round the factors of float32 products to TF32, unless ``precision`` is "ieee"."""
+    """Let GPUs round the factors of float32 products to TF32, unless ``precision`` is "ieee".
+
+    Convolutions are computed in one order, so that a run repeats.
+    """
     torch: Any = sys.modules.get("torch")
     if torch is None:
         yield
         return
-    with _TF32.set_to((precision != "ieee",) * 2):
+    with _ON_GPU.set_to((*(precision != "ieee",) * 2, True)):
         yield
 
 

@@ -136,6 +136,7 @@ def first_tensors(module: nn.Module, choice: Choice, what: str) -> FirstTensors:
         averaged,
     )
     notes = _frozen_notes(frozen) + _half_notes(trained) + _constant_notes(module, changing)
+    notes += _unregistered_notes(module)
     kept = tuple(sorted(changing)) if choice.buffers == "local" else ()
     policy = choice.buffers if changing else None
     return FirstTensors(layout, layout.join(tensors), policy, kept, notes)
@@ -226,6 +227,17 @@ def _frozen_notes(frozen: Mapping[str, Tensor]) -> list[str]:
     return [
         f"{len(frozen)} parameters ({size:,} numbers: {some(list(frozen))}) are frozen or not "
         "chosen and do not travel: every worker must have the same ones."
+    ]
+
+
+def _unregistered_notes(module: nn.Module) -> list[str]:
+    from anarchic.models.unregistered import unregistered
+
+    if not (found := unregistered(module)):
+        return []
+    return [
+        f"Parameters in the plain attributes {some(list(found))} are unknown to torch and do not "
+        "travel: put layers into an nn.ModuleList or nn.ModuleDict if they are to be trained."
     ]
 
 

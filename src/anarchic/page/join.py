@@ -17,6 +17,7 @@ import numpy as np
 
 from anarchic.data.digits import load_counts
 from anarchic.errors import ConfigError
+from anarchic.page.assets import HEADERS
 
 INDEX = "index.html"
 DIGITS = "digits"
@@ -27,17 +28,12 @@ KINDS = {
     "svg": "image/svg+xml",
 }
 SECURITY = {
+    **HEADERS,
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; "
         "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
         "frame-ancestors 'none'"
     ),
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
-    "permissions-policy": "camera=(), geolocation=(), microphone=()",
-    "referrer-policy": "no-referrer",
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
 }
 
 

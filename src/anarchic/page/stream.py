@@ -25,10 +25,17 @@ FAILED = b'data: {"failure":"The picture cannot be made now; the log says why."}
 
 @final
 class Stream:
-    """Makes pictures with ``make``, in a thread, and hands them to all viewers."""
+    """Makes pictures with ``make``, in a thread, and hands them to all viewers.
 
-    def __init__(self, make: Callable[[], Mapping[str, Any]]) -> None:
-        self._make = make
+    ``failed`` hears of the first of several pictures in a row that could not be made.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Mapping[str, Any]],
+        failed: Callable[[BaseException], object] = lambda error: None,
+    ) -> None:
+        self._make, self._failed = make, failed
         self._parts: dict[str, bytes] = {}
         self._changed: list[str] = []  # by the newest picture
         self._number = 0  # of the newest picture
@@ -39,7 +46,6 @@ class Stream:
         self.viewers = 0
         self.closed = False
         self.failure: str | None = None
-        self.failed: Callable[[BaseException], object] = lambda error: None
 
     def close(self) -> None:
         """End all streams."""
@@ -91,7 +97,7 @@ class Stream:
                 size, self.failure = sum(len(parts[name]) for name in self._changed), None
             except Exception as error:  # of any kind: the next picture may do
                 if self.failure is None:
-                    self.failed(error)
+                    self._failed(error)
                 self.failure = str(error) or repr(error)
             self._wake()
             if self._number == 1:  # it reads what later ones add to

@@ -33,7 +33,7 @@ COLUMNS = np.dtype(
 Rows = NDArray[Any]  # of COLUMNS
 
 
-class Folded(NamedTuple):
+class WindowRow(NamedTuple):
     """One update: as a row of the trace tells it, or of a timetable."""
 
     worker: str
@@ -56,7 +56,7 @@ class Window:
         self._numbers: dict[str, int] = {}
         self.rows: Rows = np.zeros(0, COLUMNS)
 
-    def add(self, folded: Iterable[Folded]) -> None:
+    def add(self, folded: Iterable[WindowRow]) -> None:
         new = [(self._number(f.worker), *f[1:]) for f in folded]
         if new:
             self.extend(np.array(new[-self._most :], COLUMNS))

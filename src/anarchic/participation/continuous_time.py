@@ -9,6 +9,7 @@ from typing import final
 import numpy as np
 from numpy.random import Generator
 
+from anarchic.core.options import says_options
 from anarchic.core.types import Bools, Floats, Rows
 from anarchic.errors import ConfigError
 from anarchic.participation.availability import Availability
@@ -50,6 +51,7 @@ class Dropout:
         return rng.random(workers) >= self.leave
 
 
+@says_options
 @final
 @dataclass(frozen=True)
 class ContinuousTime:

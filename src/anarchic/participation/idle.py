@@ -26,7 +26,7 @@ class Moment:
 
 
 class Idle(Protocol):
-    """When a worker turns up again.
+    """When a worker visits again.
 
     One for which the time of day matters also has ``moved_s(trait, free_s, pull_s, now_s)``: when
     a worker pulls that is free at ``now_s`` instead of ``free_s``, by the same draw. Without it the

@@ -112,7 +112,7 @@ def _stretches(
         yield from _coupled(process, workers, m, end, rng, coupling)
         return
     drawing = Drawing(process, rng, workers, m)
-    folding, made, in_vain = Folding(m, workers), 0, 0
+    folding, made, in_vain = VisitFolding(m, workers), 0, 0
     while True:
         table, horizon_s = folding.fold(drawing.visits, drawing.horizon_s), drawing.horizon_s
         keep, made = table.rounds, made + table.rounds
@@ -171,10 +171,10 @@ def from_visits(
         return Timetable.join(
             list(coupled_tables(plans, coupling, workers=workers, m=m, end=ends, rng=rng))
         )
-    return Folding(m, workers).fold(visits, np.inf)
+    return VisitFolding(m, workers).fold(visits, np.inf)
 
 
-class Folding:
+class VisitFolding:
     """Makes the rows of `from_visits` piece by piece, as time goes on.
 
     It keeps one number per worker and the visits that have pulled and not yet been folded.

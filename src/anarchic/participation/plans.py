@@ -26,7 +26,7 @@ class Plan(NamedTuple):
     local_steps: int
 
 
-class Source(Protocol):
+class PlanSource(Protocol):
     """Stretches of drawn visits, in order of time."""
 
     @property
@@ -158,7 +158,7 @@ class _Stretch:
 class Plans:
     """The next visit of each worker. Keeps a few numbers per worker and what is not taken yet."""
 
-    def __init__(self, source: Source, workers: int) -> None:
+    def __init__(self, source: PlanSource, workers: int) -> None:
         self._source = source
         self._stretches: dict[int, _Stretch] = {}
         self._count = 0  # stretches that were drawn

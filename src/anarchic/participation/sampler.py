@@ -10,6 +10,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from anarchic.core.options import says_options
 from anarchic.core.types import Bools, Floats, Ints
 from anarchic.errors import ConfigError
 from anarchic.participation.timetable import (
@@ -23,6 +24,7 @@ from anarchic.participation.work import StepPolicy, draw_steps
 _BLOCK_ROWS = 1 << 20  # rows drawn at a time; another value gives other tables for the same seed
 
 
+@says_options
 @final
 @dataclass(frozen=True)
 class Sampler:

@@ -13,9 +13,14 @@ from anarchic.report.curves import Curve, draw, label, legend
 from anarchic.report.figure import check_format, line_style, new_figure, save, style
 from anarchic.report.runs import RecordedRun
 
+NAMED = 20  # workers
+
 
 def plot_workers(runs: Sequence[RecordedRun], path: str | os.PathLike[str]) -> Path:
-    """The worst tenth of the workers by round, and beside it all workers at the end, sorted."""
+    """The worst tenth of the workers by round, and beside it all workers at the end, sorted.
+
+    Workers with names (roles of the data) are named: the worst of each run, or all of a few.
+    """
     check_format(path)
     known = [run for run in runs if run.per_worker is not None]
     if not known:
@@ -31,10 +36,17 @@ def plot_workers(runs: Sequence[RecordedRun], path: str | os.PathLike[str]) -> P
     style(left, title="Mean of the worst tenth of the workers", x="round", y=said)
     for index, run in enumerate(known):
         assert run.per_worker is not None
-        values = run.per_worker.values[-1]
-        values = np.sort(values[~np.isnan(values)])
-        shares = (np.arange(len(values)) + 0.5) / len(values)
-        right.plot(100 * shares, values, linewidth=1.8, **line_style(index))
+        names, values = run.per_worker.names, run.per_worker.values[-1]
+        order = np.argsort(values, kind="stable")[: int((~np.isnan(values)).sum())]
+        values, low = values[order], run.per_worker.measure == "accuracy"
+        shares = 100 * (np.arange(len(values)) + 0.5) / len(values)
+        right.plot(shares, values, linewidth=1.8, **line_style(index))
+        told = range(len(order)) if len(known) == 1 and len(order) <= NAMED else [0 if low else -1]
+        for place in told if names else ():
+            right.annotate(
+                names[order[place]], (shares[place], values[place]), (4, -2),
+                textcoords="offset points", va="top", fontsize=8,
+            )  # fmt: skip
     style(right, title="All workers at the end, sorted", x="workers (%)", y="")
     legend(left, len(known))
     return save(figure, path)

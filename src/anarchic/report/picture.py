@@ -20,6 +20,7 @@ from anarchic.page.window import COLUMNS, HEAT_COLUMNS, MOST, Window, marks_each
 from anarchic.participation.timetable import Timetable
 from anarchic.report.again import settings_again, store_again
 from anarchic.report.runs import in_store
+from anarchic.sim import worker_table
 from anarchic.sim.record import MetricsRow, RunDirectory
 from anarchic.sim.settings import Settings, make_rule
 from anarchic.theory.panel import panel
@@ -85,9 +86,10 @@ class RunPictures:
         whole = self._timetable()
         table = whole.cut(min(rounds, whole.rounds))
         clock = table.push_s is not None
-        window, span = _window(table)
+        names = self._names(table)
+        window, span = _window(table, names)
         axis = "elapsed" if clock else "version"
-        workers = self._workers(table)
+        workers = self._workers(table, names)
         facts: dict[str, Any] = {"span": span, "axis": axis}
         rates = window.pace(span) if clock else [0.0] * HEAT_COLUMNS
         return {
@@ -151,19 +153,28 @@ class RunPictures:
         found = getattr(rule.innermost, "server_lr", None)
         return None if found is None else float(found)
 
-    def _workers(self, table: Timetable) -> list[Record]:
+    def _names(self, table: Timetable) -> list[str]:
+        """Those of the workers: their roles where these are recorded, otherwise by number."""
+        found = worker_table.names(self._record.path / "per_worker.csv")
+        if table.workers <= len(found):
+            return list(found[: table.workers])
+        return [f"worker {number}" for number in range(table.workers)]
+
+    def _workers(self, table: Timetable, known: Sequence[str]) -> list[Record]:
         """What each worker did. Norms are not recorded: its influence is that of equal ones."""
         if not len(table):
             return []
         weight = self._weights(table)
         late = table.staleness
         order = np.argsort(table.worker, kind="stable")
-        names, starts = np.unique(table.worker[order], return_index=True)
+        numbers, starts = np.unique(table.worker[order], return_index=True)
         total = float(weight.sum())
         found = []
-        for name, rows in zip(names.tolist(), np.split(order, starts[1:]), strict=True):
+        for number, rows in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
             quantiles = np.quantile(late[rows], (0.5, 0.95), method="lower").tolist()
-            found.append(_record(name, rows, quantiles, float(weight[rows].sum()) / total, table))
+            share = float(weight[rows].sum()) / total
+            named = {"worker": known[number], "number": number}
+            found.append({**named, **_record(rows, quantiles, share, table)})
         _mark(found)
         return found
 
@@ -191,13 +202,9 @@ class RunPictures:
         return panel(part, str(self._settings["rule"]), float(server_lr or 0), float(local_lr or 0))
 
 
-def _record(
-    name: int, rows: Any, quantiles: Sequence[float], share: float, table: Timetable
-) -> Record:
+def _record(rows: Any, quantiles: Sequence[float], share: float, table: Timetable) -> Record:
     seen = table.push_s[rows[-1]] if table.push_s is not None else table.version[rows[-1]]
     return {
-        "worker": f"worker {name}",
-        "number": name,
         "updates": len(rows),
         "share": share,
         "staleness_p50": quantiles[0],
@@ -218,7 +225,7 @@ def _mark(workers: Sequence[Record]) -> None:
             worker["marks"].append("stale")
 
 
-def _window(table: Timetable) -> tuple[Window, tuple[float, float]]:
+def _window(table: Timetable, names: Sequence[str]) -> tuple[Window, tuple[float, float]]:
     """The newest updates, and the stretch of time or of versions that strips show."""
     many = min(MOST, len(table))
     newest = slice(len(table) - many, len(table))
@@ -241,7 +248,7 @@ def _window(table: Timetable) -> tuple[Window, tuple[float, float]]:
     for column, values in columns.items():
         rows[column] = values
     window = Window()
-    window.named([f"worker {number}" for number in range(table.workers)])
+    window.named(names)
     window.extend(rows)
     end = float(rows["end_s"][-1]) if many else 0.0
     if clock:  # from the run's beginning, or that of what is looked at

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from anarchic.core.files import spare_store
 from anarchic.core.validation import check_choice
 from anarchic.errors import ConfigError
 from anarchic.sim.record import MetricsRow, RunDirectory
@@ -174,6 +175,7 @@ def write_rows(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) 
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        spare_store(path)
         with open(path, "w", newline="", encoding="utf-8") as file:
             columns = list(dict.fromkeys(name for row in rows for name in row))
             writer = csv.DictWriter(file, columns, lineterminator="\n")

@@ -45,8 +45,7 @@ def view(
 
 def view_app(make: Make) -> Starlette:
     """The application: the page's files, and the stream of pictures."""
-    stream = Stream(make)
-    stream.failed = _tell
+    stream = Stream(make, failed=_tell)
     origins, copies = Origins(HOST, any_host=False), Copies(readers())
 
     async def file(request: Request) -> Response:

@@ -22,7 +22,7 @@ from anarchic.server.store import Store
 RIGHTS = ("pull", "push", "operate")
 MARK = ""  # no worker's name: this row of workers holds another number after every change
 _W = t.workers.c
-_NO_HASH = hashlib.sha256(secrets.token_bytes(32)).digest()  # of nothing that anybody knows
+_NO_HASH = hashlib.sha256(secrets.token_bytes(32)).digest()  # of a token that nobody has
 
 Standing = Literal["valid", "unknown", "revoked", "expired"]
 

@@ -43,6 +43,7 @@ CHUNK = 2000  # rows counted in one transaction, so that a long trace never hold
 START_CHUNKS = 10  # counted before a server starts; if there are more, they are counted later
 ALIVE_S = 30.0  # how often a leader says that it is there, when nothing happens
 MOST_LOSSES = 100_000  # that wait to be counted
+Notes = Callable[[], list[str]]  # what an operator should know
 _A, _U = t.activity.c, t.updates.c
 _ROW = [_U[name] for name in Row._fields]
 
@@ -178,9 +179,8 @@ def _weights(connection: Connection) -> dict[int, float]:
 class Activity:
     """Counts what the workers of a run do; ``tick`` writes it to the store."""
 
-    def __init__(self, store: Store, clock: Clock = SYSTEM) -> None:
-        self._store, self._clock = store, clock
-        self.notes: Callable[[], list[str]] = list  # what an operator should know
+    def __init__(self, store: Store, clock: Clock = SYSTEM, notes: Notes = list) -> None:
+        self._store, self._clock, self._notes = store, clock, notes
         self._head, self._lock = Head(), threading.Lock()
         self._losses: dict[int, float] = {}  # of updates that are not counted yet, by seq
         self._doors: dict[str, Refusals] = {}  # refusals since the last write
@@ -315,7 +315,7 @@ class Activity:
                 self._written_s = now
             if epoch is not None:
                 where = {"host": socket.gethostname(), "pid": os.getpid(), "epoch": epoch}
-                head.leader = {**where, "seen_s": now, "notes": self.notes()}
+                head.leader = {**where, "seen_s": now, "notes": self._notes()}
             head.duplicates += duplicates
             for door in doors.values():
                 for code, count in door.codes.items():

@@ -26,7 +26,7 @@ from anarchic.server.operate import apply_waiting
 from anarchic.server.pending import Pending
 from anarchic.server.published import PublishedModel, PublishedModels
 from anarchic.server.records import SET_ASIDE, FoldedUpdate, Publication
-from anarchic.server.set_aside import Blame, Found
+from anarchic.server.set_aside import Blame, Suspects
 from anarchic.server.steering import Steering
 from anarchic.server.store import Store
 from anarchic.wire import Decoded
@@ -210,8 +210,7 @@ class Aggregator:
         self._folding.follow(self._steering.rule, self._steering.terms)
         self._folding.load(found.model, found.state, found.rows, epoch=epoch, first=first)
         self._pending.begin(self._folding.extras)
-        self._published.epochs = found.epochs
-        self._published.post(self._published.parsed(found.run.version, found.model))
+        self._published.go_on_from(found.run.version, found.model, found.epochs)
 
     def _lead(self, epoch: int, wait_s: float) -> None:
         if self._unpublished is not None:
@@ -331,7 +330,7 @@ class Aggregator:
         self._unpublished = self._steering.ending(made, self._clock.time()), model
         self._publish(*self._unpublished)
 
-    def _set_aside(self, found: Found) -> None:
+    def _set_aside(self, found: Suspects) -> None:
         """Go back to the last version without these; the others since then are folded again."""
         self._go_back([*self._folding.passed_over, *found.keys])
         self._untold = found.told(self._folding.version)

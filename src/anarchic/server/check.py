@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
@@ -17,7 +16,6 @@ from sqlalchemy import func, select
 
 from anarchic import wire
 from anarchic.core import registry
-from anarchic.core.certificates import alternative_names, is_for, validities
 from anarchic.core.findings import Doubt, Finding, look
 from anarchic.core.inspection import concerns
 from anarchic.core.types import Layout, Snapshot
@@ -25,6 +23,7 @@ from anarchic.errors import ConfigError, StoreUnavailable
 from anarchic.server import tables as t
 from anarchic.server.accounts import accounts
 from anarchic.server.callbacks import callback_names
+from anarchic.server.check_address import check_address, check_certificates
 from anarchic.server.commands import Command, commands, condition, end_of, rules_after
 from anarchic.server.database import exists, path_of
 from anarchic.server.evaluate import judge_once, judging
@@ -32,6 +31,7 @@ from anarchic.server.filelock import is_locked
 from anarchic.server.fold import decode_state
 from anarchic.server.keeping import check_metrics
 from anarchic.server.looking import looking
+from anarchic.server.memory import check_room
 from anarchic.server.places import places_at
 from anarchic.server.records import StoredRun
 from anarchic.server.runs import (
@@ -50,14 +50,13 @@ from anarchic.server.settings import (
     ServerSettings,
     check_memory,
     given_rules,
-    is_loopback,
     served_rule,
+    waits,
 )
+from anarchic.server.sqlite import check_kind_of_file
 from anarchic.server.store import Store
-from anarchic.server.tls import check_tls
 
 EARLIEST = datetime(2025, 1, 1, tzinfo=UTC)  # no clock that was set says less
-EVERYWHERE = ("0.0.0.0", "::", "")  # addresses that say nothing about how workers come
 SKEW_S = 5.0  # between this machine and its database
 FEW_VERSIONS, FEWEST_VERSIONS = 20, 2  # for which there is room
 _HOT = bytes.fromhex("d9d505f920a163d7")  # how a journal begins that may have to be rolled back
@@ -72,8 +71,8 @@ def check(
 ) -> Iterator[Finding]:
     """What would keep ``anarchic.server.run`` with the same arguments from serving."""
     address = address or Address()
-    yield look("address", lambda: _address(address))
-    yield look("tls", lambda: _tls(address))
+    yield look("address", lambda: check_address(address))
+    yield look("tls", lambda: check_certificates(address))
     settings = settings or ServerSettings()
     if holds_several(run):
         yield from _several(run, settings)
@@ -85,6 +84,7 @@ def check(
             yield look("run", seen.run)
             yield look("tokens", seen.tokens)
             yield look("disk", seen.disk)
+            yield look("memory", seen.memory)
             yield look("evaluate", seen.evaluate)
         yield look("callback", lambda: _callback(run))
         yield look("clock", seen.clock)
@@ -121,60 +121,6 @@ def _unless_ended(finding: Finding, seen: _Seen) -> Finding:
     return replace(finding, status="warning") if seen.ended else finding
 
 
-def _address(address: Address) -> str:
-    address.check_free()
-    for name in address.host_names:
-        try:
-            socket.getaddrinfo(name, None)
-        except OSError as error:
-            raise Doubt(
-                f"--host-name {name} leads nowhere from here ({error.strerror or error}): workers "
-                "need it in the DNS, or in their hosts file."
-            ) from error
-    others = "" if address.admin is None else f" So is {address.admin_host}, {address.admin_port}."
-    return f"{address.host}, port {address.port} is free.{others}"
-
-
-def _tls(address: Address) -> str:
-    if address.tls_cert is None:
-        if is_loopback(address.host):
-            return "Plain HTTP, for this machine or a proxy on it."
-        raise Doubt(
-            f"--insecure: on {address.host} tokens and updates travel readable. Give --tls-cert "
-            "and --tls-key."
-        )
-    told: list[str] = []
-    check_tls(address, lambda event, **facts: told.append(_certificate(event, facts)))
-    told += _foreign(address)
-    if told:
-        raise Doubt(" ".join(told))
-    until = [f", valid until {own.last:%Y-%m-%d}" for own in validities(address.tls_cert)[:1]]
-    return f"{address.tls_cert} fits its key{''.join(until)}."
-
-
-def _foreign(address: Address) -> list[str]:
-    """Of the names by which workers come, as far as they are known: those it is not made for."""
-    said = address.host not in EVERYWHERE and not is_loopback(address.host)
-    known = [*address.host_names, *([address.host] if said else [])]
-    made_for = alternative_names(str(address.tls_cert))
-    wrong = [name for name in known if not is_for(made_for, name)]
-    if not wrong:
-        return []
-    listed = ", ".join(made_for) or "no name (it has no subjectAltName)"
-    return [
-        f"{address.tls_cert} is for {listed}, not for {', '.join(wrong)}: workers that use that "
-        "name refuse the server. Get a certificate with it."
-    ]
-
-
-def _certificate(event: str, facts: Mapping[str, Any]) -> str:
-    if event == "certificate_expires_soon":
-        return f"{facts['file']} expires in {facts['days']} days: renew it, then send SIGHUP."
-    if event == "certificate_not_valid_yet":
-        return f"{facts['file']} is valid from {facts['valid_from']} on: is the clock right?"
-    return f"{event}: {', '.join(f'{name} {fact}' for name, fact in facts.items())}."
-
-
 def _callback(run: RunSettings) -> str:
     if run.callback is None:
         return "None is asked for."
@@ -205,8 +151,12 @@ class _Seen:
         if self._path is not None:
             _check_writable(self._path)
         if not exists(self._run.store):
+            if self._several:  # a link that leads nowhere, or it was taken away a moment ago
+                raise StoreUnavailable(f"There is no store {self._path}: its run is not served.")
             self.usable = True
             return f"{self._path} is new; a run begins in it."
+        if self._path is not None:
+            check_kind_of_file(self._path)
         busy = self._path is not None and is_locked(self._path)
         try:
             store = self._store = self._stack.enter_context(looking(self._run.store))
@@ -246,8 +196,12 @@ class _Seen:
             first = check_begin(self._rules, self._run.init, self._settings)
             self._model = first.layout, 4 * first.layout.dim, first.about
             self._newest = Snapshot(0, first.params, layout=first.layout)
-            self._m = served_rule(RuleSettings(**self._rules)).m
-            if doubts := concerns(first.layout, str(self._run.init)):
+            begun = served_rule(RuleSettings(**self._rules))
+            self._m = begun.m
+            if doubts := [
+                *concerns(first.layout, str(self._run.init)),
+                *filter(None, [waits(begun)]),
+            ]:
                 raise Doubt(" ".join(doubts))
             rule = self._rules.get("rule", RuleSettings.rule)
             return f"It begins with {self._run.init}: {_about(first.layout, rule, self._m)}."
@@ -264,6 +218,8 @@ class _Seen:
         told = f"It goes on with {_about(layout, rules.rule, rule.m)}."
         self.ended = end_of(known) is not None
         _check_open(known, told)
+        if doubt := waits(rule):
+            raise Doubt(f"{told} {doubt}")
         return told
 
     def tokens(self) -> str:
@@ -300,6 +256,11 @@ class _Seen:
         if versions < FEW_VERSIONS:
             raise Doubt(f"{told}: free some space.")
         return f"{told}."
+
+    def memory(self) -> str:
+        if self._model is None:
+            return "Not looked at: the size of the model is not known."
+        return check_room(self._model[1], self._settings.limits)
 
     def evaluate(self) -> str:
         """The judge, by what it says of the newest model: it must have the metrics asked for."""

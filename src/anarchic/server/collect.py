@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from math import inf
@@ -27,6 +27,7 @@ from anarchic.errors import MalformedUpdate, NotFinite, StaleUpdate, StoreError,
 from anarchic.server.access import Access, Pusher
 from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.few_threads import FAILED_S, FewThreads, job_of
+from anarchic.server.monitoring import ServerMetrics
 from anarchic.server.pending import Pending
 from anarchic.server.published import PublishedModels
 from anarchic.server.records import NewUpdate, Receipt, epoch_of
@@ -151,7 +152,7 @@ class UpdateCheck:
 
 
 def _check_rate(seen: CheckedUpdate) -> None:
-    """Here and not in ``check``: a rule may multiply a rate by a factor as small as it likes."""
+    """Here and not in ``check``: a wrapper may multiply a rate by any small factor."""
     if not seen.local_lr >= LEAST_RATE:
         raise MalformedUpdate(
             f"The update of worker {seen.worker!r} has local_lr={seen.local_lr:g}; send a rate of "
@@ -170,15 +171,14 @@ class Collector:
         pending: Pending,
         published: PublishedModels,
         steering: Steering,
+        metrics: ServerMetrics,
         clock: Clock = SYSTEM,
         threads: FewThreads | None = None,
     ) -> None:
         self._store, self._check, self._access = store, check, access
-        self._steering = steering
+        self._steering, self._metrics = steering, metrics
         self._pending, self._published, self._clock = pending, published, clock
         self._failure: tuple[StoreError, float] | None = None  # of the last write, and when
-        # Called with the updates that a write has accepted, and the seconds that it took.
-        self.told: Callable[[list[NewUpdate], float], object] = lambda accepted, seconds: None
         self._queue: list[_Writing] = []
         self._last: list[_Writing] = []  # that were written
         self._wake = threading.Condition()
@@ -325,7 +325,7 @@ class Collector:
         if accepted:
             self._failure = None  # others, such as duplicates, write nothing
         _tell(group, receipts)  # first: what follows costs those who wait no time
-        self.told(accepted, took_s)
+        self._metrics.stored(accepted, took_s)
 
     def _next_group(self, wait_s: float | None) -> list[_Writing]:
         with self._wake:

@@ -31,7 +31,7 @@ PEER: ContextVar[str] = ContextVar("PEER", default="")  # the address that a han
 NO_FILE_S = 0.5  # how long to wait when the system has no descriptor left
 
 
-class Connection(Protocol):
+class Closable(Protocol):
     """What can be closed for a new one."""
 
     network: str  # where it comes from
@@ -47,7 +47,7 @@ class Connections:
         # Sockets say themselves whether they are closed, however that came about: nothing that
         # goes wrong between the event loop and a protocol can falsify the count.
         self._sockets: set[socket.socket] = set()
-        self._counted: set[Connection] = set()  # those that have not been told to close
+        self._counted: set[Closable] = set()  # those that have not been told to close
         # Per network, the quiet ones first. A connection that the server works for is in neither.
         self._idle: _Kind = {}  # no request yet, or no further one
         self._waited_for: _Kind = {}  # must send a body, or read
@@ -62,7 +62,7 @@ class Connections:
         """Count a descriptor until it is closed."""
         self._sockets.add(accepted)
 
-    def enter(self, connection: Connection, before: Connection | None = None) -> None:
+    def enter(self, connection: Closable, before: Closable | None = None) -> None:
         """A new one, without a request. What is said of it counts until it is forgotten.
 
         ``before`` is what stood for it so far. If that was told to close, so is this one.
@@ -74,19 +74,19 @@ class Connections:
         self._counted.add(connection)
         self.idle(connection)
 
-    def idle(self, connection: Connection) -> None:
+    def idle(self, connection: Closable) -> None:
         """It has no request in progress, from now on."""
         self._put(connection, self._idle)
 
-    def waited_for(self, connection: Connection) -> None:
+    def waited_for(self, connection: Closable) -> None:
         """It must go on sending or reading, and has just done so."""
         self._put(connection, self._waited_for)
 
-    def at_work(self, connection: Connection) -> None:
+    def at_work(self, connection: Closable) -> None:
         """The server works on its request."""
         self._take_out(connection)
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: Closable) -> None:
         """It is closed, or will be at once."""
         self._counted.discard(connection)
         self._take_out(connection)
@@ -105,7 +105,7 @@ class Connections:
         longest.abort()
         return True
 
-    def _longest_quiet(self) -> Connection | None:
+    def _longest_quiet(self) -> Closable | None:
         idle, waited_for = self._first(self._idle), self._first(self._waited_for)
         if idle and len(waited_for) > self._most // SHARE:
             since = next(iter(idle.values()))
@@ -113,19 +113,19 @@ class Connections:
                 return next(iter(waited_for))
         return next(iter(idle or waited_for), None)
 
-    def _first(self, kind: _Kind) -> dict[Connection, float]:
+    def _first(self, kind: _Kind) -> dict[Closable, float]:
         """Those of one network, of which the first is to be closed."""
         largest = max(kind.values(), key=len, default={})
         if len(largest) > self._most // FEW:
             return largest
         return min(kind.values(), key=lambda same: next(iter(same.values())), default={})
 
-    def _put(self, connection: Connection, kind: _Kind) -> None:
+    def _put(self, connection: Closable, kind: _Kind) -> None:
         self._take_out(connection)
         if connection in self._counted:  # news of one that is closing come too late
             kind.setdefault(connection.network, {})[connection] = self._clock()
 
-    def _take_out(self, connection: Connection) -> None:
+    def _take_out(self, connection: Closable) -> None:
         for kind in (self._idle, self._waited_for):
             same = kind.get(connection.network)
             if same is not None and connection in same:
@@ -134,7 +134,7 @@ class Connections:
                     del kind[connection.network]
 
 
-_Kind = dict[str, dict[Connection, float]]  # per network, since when it has been quiet
+_Kind = dict[str, dict[Closable, float]]  # per network, since when it has been quiet
 
 
 class _Arriving:

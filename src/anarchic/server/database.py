@@ -25,6 +25,10 @@ class Database(Protocol):
     links: int  # names (hard links) of its file when it was last used
     insert: Callable[..., Any]  # SQLAlchemy has one per dialect, for ON CONFLICT
 
+    @property
+    def path(self) -> Path | None:
+        """Of its file, where it is one."""
+
     def reading(self) -> AbstractContextManager[Connection]:
         """A transaction that sees one moment of the database."""
 

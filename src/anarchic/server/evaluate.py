@@ -22,10 +22,15 @@ from anarchic.core.registry import load
 from anarchic.core.types import Layout, Snapshot
 from anarchic.errors import ConfigError, StoreError
 from anarchic.models.module import make_module, set_tensors
+from anarchic.server.callbacks import Callbacks
+from anarchic.server.keeping import Keeper, check_metrics
 from anarchic.server.log import Log
 from anarchic.server.published import PublishedModel
+from anarchic.server.runs import FirstModel
 from anarchic.server.settings import RunSettings
 from anarchic.server.store import Store
+
+JUDGE_S = 10.0  # in which a judge may say of the first model which metrics there are
 
 
 def shown(version: int, metrics: Mapping[str, float]) -> dict[str, Any]:
@@ -113,17 +118,22 @@ def is_module(parameter: Parameter) -> bool:
 
 
 class Evaluator:
-    """Hands the newest version to the process, one at a time."""
+    """Hands the newest version to the process, one at a time.
 
-    def __init__(self, judge: str | Judging, store: Store, log: Log) -> None:
+    ``callbacks`` and ``keeper`` hear what is found.
+    """
+
+    def __init__(
+        self, judge: str | Judging, store: Store, log: Log,
+        callbacks: Callbacks | None = None, keeper: Keeper | None = None,
+    ) -> None:  # fmt: skip
         self._judging = Judging(judge) if isinstance(judge, str) else judge
         load(self._judging.judge)  # a wrong name fails now, not after the first version
         self._store, self._log = store, log
+        self._callbacks, self._keeper = callbacks, keeper
         self._next: PublishedModel | None = None
         self._wake = threading.Condition()
         self._stopping = False
-        self.told: Callable[[int, Mapping[str, float]], object] = lambda version, found: None
-        self.judged: Callable[[PublishedModel, Mapping[str, float]], object] = lambda m, found: None
         before = [shown(*evaluation) for evaluation in store.evaluations(limit=1)]
         self.latest: dict[str, Any] | None = before[0] if before else None
         self._thread = threading.Thread(target=self._run, name="evaluate", daemon=True)
@@ -175,18 +185,31 @@ class Evaluator:
                 continue
             found = answer["found"]
             self.latest = shown(model.version, found)
-            self.told(model.version, found)
+            if self._callbacks is not None:
+                self._callbacks.evaluated(model.version, found)
             try:
                 self._store.add_evaluation(model.version, found)
             except StoreError as error:
                 self._log("store_error", reason=str(error))
-            self.judged(model, found)  # last: whoever ends the run finds the evaluation stored
+            if self._keeper is not None:  # last: whoever ends the run finds the evaluation stored
+                self._keeper.evaluated(model, found)
 
     def _take(self) -> PublishedModel | None:
         with self._wake:
             self._wake.wait_for(lambda: self._stopping or self._next is not None)
             model, self._next = self._next, None
             return None if self._stopping else model
+
+
+def check_judge(run: RunSettings, first: FirstModel) -> None:
+    """Before a run is begun: a metric that the judge does not return would be missed only later."""
+    judge = judging(run, first.about, first.layout)
+    if judge is None or not (run.best or run.goal):
+        return
+    body = wire.encode_snapshot(first.layout, Snapshot(0, first.params), "new")
+    found = judge_apart(judge, body, within_s=JUDGE_S)
+    if found is not None:  # if it fails or is slow, the log says so later
+        check_metrics(run.best, run.goal, found)
 
 
 def judge_apart(judging: Judging, body: bytes, *, within_s: float) -> dict[str, float] | None:
@@ -228,13 +251,16 @@ def _serve(judging: Judging, pipe: Connection) -> None:
     while True:
         try:
             _, snapshot, _ = wire.decode_snapshot(pipe.recv_bytes())
-        except EOFError:
+        except (EOFError, OSError):  # the server stopped, or was killed
             return
         try:
             answer: dict[str, Any] = {"found": _asked(judging, judge, module, snapshot)}
         except Exception as error:  # the user's function may do anything
             answer = {"failed": repr(error)}
-        pipe.send_bytes(json.dumps(answer).encode())
+        try:
+            pipe.send_bytes(json.dumps(answer).encode())
+        except OSError:
+            return
 
 
 def _judged(judge: Callable[..., Any], snapshot: Snapshot, module: Any) -> object:

@@ -69,6 +69,8 @@ def export(
         by = withdrawal(known, chosen.version)
         chosen = replace(chosen, withdrawn=None if by is None else in_words(by))
         body = store.model(chosen.version)
+        if chosen.version > run.version:
+            raise ConfigError(f"There is no version {chosen.version}: the newest is {run.version}.")
         if body is None:
             raise RunError(_not_kept(store, run, chosen.version))
         _write(out, run, wire.decode_snapshot(body)[1].params, chosen.version)
@@ -78,8 +80,6 @@ def export(
 def _not_kept(store: Store, run: StoredRun, version: int) -> str:
     kept = shown_versions(kept_versions(store))
     told = f"Version {version} is not kept; there are {kept}."
-    if version > run.version:
-        return f"There is no version {version} yet: the newest is {run.version}."
     if why := why_not(store, run):
         return f"{told} It cannot be folded again either: {why}."
     return f"{told} 'anarchic replay STORE --until {version} --out FILE' folds it again."

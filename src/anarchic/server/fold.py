@@ -16,7 +16,6 @@ import numpy as np
 from anarchic import wire
 from anarchic.core.arrays import all_finite, norms
 from anarchic.core.buffers import trained_norm
-from anarchic.core.guard import guard_of
 from anarchic.core.rule import Rule
 from anarchic.core.saving import pack, unpack
 from anarchic.core.types import Layout, Snapshot, Terms, Update, Vector
@@ -131,13 +130,13 @@ class Folding:
         return self.version > before
 
     def _clipped_so_far(self) -> int:
-        guard = guard_of(self._state)
+        guard = self._rule.guard_record(self._state)
         return 0 if guard is None else guard.clipped
 
     def _tell_clipped(self, update: Update) -> float:
         """Log it; the weight that the guard gave it."""
         self.clipped += 1
-        guard = guard_of(self._state)
+        guard = self._rule.guard_record(self._state)
         assert guard is not None
         facts = {"worker": update.worker, "id": update.id}
         self._log("clipped", **facts, length=guard.length, bound=guard.bound)

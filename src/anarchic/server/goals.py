@@ -13,7 +13,7 @@ _SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 @dataclass(frozen=True)
-class Metric:
+class EvaluationMetric:
     """A number of an evaluation by its name, and whether larger is better."""
 
     name: str
@@ -28,7 +28,7 @@ class Metric:
         return number if self.largest else -number
 
 
-def metric(text: str, option: str) -> Metric:
+def metric(text: str, option: str) -> EvaluationMetric:
     """``accuracy``, ``loss``, or ``score:min`` where the name does not tell which is better."""
     name, colon, way = text.strip().partition(":")
     if not name or (colon and way not in ("max", "min")):
@@ -37,14 +37,14 @@ def metric(text: str, option: str) -> Metric:
             f"better; got {text!r}."
         )
     less = way == "min" if colon else name.endswith(LOW)
-    return Metric(name, not less)
+    return EvaluationMetric(name, not less)
 
 
 @dataclass(frozen=True)
 class Target:
     """The value of a metric at which a run may end."""
 
-    metric: Metric
+    metric: EvaluationMetric
     goal: float
 
     def reached(self, number: float) -> bool:

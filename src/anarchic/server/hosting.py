@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -12,7 +12,8 @@ from anarchic.core.inspection import concerns
 from anarchic.errors import AnarchicError, ConfigError
 from anarchic.server.accounts import accounts
 from anarchic.server.commands import commands, rules_after
-from anarchic.server.places import places_at
+from anarchic.server.evaluate import check_judge
+from anarchic.server.places import is_copy, places_at
 from anarchic.server.runs import check_begin, first_model, open_run, stored_rules
 from anarchic.server.settings import (
     KeepSettings,
@@ -54,10 +55,10 @@ def create_run(
     ``keep`` is recorded: what is kept of the run, how it is evaluated, and when it ends.
     """
     kept = {} if keep is None else keep.chosen
-    RunSettings(store=where, keep_payloads=keep_payloads, **kept)  # refuses what contradicts
+    run = RunSettings(store=where, keep_payloads=keep_payloads, **kept)  # refuses contradictions
     given, places = given_rules(rules), places_at(where)
     try:
-        check_begin(given, init, ServerSettings())  # a refusal leaves nothing behind
+        check_judge(run, check_begin(given, init, ServerSettings()))  # leaves nothing behind
         place = places.create(name)
         with closing(open_store(place, keep_payloads=keep_payloads)) as store:
             if store.run() is not None:
@@ -71,7 +72,14 @@ def create_run(
 def list_runs(where: str | Path) -> list[RunRow]:
     """The runs of a directory or database, by name; a damaged one has a problem."""
     with closing(places_at(where)) as places:
-        return [_row(name, places.place(name)) for name in places.names()]
+        rows = [_row(name, places.place(name)) for name in places.names()]
+    first = {row.run: row.name for row in reversed(rows)}
+    return [
+        row
+        if row.run is None or first[row.run] == row.name
+        else replace(row, problem=is_copy(first[row.run]))
+        for row in rows
+    ]
 
 
 def _row(name: str, place: str) -> RunRow:

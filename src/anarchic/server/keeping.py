@@ -16,7 +16,7 @@ from anarchic.core.validation import did_you_mean
 from anarchic.errors import ConfigError, StoreError
 from anarchic.server import tables as t
 from anarchic.server.commands import commands, is_withdrawn, issue, withdrawn
-from anarchic.server.goals import Metric, Target
+from anarchic.server.goals import EvaluationMetric, Target
 from anarchic.server.log import Log
 from anarchic.server.published import PublishedModel
 from anarchic.server.records import epoch_of, find_run, read_epochs, sealed
@@ -53,7 +53,9 @@ def missing(option: str, name: str, found: Iterable[str]) -> str:
     )
 
 
-def check_metrics(best: Metric | None, target: Target | None, found: Iterable[str]) -> None:
+def check_metrics(
+    best: EvaluationMetric | None, target: Target | None, found: Iterable[str]
+) -> None:
     """Refuse metrics that were asked for and that an evaluation does not have."""
     names, goal = [*found], None if target is None else target.metric
     for option, wanted in {"--keep-best": best, "--target": goal}.items():
@@ -79,7 +81,7 @@ class Keeper:
         store: Store,
         log: Log,
         *,
-        best: Metric | None = None,
+        best: EvaluationMetric | None = None,
         target: Target | None = None,
     ) -> None:
         self._store, self._log = store, log
@@ -128,7 +130,9 @@ class Keeper:
         except StoreError as error:
             self._log("store_error", reason=str(error))
 
-    def _compare(self, metric: Metric, model: PublishedModel, found: Mapping[str, float]) -> None:
+    def _compare(
+        self, metric: EvaluationMetric, model: PublishedModel, found: Mapping[str, float]
+    ) -> None:
         gone = withdrawn(commands(self._store))
         lost = self._best is not None and is_withdrawn(gone, self._best.version)
         if self._store.shared or lost or not self._is_known:
@@ -143,21 +147,23 @@ class Keeper:
         self._keep(metric, model, number)
         self._best = now
 
-    def _recalled(self, metric: Metric, gone: _Ranges) -> _Best | None:
+    def _recalled(self, metric: EvaluationMetric, gone: _Ranges) -> _Best | None:
         """The best version that is stored, by its evaluation; it is marked if it was not yet."""
         best, self._marked = _stored_best(self._store, metric, gone)
         if best is not None:
             self._keep(metric, best.version, metric.value(best.value))
         return best
 
-    def _keep(self, metric: Metric, model: PublishedModel | int, number: float) -> None:
+    def _keep(self, metric: EvaluationMetric, model: PublishedModel | int, number: float) -> None:
         changed = keep_as_best(self._store, metric.name, model, self._marked)
         self._marked = model if isinstance(model, int) else model.version
         if changed:
             self._log("kept_best", version=self._marked, **{metric.name: number})
 
 
-def _stored_best(store: Store, metric: Metric, gone: _Ranges) -> tuple[_Best | None, int | None]:
+def _stored_best(
+    store: Store, metric: EvaluationMetric, gone: _Ranges
+) -> tuple[_Best | None, int | None]:
     """The best of the evaluated versions that are stored, and the one that is marked as best.
 
     Versions that were rolled back (``gone``) are not the best of anything.

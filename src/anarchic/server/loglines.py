@@ -20,8 +20,8 @@ _LEVEL = {
     **dict.fromkeys(
         ("callback_skipped", "certificate_expires_soon", "certificate_not_valid_yet", "clipped",
          "deposed", "evaluation_failed", "handshake_failed", "log_dropped", "log_limited",
-         "metric_missing", "model_warning", "refused", "refused_late", "set_aside",
-         "store_has_other_names"),
+         "metric_missing", "model_warning", "refused", "refused_late", "rule_waits", "same_run",
+         "set_aside", "store_has_other_names"),
         "warning",
     ),
     **dict.fromkeys(

@@ -47,7 +47,7 @@ class _ReadOnly:
     shared, links, insert = False, 1, staticmethod(insert)
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._engine = create_engine(
             "sqlite://",
             creator=self._connect,
@@ -57,12 +57,12 @@ class _ReadOnly:
         )
 
     def _connect(self) -> sqlite3.Connection:
-        name = f"file:{quote(str(self._path.absolute()))}?mode=ro"
+        name = f"file:{quote(str(self.path.absolute()))}?mode=ro"
         return sqlite3.connect(name, uri=True, timeout=WAIT_S, isolation_level=None)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        with faults(self._path), self._engine.connect() as connection:
+        with faults(self.path), self._engine.connect() as connection:
             connection.exec_driver_sql("BEGIN")
             try:
                 yield connection
@@ -70,7 +70,7 @@ class _ReadOnly:
                 connection.exec_driver_sql("ROLLBACK")
 
     def writing(self) -> AbstractContextManager[Connection]:
-        raise StoreUnavailable(f"{self._path} was opened to be looked at: nothing is written.")
+        raise StoreUnavailable(f"{self.path} was opened to be looked at: nothing is written.")
 
     def close(self) -> None:
         self._engine.dispose()

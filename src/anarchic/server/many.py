@@ -18,16 +18,14 @@ from starlette.types import ASGIApp
 
 from anarchic.errors import AnarchicError, ConfigError, StoreError
 from anarchic.server.accounts import accounts
-from anarchic.server.compact import compactor_of
-from anarchic.server.evaluate import Evaluator, judging
 from anarchic.server.few_threads import FewThreads
-from anarchic.server.keeping import Keeper
 from anarchic.server.log import Log, never_raising
+from anarchic.server.optional_parts import OptionalParts, optional_parts
 from anarchic.server.picture import Theory
-from anarchic.server.places import Places, Stamp
+from anarchic.server.places import Places, Stamp, is_copy
 from anarchic.server.refusals import Refusal, RefusalLog
 from anarchic.server.run_turns import RUN, RunThreads, Turns
-from anarchic.server.runs import check_alone, open_kept, stored_layout
+from anarchic.server.runs import check_alone, open_kept
 from anarchic.server.service import Service, Shared
 from anarchic.server.settings import RunSettings, ServerSettings
 from anarchic.server.sqlite import share_cache
@@ -187,7 +185,9 @@ class Runs:
         hosted.pause_s, hosted.failure = 1.0, None
         hosted.service, hosted.app = service, self._make_app(service)
         hosted.admin = None if self._make_admin is None else self._make_admin(service)
-        self._ids[service.run] = hosted
+        first = self._ids.setdefault(service.run, hosted)
+        if first is not hosted:
+            self.log("same_run", run=hosted.name, reason=is_copy(first.name))
 
     def _fail(self, hosted: Hosted, why: str) -> None:
         if why != NOT_BEGUN:
@@ -201,7 +201,7 @@ class Runs:
         """Open a store that holds a run, and make its service."""
         own = replace(self._run, store=self._places.place(name))
         store, run = open_kept(own, several=True, create=False)
-        store.idles, evaluator = True, None
+        store.idles, parts = True, OptionalParts()
         try:
             stored = store.run()
             if stored is None:
@@ -211,18 +211,13 @@ class Runs:
                 told = "Nobody may push: add workers with 'anarchic token add'."
                 self.log("run_without_tokens", run=name, reason=told)
             log = self._log_of(name)
-            compactor = compactor_of(store, run, self.settings, log)
-            judge = judging(run, stored.settings, stored_layout(stored))
-            evaluator = None if judge is None else Evaluator(judge, store, log)
-            keeper = Keeper(store, log, best=run.best, target=run.goal)
+            parts = optional_parts(store, stored, run, self.settings, log, theory=self._theory)
             return store, Service(
-                store, self.settings, log, evaluator,
-                name=name, shared=self._shared, keeper=keeper, compactor=compactor,
-                theory=self._theory, max_versions=run.max_versions,
+                store, self.settings, log, parts,
+                name=name, shared=self._shared, max_versions=run.max_versions,
             )  # fmt: skip
         except BaseException:
-            if evaluator is not None:
-                evaluator.stop()
+            parts.stop()
             store.close()
             raise
 
@@ -237,7 +232,8 @@ class Runs:
     async def _close(self, hosted: Hosted) -> None:
         service, hosted.service, hosted.app, hosted.admin = hosted.service, None, None, None
         if service is not None:
-            self._ids.pop(service.run, None)
+            if self._ids.get(service.run) is hosted:
+                del self._ids[service.run]
             await service.stop()
         await self._drop(hosted)
 

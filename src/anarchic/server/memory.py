@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+
+from anarchic.core.findings import Doubt
 from anarchic.server.collect import GROUP_BYTES
 from anarchic.server.pending import QUEUED_BYTES
 from anarchic.server.sending import READERS_BYTES, VERSIONS_BYTES
@@ -27,3 +30,23 @@ def most_memory(model: int, limits: Limits) -> int:
         + limits.waiting_bodies * (limits.first_piece + BUFFER)
         + limits.connections * CONNECTION
     )
+
+
+def check_room(model: int, limits: Limits) -> str:
+    """What a server takes at most; a doubt where this machine has less."""
+    most, has = most_memory(model, limits), _of_machine()
+    told = f"A server takes at most {most / 1e6:,.0f} MB, and what its rule keeps of each worker"
+    if has is not None and most > has:
+        raise Doubt(
+            f"{told}; this machine has {has / 1e6:,.0f} MB: add memory, or set smaller limits, "
+            "such as bodies and versions of Limits in Python."
+        )
+    return f"{told}."
+
+
+def _of_machine() -> int | None:
+    """Bytes of memory, where the system says it."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None

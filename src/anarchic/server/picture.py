@@ -32,7 +32,7 @@ from anarchic.page.picture import (
     thinned,
 )
 from anarchic.page.stream import LONGEST_S
-from anarchic.page.window import MOST, Folded, Window, marks_each
+from anarchic.page.window import MOST, Window, WindowRow, marks_each
 from anarchic.participation.timetable import Timetable, running_numbers
 from anarchic.server import records
 from anarchic.server import tables as t
@@ -42,7 +42,7 @@ from anarchic.server.overview import overview
 from anarchic.server.records import read_json
 from anarchic.server.runs import stored_rules
 from anarchic.server.store import Store
-from anarchic.server.visits import Visits, with_visits
+from anarchic.server.visits import RecentRequests, with_visits
 
 SAMPLES = 512  # updates whose times stand for those of all
 MOST_EVALUATIONS = 1_000_000
@@ -73,7 +73,7 @@ class StorePictures:
     """
 
     def __init__(
-        self, store: Store, *, theory: Theory | None = None, visits: Visits | None = None,
+        self, store: Store, *, theory: Theory | None = None, visits: RecentRequests | None = None,
         told: Callable[[], tuple[int, float | None]] | None = None,
         here: Callable[[], Mapping[str, Any]] = lambda: {"kind": "store"}, name: str = "",
         recorded: bool = False,
@@ -135,7 +135,7 @@ class StorePictures:
             query = select(*_ROW).where(_U.order >= self._next, _U.order < upto)
             rows = connection.execute(query.order_by(_U.order)).all()
             self._window.add(
-                Folded(r[1], nan, float(r[2]), r[3], r[4], r[5], r[6], r[7] or 0) for r in rows
+                WindowRow(r[1], nan, float(r[2]), r[3], r[4], r[5], r[6], r[7] or 0) for r in rows
             )
             self._clock += [(r[0], r[7], r[2]) for r in thinned(rows, 64) if r[7]]
             self._next = upto

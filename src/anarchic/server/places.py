@@ -150,6 +150,14 @@ class Schemas:
             ) from error
 
 
+def is_copy(other: str) -> str:
+    """What to say of a run that is kept under two names."""
+    return (
+        f"It is the same run as {other}, so one is a copy of the other, and both are served: stop "
+        "the server, and move the copy to another place."
+    )
+
+
 def places_at(where: str | Path) -> Places:
     """The runs in a directory, or in the database at a ``postgresql://`` address."""
     text = str(where)

@@ -98,6 +98,7 @@ class Postgres:
     """The run in the schema that ``url`` leads to. See ``Database``."""
 
     shared = True
+    path = None
     largest = 999_000_000  # a message, and with it a value, ends at 2**30 bytes
     links = 1
     insert = staticmethod(insert)

@@ -15,7 +15,7 @@ from typing import Any
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from anarchic.server.connections import Connection, Connections
+from anarchic.server.connections import Closable, Connections
 from anarchic.server.proxies import Proxies
 from anarchic.server.refusals import Refusal, RefusalLog, length_required
 from anarchic.server.settings import Limits
@@ -53,7 +53,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._bind_names = bind_names
         self._names: frozenset[str] | None = None  # in the client's certificate, if they bind
         self.network = ""  # where it comes from
-        self.arriving: Connection | None = None  # what stands for it until it is made
+        self.arriving: Closable | None = None  # what stands for it until it is made
         self._head_timer = _Timer(self.loop)  # runs while a head is awaited
         self._refused_timer = _Timer(self.loop)  # runs while a refused body still comes
         self._reader_timer = _Timer(self.loop)  # runs while the reader must catch up

@@ -34,21 +34,25 @@ class PublishedModels:
     """Gives out published versions, and wakes those who wait for the next one.
 
     ``post`` may be called from any thread, the coroutines only in the server's event loop.
-    ``watch`` is called with every new version, in the thread that posts it.
+    ``posted`` is called with every new version, ``touched`` when a command of an operator took
+    effect, both in the thread that says so.
     """
 
     def __init__(
-        self, run: str, store: Store, watch: Callable[[PublishedModel], object] | None = None
+        self,
+        run: str,
+        store: Store,
+        posted: Callable[[PublishedModel], object] = lambda model: None,
+        touched: Callable[[], object] = lambda: None,
     ) -> None:
         self.run = run
         self.epochs: Epochs = ()  # in which versions were published, the newest last
         self.closed = False  # the server is stopping: nobody should wait any longer
-        self._store, self._watch = store, watch
+        self._store, self._tell_posted, self._tell_touched = store, posted, touched
         self._newest: PublishedModel | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed = asyncio.Event()
         self.touched = 0  # commands of operators that took effect
-        self.told: Callable[[], object] = lambda: None  # hears of each of those, in any thread
         # An old version is in memory once, however many pull it. The one read last stays.
         self._older: WeakValueDictionary[object, PublishedModel] = WeakValueDictionary()
         self._last_read: PublishedModel | None = None
@@ -85,18 +89,22 @@ class PublishedModels:
             self.epochs = self._store.epochs()  # before anybody can push what started from it
         self.post(model)
 
+    def go_on_from(self, number: int, body: bytes, epochs: Epochs) -> None:
+        """Show the version from which this server leads."""
+        self.epochs = epochs
+        self.post(self.parsed(number, body))
+
     def post(self, model: PublishedModel) -> None:
         """Show a version, which must be durable already."""
         self._newest = model
-        if self._watch is not None:
-            self._watch(model)
+        self._tell_posted(model)
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._wake)
 
     def touch(self) -> None:
         """Something else than the version has changed."""
         self.touched += 1
-        self.told()
+        self._tell_touched()
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._wake)
 

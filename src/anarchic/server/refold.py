@@ -56,7 +56,7 @@ def refold(
         raise RunError("The store has no run that could be replayed.")
     last = run.version if until is None else until
     if not 0 <= last <= run.version:
-        raise RunError(f"There is no version {last} yet: the newest is {run.version}.")
+        raise ConfigError(f"There is no version {last}: they go from 0 to {run.version}.")
     if why := why_not(store, run):
         raise RunError(f"The updates cannot be folded again: {why}.")
     first = store.model(0)

@@ -48,7 +48,7 @@ ABOUT = ("buffer_policy", "local_buffers", "module", "module_seed", "module_opti
 
 
 def silent(event: str, **facts: object) -> None:
-    """A log of nothing."""
+    """A log that keeps nothing."""
 
 
 @final

@@ -15,22 +15,19 @@ from typing import Any, Literal
 import uvicorn
 from starlette.applications import Starlette
 
-from anarchic import wire
 from anarchic.core import registry
 from anarchic.core.inspection import concerns
-from anarchic.core.types import Snapshot
 from anarchic.core.validation import check_kind
 from anarchic.errors import ConfigError, RunError
 from anarchic.server.accounts import accounts
 from anarchic.server.app import make_admin_app, make_app
 from anarchic.server.callbacks import Callbacks
-from anarchic.server.compact import compactor_of
 from anarchic.server.connections import CLOSING, Connections, Listener
 from anarchic.server.database import exists
-from anarchic.server.evaluate import Evaluator, judge_apart, judging
-from anarchic.server.keeping import Keeper, check_metrics
+from anarchic.server.evaluate import check_judge
 from anarchic.server.log import JsonLog, Log, catching
 from anarchic.server.many import Runs
+from anarchic.server.optional_parts import optional_parts
 from anarchic.server.origin import admin_origins_of, origins_of
 from anarchic.server.picture import Theory
 from anarchic.server.places import places_at
@@ -44,7 +41,6 @@ from anarchic.server.runs import (
     check_same,
     open_kept,
     open_run,
-    stored_layout,
 )
 from anarchic.server.runs_app import make_runs_app
 from anarchic.server.service import Service
@@ -57,7 +53,6 @@ from anarchic.server.settings import (
 )
 from anarchic.server.tls import Certificate, check_tls, log_handshakes
 
-JUDGE_S = 10.0  # in which a judge may say of the first model which metrics there are
 OTHER_FILES = 128  # that the process has open beside connections: the store, the log
 RUNS_FILES = 2_048  # that several runs have open: about four each
 ADMIN_CONNECTIONS = 32  # of operators, probes and Prometheus
@@ -111,33 +106,19 @@ def run(
             stored = open_run(store, given, run.init)
             for concern in [] if first is None else concerns(first.layout, str(run.init)):
                 log("model_warning", level="warning", message=concern)
-        judge = judging(run, stored.settings, stored_layout(stored))
-        if judge is not None and stored.settings.get("local_buffers"):
-            told = "workers keep their own buffers, and a judge has only those it was made with"
-            told = f"Evaluations are of a model that no worker has: {told}."
-            log("model_warning", level="warning", message=told)
-        evaluator = None if judge is None else Evaluator(judge, store, log)
-        keeper = Keeper(store, log, best=run.best, target=run.goal)
-        compactor = compactor_of(store, run, settings, log)
-        service = Service(
-            store, settings, log, evaluator, callbacks,
-            keeper=keeper, compactor=compactor, theory=theory, max_versions=run.max_versions,
-        )  # fmt: skip
-        listen(service, address)
+        parts = optional_parts(
+            store, stored, run, settings, log, callbacks=callbacks, theory=theory
+        )
+        listen(Service(store, settings, log, parts, max_versions=run.max_versions), address)
 
 
 def _check_new(
     run: RunSettings, rules: Mapping[str, Any], settings: ServerSettings, address: Address
 ) -> FirstModel:
-    """Before a run is begun. The judge is asked for metrics: later it would stop a run at work."""
+    """Before a run is begun."""
     first = check_begin(rules, run.init, settings)
-    judge = judging(run, first.about, first.layout)
     address.check_free()
-    if judge is not None and (run.best or run.goal):
-        body = wire.encode_snapshot(first.layout, Snapshot(0, first.params), "new")
-        found = judge_apart(judge, body, within_s=JUDGE_S)
-        if found is not None:  # if it fails or is slow, the log says so later
-            check_metrics(run.best, run.goal, found)
+    check_judge(run, first)
     return first
 
 

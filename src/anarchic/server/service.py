@@ -16,23 +16,22 @@ from anarchic.server.access import Access
 from anarchic.server.activity import Activity
 from anarchic.server.aggregate import Aggregator
 from anarchic.server.bodies import Bodies
-from anarchic.server.callbacks import Callbacks
 from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.collect import Collector, UpdateCheck
 from anarchic.server.commands import commands, is_withdrawn
-from anarchic.server.compact import Compactor
-from anarchic.server.evaluate import Evaluator, shown
+from anarchic.server.evaluate import shown
 from anarchic.server.few_threads import FewThreads
 from anarchic.server.fold import Folding
-from anarchic.server.keeping import Keeper, near
+from anarchic.server.keeping import near
 from anarchic.server.limits import Shares
 from anarchic.server.log import JsonLog, Log, never_raising
 from anarchic.server.monitoring import ServerMetrics
 from anarchic.server.operate import give
+from anarchic.server.optional_parts import OptionalParts
 from anarchic.server.overview import listed
 from anarchic.server.paths import join_path
 from anarchic.server.pending import Pending
-from anarchic.server.picture import StorePictures, Theory
+from anarchic.server.picture import StorePictures
 from anarchic.server.published import PublishedModel, PublishedModels
 from anarchic.server.records import SET_ASIDE, FoldedUpdate, Publication
 from anarchic.server.refusals import Refusal, RefusalLog
@@ -44,7 +43,7 @@ from anarchic.server.steering import Steering
 from anarchic.server.store import Store
 from anarchic.server.tokens import revoke
 from anarchic.server.version_log import VersionLog
-from anarchic.server.visits import Seen, Visits
+from anarchic.server.visits import RecentRequests, SeenRequest
 from anarchic.server.watch import Disk
 
 START_S = 30.0  # how long the first version may take to be served
@@ -75,10 +74,8 @@ class Service:
 
     def __init__(
         self, store: Store, settings: ServerSettings | None = None, log: Log | None = None,
-        evaluator: Evaluator | None = None, callbacks: Callbacks | None = None, *,
-        keeper: Keeper | None = None, compactor: Compactor | None = None, clock: Clock = SYSTEM,
-        name: str = "", shared: Shared | None = None, theory: Theory | None = None,
-        max_versions: int | None = None,
+        parts: OptionalParts | None = None, *, clock: Clock = SYSTEM, name: str = "",
+        shared: Shared | None = None, max_versions: int | None = None,
     ) -> None:  # fmt: skip
         run = store.run()
         if run is None:
@@ -86,13 +83,12 @@ class Service:
         self.settings = settings or ServerSettings()
         self.log: Log = never_raising(log or JsonLog())
         self.run: str = run.settings["run"]
-        self._store, self._evaluator, self._callbacks = store, evaluator, callbacks
-        self._compactor, self._clock = compactor, clock
-        self.layout, self.steering = stored_layout(run), Steering(store, run, self._follow_rule)
+        self.store, self._clock, self._parts = store, clock, parts or OptionalParts()
+        self.layout, self.name = stored_layout(run), name  # "" in a server of one run
+        self.steering = Steering(store, run, self._follow_rule, max_versions)
         check_memory(self.steering.rules, self.settings)
         limits, rule = self.settings.limits, self.steering.rule
         self._patience_s = HANG_S + 4 * 4 * self.layout.dim / SLOW_DISK
-        self.name, self.steering.max_versions = name, max_versions  # "" in a server of one run
         shared = shared or Shared(limits)
         self.bodies, self.streams, self.copies = shared.bodies, shared.streams, shared.copies
         pulls = limits.open_pulls if self.settings.open_pull else limits.pulls
@@ -102,26 +98,19 @@ class Service:
         self.most_body_bytes = 0
         self.access = Access(store, self.settings, self.log, clock)
         self.refusals = RefusalLog(self.log, self.access.named, clock.monotonic)
-        if evaluator is not None and callbacks is not None:
-            evaluator.told = callbacks.evaluated
-        if evaluator is not None and keeper is not None:
-            evaluator.judged = keeper.evaluated
-        self.published = PublishedModels(self.run, store, self._offer)
+        self.published = PublishedModels(self.run, store, self._offer, self._show_soon)
         self.metrics = ServerMetrics(self.published, clock)
         self._shares = Shares(*limits.shares(rule.m), clock.monotonic)
         self.pending = Pending(store, self.layout, self._shares)
         self.check = UpdateCheck(self.layout, rule, self.published, limits, clock)
         self.collector = Collector(
-            store, self.check, self.access, self.pending, self.published, self.steering, clock,
-            shared.writing,
+            store, self.check, self.access, self.pending, self.published, self.steering,
+            self.metrics, clock, shared.writing,
         )  # fmt: skip
-        self.collector.told = self.metrics.stored
         folding = Folding(
             rule, self.layout, self.run, self.access, self.log, clock, terms=self.steering.terms
         )
-        self.activity = Activity(store, clock)
-        if keeper is not None:
-            self.activity.notes = keeper.notes
+        self.activity = Activity(store, clock, self._parts.notes)
         each = self.settings.log_level == "debug"
         self.versions = VersionLog(self.log, rule.m, clock, each=each)
         self.metrics.show(self.activity)
@@ -132,23 +121,27 @@ class Service:
             threads=shared.folding,
         )  # fmt: skip
         self._tasks: list[asyncio.Task[None]] = []
-        self._disk, self.visits = Disk(store.path), Visits()
-        self.pictures = self._pictures(theory)
+        self._disk, self.visits = Disk(store.path), RecentRequests()
+        self.pictures = self._pictures()
         self._show()
 
-    def _pictures(self, theory: Theory | None) -> Stream:
+    def _pictures(self) -> Stream:
         """What the live page shows; it costs nothing while nobody looks."""
         newest = self.published
         join = join_path(self.name) if self.settings.join else None
         pictures = StorePictures(
-            self._store, theory=theory, visits=self.visits, name=self.name,
+            self.store, theory=self._parts.theory, visits=self.visits, name=self.name,
             told=lambda: (newest.newest.version, newest.newest.loss),
             here=lambda: {"kind": "server", "leads": self.aggregator.leads, "join": join},
         )  # fmt: skip
-        stream = Stream(pictures.make)
-        newest.told = stream.soon
-        stream.failed = lambda error: self.log("picture_failed", reason=str(error) or repr(error))
-        return stream
+        return Stream(pictures.make, failed=self._picture_failed)
+
+    def _picture_failed(self, error: BaseException) -> None:
+        self.log("picture_failed", reason=str(error) or repr(error))
+
+    def _show_soon(self) -> None:
+        """A command of an operator took effect: who looks at the page waits for it."""
+        self.pictures.soon()
 
     def _show(self) -> None:
         """Let Prometheus ask the parts for what they know."""
@@ -167,11 +160,11 @@ class Service:
         free, size = "Bytes free on the disk of the store", "Bytes of the store's file"
         gauge("anarchic_store_free_bytes", free, lambda: self._disk.free)
         gauge("anarchic_store_bytes", size, lambda: self._disk.used)
-        if (evaluator := self._evaluator) is not None:
+        if (evaluator := self._parts.evaluator) is not None:
             self.metrics.evaluations(lambda: evaluator.latest)
 
     def _offer(self, model: PublishedModel) -> None:
-        for part in (self._evaluator, self._callbacks):
+        for part in (self._parts.evaluator, self._parts.callbacks):
             if part is not None:
                 part.offer(model)
 
@@ -203,13 +196,12 @@ class Service:
         own = (self._watch_names(), self._watch_activity())
         watching = (self.access.watch(), self._disk.watch(), *own)
         self._tasks += map(asyncio.create_task, watching)
-        if self._compactor is not None:
-            compacting = self._compactor.watch(lambda: self.aggregator.leads)
+        if (compactor := self._parts.compactor) is not None:
+            compacting = compactor.watch(lambda: self.aggregator.leads)
             self._tasks.append(asyncio.create_task(compacting))
-        if self._callbacks is not None:
-            self._callbacks.start(await asyncio.to_thread(self._about), self._store.model)
-        facts = {"version": self.published.newest.version, "state": self.steering.condition}
-        self.log("serving", run=self.run, **facts)
+        if (callbacks := self._parts.callbacks) is not None:
+            callbacks.start(await asyncio.to_thread(self._about), self.store.model)
+        self.steering.tell(self.log, self.run, self.published.newest.version)
 
     async def stop(self) -> None:
         """Finish what was accepted."""
@@ -221,10 +213,7 @@ class Service:
         await asyncio.to_thread(self.aggregator.stop)
         await asyncio.to_thread(self._end_activity, led)
         await self.access.store_used()
-        if self._evaluator is not None:
-            await asyncio.to_thread(self._evaluator.stop)
-        if self._callbacks is not None:
-            await asyncio.to_thread(self._callbacks.stop)
+        await asyncio.to_thread(self._parts.stop)
         self.log("stopped", version=self.published.newest.version)
 
     def _published(self, publication: Publication, folded: Sequence[FoldedUpdate]) -> None:
@@ -266,9 +255,9 @@ class Service:
 
     async def _watch_names(self) -> None:
         """Warn, once, when the store's file gets a second name."""
-        while self._store.watch.links < 2:  # looked at with every transaction, one per second
+        while self.store.watch.links < 2:  # looked at with every transaction, one per second
             await asyncio.sleep(1.0)
-        links = self._store.watch.links
+        links = self.store.watch.links
         told = (
             f"The store's file has {links} names (hard links). This server goes on, but a restart "
             "and 'anarchic token' are refused: find the others with 'find DIRECTORY -samefile "
@@ -280,18 +269,18 @@ class Service:
         """Note who pulled, if a token says it; otherwise only an address is known."""
         worker = self.access.shown(authorization) if self.settings.open_pull else puller
         if worker is not None:
-            self.visits.note(worker, Seen("pulled", self._clock.time(), version))
+            self.visits.note(worker, SeenRequest("pulled", self._clock.time(), version))
 
     def refused(self, code: str, worker: str | None) -> None:
         """A request was refused; ``worker`` is who sent it, if that is known."""
         self.metrics.refused(code)
         self.activity.refused(code, worker)
         if worker is not None:
-            self.visits.note(worker, Seen("refused", self._clock.time(), code))
+            self.visits.note(worker, SeenRequest("refused", self._clock.time(), code))
 
     async def revoke(self, worker: str) -> None:
         """Let a worker push no more."""
-        await asyncio.to_thread(revoke, self._store, worker)
+        await asyncio.to_thread(revoke, self.store, worker)
 
     def certificate_expires(self, seconds: float) -> None:
         self.metrics.certificate_expires(seconds)
@@ -303,14 +292,15 @@ class Service:
 
     def _about(self) -> RunInfo:
         """The run, as callbacks hear of it."""
-        found = self._store.evaluations(EVALUATIONS)
+        found = self.store.evaluations(EVALUATIONS)
         rows = [{"round": version, **metrics} for version, metrics in found]
         return RunInfo(self.run, asdict(self.rules), self.layout, metrics=rows, live=True)
 
     def status(self) -> dict[str, Any]:
         """What anybody may know."""
         newest = self.published.newest
-        found = self._evaluator.latest if self._evaluator is not None else None
+        evaluator = self._parts.evaluator
+        found = None if evaluator is None else evaluator.latest
         if found is not None and is_withdrawn(self.steering.withdrawn, found["version"]):
             found = None
         return {
@@ -332,7 +322,7 @@ class Service:
         told = f"Version {version} does not exist or is no longer kept."
         kept = []
         if version < self.published.newest.version:
-            kept = await asyncio.to_thread(near, self._store, version)
+            kept = await asyncio.to_thread(near, self.store, version)
         if not kept:
             return Refusal(404, "not_found", told, "Pull /v1/model instead.")
         told = f"{told} Kept next to it: {' and '.join(map(str, kept))}."
@@ -340,22 +330,22 @@ class Service:
 
     async def workers(self, sort: str, first: int, limit: int) -> dict[str, Any]:
         """What each worker did, by the store, which all servers of the run write."""
-        return await asyncio.to_thread(listed, self._store, sort=sort, first=first, limit=limit)
+        return await asyncio.to_thread(listed, self.store, sort=sort, first=first, limit=limit)
 
     async def evaluations(self, limit: int) -> list[dict[str, Any]]:
         """Of the newest versions that were evaluated, by any server of the run; oldest first."""
-        found = await asyncio.to_thread(self._store.evaluations, limit)
+        found = await asyncio.to_thread(self.store.evaluations, limit)
         return [shown(*evaluation) for evaluation in found]
 
     async def commands(self, most: int) -> list[dict[str, Any]]:
         """The newest commands of operators, the oldest first, and what became of each."""
-        found = await asyncio.to_thread(commands, self._store)
+        found = await asyncio.to_thread(commands, self.store)
         return [command.told() for command in found[-most:]]
 
     async def command(self, kind: str, arguments: Mapping[str, Any], *, by: str) -> dict[str, Any]:
         """Write a command for whoever leads; refused if it could not be applied now."""
         given = await asyncio.to_thread(
-            give, self._store, kind, arguments, by=by, now_s=self._clock.time()
+            give, self.store, kind, arguments, by=by, now_s=self._clock.time()
         )
         return given.told()
 
@@ -376,10 +366,10 @@ class Service:
         return None
 
     def _store_problem(self) -> str | None:
-        waited_s = self._store.watch.waited_s()
+        waited_s = self.store.watch.waited_s()
         if waited_s > self._patience_s:
             return f"The store has not answered for {waited_s:.0f} s; see the log."
-        if self._store.watch.failure is not None:
+        if self.store.watch.failure is not None:
             return "The store cannot be read or written now; see the log."
         return None
 

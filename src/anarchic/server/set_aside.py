@@ -14,7 +14,7 @@ MOST_BLAMED = 10  # times without a version between; then the rule is at fault: 
 
 
 @dataclass(frozen=True)
-class Found:
+class Suspects:
     """Updates to set aside, and why."""
 
     keys: list[tuple[int, str]]
@@ -49,7 +49,7 @@ class Blame:
         self._failed_on = (seq, times)
         return times >= BLAMED_AFTER and self._blamed < MOST_BLAMED
 
-    def after_failure(self, seq: int, update: Update, error: Exception) -> Found:
+    def after_failure(self, seq: int, update: Update, error: Exception) -> Suspects:
         """This update.
 
         If the rule fails on another before there is a version, the fault lies with what it had
@@ -59,9 +59,9 @@ class Blame:
         ids = [self._pending.read(*key).update.id for key in keys[:-1]] + [update.id]
         self._blamed += 1
         named = [{"worker": worker, "id": id} for (_, worker), id in zip(keys, ids, strict=True)]
-        return Found(keys, f"The rule failed {BLAMED_AFTER} times: {error!r}", named)
+        return Suspects(keys, f"The rule failed {BLAMED_AFTER} times: {error!r}", named)
 
-    def longest(self, reason: str) -> Found:
+    def longest(self, reason: str) -> Suspects:
         """Those since the last version that are at least half as long as the longest.
 
         Harmless ones may be among them. Each pass finds at least one, so it ends.
@@ -73,4 +73,4 @@ class Blame:
         longest = max(length for length, _, _ in lengths)
         aside = [each for each in lengths if each[0] >= longest / 2]
         named = [{"worker": key[1], "id": id, "length": length} for length, key, id in aside]
-        return Found([key for _, key, _ in aside], reason, named)
+        return Suspects([key for _, key, _ in aside], reason, named)

@@ -25,7 +25,7 @@ from anarchic.core.rule import Rule
 from anarchic.core.types import Layout
 from anarchic.core.validation import check_choice, check_kind, check_kinds
 from anarchic.errors import ConfigError
-from anarchic.server.goals import Metric, Target, metric, span_s, target
+from anarchic.server.goals import EvaluationMetric, Target, metric, span_s, target
 from anarchic.server.loglines import FORMATS, LEVELS
 from anarchic.server.proxies import Proxies
 
@@ -68,6 +68,12 @@ def served_rule(settings: RuleSettings, layout: Layout | None = None) -> Rule[An
     _check_options(settings, has)
     _check_shared(settings)
     return rule if layout is None else average_buffers(rule, layout)
+
+
+def waits(rule: Rule[Any]) -> str | None:
+    """How a worker that stays away can hold up steps, for rules that know this of themselves."""
+    told: str | None = getattr(rule.innermost, "waits", None)
+    return told
 
 
 def served_names() -> list[str]:
@@ -206,7 +212,7 @@ class KeepSettings:
         return None if self.compact_after is None else span_s(self.compact_after, "--compact-after")
 
     @property
-    def best(self) -> Metric | None:
+    def best(self) -> EvaluationMetric | None:
         """The metric whose best version is kept for ever."""
         return None if self.keep_best is None else metric(self.keep_best, "--keep-best")
 

@@ -101,15 +101,7 @@ class Sqlite:
             if not path.exists():
                 check_gone(path)
                 _make(path)
-            if not path.is_file():
-                raise StoreUnavailable(
-                    f"{path} is no ordinary file, and a store is a file. Give the path of a file."
-                )
-            if path.stat().st_size == 0:
-                raise StoreCorrupt(
-                    f"{path} is empty, and a store never is. Restore it from a backup, or remove "
-                    "it to begin a new run."
-                )
+            check_kind_of_file(path)
             check_names(path)
             self._lock = FileLock(path)
         try:
@@ -259,6 +251,19 @@ class Sqlite:
         self._engine.dispose()
 
 
+def check_kind_of_file(path: Path) -> None:
+    """Before it is opened: to open a pipe could wait for ever."""
+    if not path.is_file():
+        raise StoreUnavailable(
+            f"{path} is no ordinary file, and a store is a file. Give the path of a file."
+        )
+    if path.stat().st_size == 0:
+        raise StoreCorrupt(
+            f"{path} is empty, and a store never is. Restore it from a backup, or remove it to "
+            "begin a new run."
+        )
+
+
 def share_cache() -> None:
     """Bound the page caches of all files of this process together, where it serves several runs.
 
@@ -324,7 +329,7 @@ def _make(path: Path) -> None:
         with engine.connect() as connection:
             connection.exec_driver_sql(f"PRAGMA page_size = {PAGE_SIZE}")
             connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION}")
-            t.tables.create_all(connection)
+            t.tables.create_all(connection, checkfirst=False)  # a new file: there are none
             connection.execute(insert(t.schema), {"number": t.SCHEMA})
             connection.commit()
         sync(fresh)

@@ -20,10 +20,11 @@ from anarchic.server.commands import (
     rules_after,
     withdrawn,
 )
+from anarchic.server.log import Log
 from anarchic.server.records import Publication, StoredRun
 from anarchic.server.refusals import Refusal
 from anarchic.server.runs import stored_layout, stored_rules, stored_terms
-from anarchic.server.settings import served_rule
+from anarchic.server.settings import served_rule, waits
 from anarchic.server.store import Store
 
 PAUSED_S = 5.0  # after which workers of a paused run come again
@@ -33,15 +34,15 @@ PAUSED_S = 5.0  # after which workers of a paused run come again
 class Steering:
     """What the commands of operators leave a run in, as the parts of one server read it.
 
-    ``read`` is called by one thread; ``changed`` is called in it with a new rule.
+    ``read`` is called by one thread; ``changed`` is called in it with a new rule. The run ends
+    with version ``max_versions``.
     """
 
-    max_versions: int | None = None  # the run ends with this version
-
     def __init__(
-        self, store: Store, run: StoredRun, changed: Callable[[Rule[Any]], None] | None = None
-    ) -> None:
-        self._store, self._run = store, run
+        self, store: Store, run: StoredRun, changed: Callable[[Rule[Any]], None] | None = None,
+        max_versions: int | None = None,
+    ) -> None:  # fmt: skip
+        self._store, self._run, self.max_versions = store, run, max_versions
         self._changed: Callable[[Rule[Any]], None] | None = None
         self._layout, self._mark = stored_layout(run), (-1, -1)
         self._seen: Hashable = None  # the store, when nothing waited in it
@@ -53,6 +54,12 @@ class Steering:
         self.rule = served_rule(self.rules, self._layout)
         self.read()
         self._changed = changed  # only now: whoever listens asks for the first rule itself
+
+    def tell(self, log: Log, run: str, version: int) -> None:
+        """Say at the start where the run stands, and whom its rule waits for."""
+        log("serving", run=run, version=version, state=self.condition)
+        if told := waits(self.rule):
+            log("rule_waits", message=told)
 
     @property
     def terms(self) -> Terms:

@@ -13,12 +13,12 @@ import json
 import secrets
 import uuid
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, cast, final
+from typing import Any, final
 
 from sqlalchemy import Connection, Select, delete, select, update
 
@@ -29,7 +29,7 @@ from anarchic.server.database import Database, database_at
 from anarchic.server.records import NewUpdate, Publication, Receipt, StoredRun, rows_of
 from anarchic.server.settings import HISTORY, HISTORY_BYTES
 from anarchic.server.thinning import Stored, Versions
-from anarchic.server.watch import Watch, Watched
+from anarchic.server.watch import Watch
 from anarchic.wire.strict import Buffer
 
 _U, _R = t.updates.c, t.run.c
@@ -76,10 +76,10 @@ class Store:
         self, database: Database, *, keep_payloads: bool | None, versions: Versions
     ) -> None:
         self.watch = Watch()  # whether it answers
-        self._database: Database = cast(Database, Watched(database, self.watch))  # delegates
+        self._database = database
         self._keep_payloads, self.versions = keep_payloads, versions
         self.insert = self._insert = database.insert
-        self.path: Path | None = getattr(database, "path", None)  # of its file, where it is one
+        self.path = database.path
         self.idles = False  # one of many runs: not read while nobody writes
         self.shared = database.shared  # whether other processes may append to the same run
 
@@ -96,7 +96,7 @@ class Store:
         text = json.dumps(new.settings)
         seal = t.seal(f"run {new.id}", text.encode())
         once = self._insert(t.run).on_conflict_do_nothing().returning(t.run.c.id)
-        with self._database.writing() as connection:
+        with self._writing() as connection:
             row = {**asdict(new), "one": 1, "settings": text, "seal": seal}
             if connection.execute(once, row).one_or_none() is None:
                 raise ConfigError(
@@ -107,16 +107,25 @@ class Store:
             self._database.announce(connection)
         return new
 
-    def reading(self) -> AbstractContextManager[Connection]:
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
         """A moment of the store, for modules that keep tables of their own in it."""
-        return self._database.reading()
+        with self.watch.transaction(), self._database.reading() as connection:
+            yield connection
+        self.watch.links = self._database.links
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """One transaction, of which other servers hear."""
-        with self._database.writing() as connection:
+        with self._writing() as connection:
             yield connection
             self._database.announce(connection)
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        with self.watch.transaction(), self._database.writing() as connection:
+            yield connection
+        self.watch.links = self._database.links
 
     def mark(self) -> Hashable:
         """The same while nobody writes and nothing fails; None if that is unknown."""
@@ -124,7 +133,7 @@ class Store:
 
     def run(self) -> StoredRun | None:
         """Where the run stands, or None where there is none."""
-        with self._database.reading() as connection:
+        with self.reading() as connection:
             return records.find_run(connection)
 
     def append(self, updates: Sequence[NewUpdate]) -> list[Receipt]:
@@ -135,7 +144,7 @@ class Store:
         for new in updates:
             records.check_storable(new, self._database.largest)
             first.setdefault((new.worker, new.id), new)
-        with self._database.writing() as connection:
+        with self._writing() as connection:
             seqs = dict(zip(first, self._database.next_seqs(connection, len(first)), strict=True))
             accepted, before, old = self._insert_new(connection, first, seqs)
             if accepted:
@@ -197,7 +206,7 @@ class Store:
     def publish(self, publication: Publication) -> None:
         """Make a version durable; ``Deposed`` if another leads or the version has moved on."""
         p = publication
-        with self._database.writing() as connection:
+        with self._writing() as connection:
             run = self._step(connection, p)
             mark, first = self._database.mark_folded, run.folded - len(p.folded)
             records.mark_folded(connection, mark, p.folded, first=first)
@@ -262,7 +271,7 @@ class Store:
 
     def standing(self) -> records.Standing:
         """The newest version with everything that a leader needs to go on from it."""
-        with self._database.reading() as connection:  # one moment, whoever publishes meanwhile
+        with self.reading() as connection:  # one moment, whoever publishes meanwhile
             run = records.find_run(connection)
             if run is None:
                 raise StoreError("The store holds no run yet: create one first.")
@@ -282,7 +291,7 @@ class Store:
 
     def epochs(self) -> records.Epochs:
         """In which epochs versions were published, from the oldest on."""
-        with self._database.reading() as connection:
+        with self.reading() as connection:
             return records.read_epochs(connection)
 
     def revoked(self) -> dict[int, list[str]]:
@@ -293,7 +302,7 @@ class Store:
     def trace(self) -> Iterator[records.Folded]:
         """Every accepted update since ``run.trace_from``: the folded ones in their order, then the
         others by ``seq``."""
-        with self._database.reading() as connection:
+        with self.reading() as connection:
             run = records.find_run(connection)
             query = select(t.updates).where(_U.order.is_(None)).order_by(_U.seq)
             waiting = rows_of(connection, query)
@@ -319,7 +328,7 @@ class Store:
 
     def add_evaluation(self, version: int, metrics: Mapping[str, float]) -> None:
         row = {"version": version, "metrics": json.dumps(dict(metrics))}
-        with self._database.writing() as connection:
+        with self._writing() as connection:
             records.upsert(connection, self._insert, t.evaluations, [row])
 
     def evaluations(self, limit: int) -> list[tuple[int, dict[str, float]]]:
@@ -344,7 +353,7 @@ class Store:
         if not self._database.take_lead():
             return None
         try:
-            with self._database.writing() as connection:
+            with self._writing() as connection:
                 query = update(t.run).values(epoch=_R.epoch + 1).returning(_R.epoch, _R.version)
                 run = connection.execute(query).one_or_none()
                 if run is None:
@@ -383,7 +392,7 @@ class Store:
         self._database.close()
 
     def _read(self, query: Select[Any]) -> Sequence[Any]:
-        with self._database.reading() as connection:
+        with self.reading() as connection:
             return rows_of(connection, query)
 
 

@@ -15,7 +15,7 @@ MOST_EACH = 48
 Kind = Literal["pulled", "refused"]
 
 
-class Seen(NamedTuple):
+class SeenRequest(NamedTuple):
     """A request of a worker; ``what`` is the version that it pulled, or the code of a refusal."""
 
     kind: Kind
@@ -24,14 +24,14 @@ class Seen(NamedTuple):
 
 
 @final
-class Visits:
+class RecentRequests:
     """The newest requests of the workers that were heard last."""
 
     def __init__(self) -> None:
-        self._seen: OrderedDict[str, deque[Seen]] = OrderedDict()
+        self._seen: OrderedDict[str, deque[SeenRequest]] = OrderedDict()
         self._lock = Lock()
 
-    def note(self, worker: str, seen: Seen) -> None:
+    def note(self, worker: str, seen: SeenRequest) -> None:
         with self._lock:
             if worker not in self._seen:
                 self._seen[worker] = deque(maxlen=MOST_EACH)
@@ -40,7 +40,7 @@ class Visits:
             self._seen.move_to_end(worker)
             self._seen[worker].append(seen)
 
-    def of(self, worker: str) -> list[Seen]:
+    def of(self, worker: str) -> list[SeenRequest]:
         with self._lock:
             return list(self._seen.get(worker, ()))
 
@@ -48,7 +48,9 @@ class Visits:
 Mark = list[float | int | None]
 
 
-def with_visits(marks: list[Mark], seen: list[Seen], since_s: float) -> dict[str, list[object]]:
+def with_visits(
+    marks: list[Mark], seen: list[SeenRequest], since_s: float
+) -> dict[str, list[object]]:
     """What became of a worker's visits: those that were pushed begin where it pulled.
 
     A pull after which the worker pulled again, and no update came in between, was lost. The newest

@@ -9,12 +9,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, final
-
-from sqlalchemy import Connection
+from typing import final
 
 from anarchic.errors import Deposed, StoreError
-from anarchic.server.database import Database
 
 DISK_S = 10.0  # how often the disk is looked at
 
@@ -48,28 +45,6 @@ class Watch:
             with self._lock:
                 del self._begun[key]
                 self.failure = failure
-
-
-class Watched:
-    """A database whose transactions are noted; everything else is the database's own."""
-
-    def __init__(self, database: Database, watch: Watch) -> None:
-        self._database, self._watch = database, watch
-
-    def __getattr__(self, name: str) -> Any:  # of the kind that the database has
-        return getattr(self._database, name)
-
-    @contextmanager
-    def reading(self) -> Iterator[Connection]:
-        with self._watch.transaction(), self._database.reading() as connection:
-            yield connection
-        self._watch.links = self._database.links
-
-    @contextmanager
-    def writing(self) -> Iterator[Connection]:
-        with self._watch.transaction(), self._database.writing() as connection:
-            yield connection
-        self._watch.links = self._database.links
 
 
 @final

@@ -15,6 +15,7 @@ import numpy as np
 
 from anarchic.core.buffers import average_buffers
 from anarchic.core.local import VisitStart, begun
+from anarchic.core.options import says_options
 from anarchic.core.rule import Rule
 from anarchic.core.saving import pack
 from anarchic.errors import ConfigError
@@ -28,6 +29,7 @@ LOGGER = logging.getLogger("anarchic.train")
 MAX_DRAWS = 1 << 26  # random numbers of one visit, which are drawn together: 512 MiB
 
 
+@says_options
 @dataclass(frozen=True)
 class Experiment:
     """A task, a rule, a timetable, and how the workers train: all that a result depends on.

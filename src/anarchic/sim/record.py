@@ -200,12 +200,14 @@ class RunDirectory:
         with open(self.path / "metrics.csv", "a", newline="", encoding="utf-8") as file:
             csv.DictWriter(file, self._columns, lineterminator="\n").writerow(row)
 
-    def start_workers(self, measure: str, rows: Measured) -> None:
+    def start_workers(self, measure: str, rows: Measured, names: Sequence[str]) -> None:
         """Begin per_worker.csv with the rows so far."""
-        worker_table.start(self.path / "per_worker.csv", measure, rows)
+        worker_table.start(self.path / "per_worker.csv", measure, rows, names)
 
-    def append_workers(self, number: int, measure: str, values: Floats) -> None:
-        worker_table.append(self.path / "per_worker.csv", measure, number, values)
+    def append_workers(
+        self, number: int, measure: str, values: Floats, names: Sequence[str]
+    ) -> None:
+        worker_table.append(self.path / "per_worker.csv", measure, number, values, names)
 
     def per_worker(self) -> PerWorker | None:
         """What was measured for each worker, if that was asked for."""

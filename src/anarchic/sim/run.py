@@ -141,7 +141,13 @@ class ActiveRun:
         if self.record is not None:
             self.record.finish(layout, params, summary, self.engine.version)
         self._tell("end", summary)
-        return Run(params, self.metrics, summary, layout, PerWorker.of(self.measure, self.workers))
+        return Run(
+            params,
+            self.metrics,
+            summary,
+            layout,
+            PerWorker.of(self.measure, self.workers, self._names),
+        )
 
     def _evaluate_last(self) -> None:
         whole = self._judges[1]
@@ -206,6 +212,12 @@ class ActiveRun:
             return {}
         return {"test_samples": self.judge.test_samples}
 
+    @property
+    def _names(self) -> tuple[str, ...]:
+        """Those of the workers, where the task knows them."""
+        found: tuple[str, ...] = getattr(self.engine.experiment.task, "worker_names", ())
+        return found
+
     def _of_workers(self) -> dict[str, float]:
         """Evaluate the model for each worker, if workers set samples aside.
 
@@ -224,7 +236,7 @@ class ActiveRun:
         self.measure, values = found
         self.workers.append((self.engine.version, values))
         if self.record is not None:
-            self.record.append_workers(self.engine.version, *found)
+            self.record.append_workers(self.engine.version, *found, self._names)
         return spread(*found)
 
     @property
@@ -276,7 +288,7 @@ class ActiveRun:
         """Write what was evaluated so far, and nothing else."""
         if self.record is not None:
             self.record.start_metrics(self.metrics)
-            self.record.start_workers(self.measure, self.workers)
+            self.record.start_workers(self.measure, self.workers, self._names)
 
     @property
     def last_checkpoint(self) -> str:

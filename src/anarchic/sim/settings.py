@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from anarchic.core import factory, registry
+from anarchic.core.options import says_options
 from anarchic.core.reading import shown
 from anarchic.core.rule import Rule
 from anarchic.core.validation import check_choice, check_kinds
@@ -48,6 +49,7 @@ COUNTS = (
 )
 
 
+@says_options
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """What one run of the simulator learns; ``Compute`` says how it is computed.

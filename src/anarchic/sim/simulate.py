@@ -9,6 +9,7 @@ from pathlib import Path
 
 from anarchic.callbacks.callback import Callback, as_list, check_callbacks
 from anarchic.callbacks.progress import ProgressBar
+from anarchic.core.options import says_options
 from anarchic.errors import ConfigError
 from anarchic.sim.engine import Engine
 from anarchic.sim.experiment import Experiment
@@ -20,6 +21,7 @@ from anarchic.sim.settings import Settings, build
 from anarchic.train.compute import Compute
 
 
+@says_options
 def simulate(
     what: Settings | Experiment | None = None,
     *,
@@ -77,6 +79,7 @@ def simulate(
     return RunGroup({"": run}).train()[""]
 
 
+@says_options
 def simulate_many(
     runs: Mapping[str, Settings | Experiment],
     *,

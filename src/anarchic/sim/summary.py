@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anarchic.core.guard import guard_of
 from anarchic.sim.record import MetricsRow
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def summary_of(run: ActiveRun, stopped_at: str | None) -> dict[str, Any]:
         "local_steps_per_second": round(steps / seconds, 1) if seconds else None,
         "updates_per_second": round(run.engine.row / seconds, 1) if seconds else None,
         "peak_rss_mb": _peak_rss_mb(),
-        **_clipping(run.engine.state),
+        **_clipping(run),
         **_wasted(run),
         "seed": experiment.about.get("seed", experiment.seed),  # as it was asked for
         "software": software(),
@@ -58,9 +57,9 @@ def in_a_row(rows: Sequence[MetricsRow]) -> bool:
     return whole and all(later - row == 1 for row, later in pairwise(rounds))
 
 
-def _clipping(state: Any) -> dict[str, float]:
+def _clipping(run: ActiveRun) -> dict[str, float]:
     """How many updates the guard has clipped, and the most that a length was of the scale."""
-    guard = guard_of(state)
+    guard = run.engine.experiment.rule.guard_record(run.engine.state)
     return {} if guard is None else {"clipped": guard.clipped, "farthest": guard.farthest}
 
 

@@ -18,6 +18,7 @@ from anarchic.stats.inference import (
     interval,
     paired,
     seeds_needed,
+    told,
 )
 
 POWER = 0.9
@@ -44,11 +45,13 @@ class Comparison:
 
     def sentence(self, metric: str = "accuracy", *, lower: bool = False) -> str:
         """What can be said; of a metric that is better if ``lower`` as well."""
-        found, share = self.interval, f"{100 * self.interval.level:g} %"
-        corrected = f", corrected for {self.compared} comparisons" if self.compared > 1 else ""
+        found = self.interval
+        corrected = ""
+        if self.compared > 1:
+            corrected = f" corrected for {self.compared} comparisons, which the interval is not"
         said = (
-            f"{metric} of {self.ours} less that of {self.theirs}: {found} ({share} interval, "
-            f"{found.values} common seeds, p = {self.p:.3g}{corrected}). "
+            f"{metric} of {self.ours} less that of {self.theirs}: {told(found)}, "
+            f"p = {self.p:.3g}{corrected}). "
         )
         if self.p < self.alpha:
             better = (found.mean < 0) == lower
@@ -67,8 +70,9 @@ class Comparison:
         )
         if not shown and self.needed is not None and self.p >= self.alpha:
             said += (
-                f" If they do not differ, {self.needed} new common seeds would show it with "
-                f"probability {POWER:g}: fix that number before you look at their results."
+                f" If they do not differ, and vary as here, {self.needed} new common seeds would "
+                f"show it with probability {POWER:g}: fix that number before you look at their "
+                "results."
             )
         return said
 
@@ -80,8 +84,11 @@ def compare(
     margin: float | None = None,
     alpha: float = 0.05,
     method: Literal["t", "bca"] = "t",
+    digits: int | None = None,
 ) -> list[Comparison]:
     """Each pair of names compared over the seeds that both have; ``values`` are by name and seed.
+
+    ``digits`` is how many significant ones the values have, as in ``paired``.
 
     p-values are Holm's for all pairs; those of equivalence are corrected on their own. Intervals
     are not corrected. They are Student's, as the tests are; ``bca`` is for values that are far from
@@ -89,7 +96,9 @@ def compare(
     """
     if not 0 < alpha < 1:
         raise ConfigError(f"alpha is between 0 and 1, such as 0.05, got {alpha}.")
-    found = {pair: paired(values[pair[0]], values[pair[1]]) for pair in pairs}
+    if missing := [name for pair in pairs for name in pair if name not in values]:
+        raise ConfigError(f"There are no values of {missing[0]!r}; there are {', '.join(values)}.")
+    found = {(a, b): paired(values[a], values[b], digits=digits) for a, b in pairs}
     keys = {f"{number}": pair for number, pair in enumerate(found)}
     p = holm({key: different(found[pair]) for key, pair in keys.items()})
     close: dict[str, float] = {}
@@ -102,7 +111,7 @@ def compare(
             p[key],
             margin,
             close.get(key),
-            _needed(found[pair], margin, alpha),
+            _needed(found[pair], margin, alpha / len(found)),
             alpha,
             len(found),
         )
@@ -111,7 +120,10 @@ def compare(
 
 
 def _needed(differences: Floats, margin: float | None, alpha: float) -> int | None:
-    """Seeds for both of the one-sided tests to succeed: each may fail in half of the cases."""
+    """Seeds for both of the one-sided tests to succeed: each may fail in half of the cases.
+
+    ``alpha`` is what the least of all corrected p-values is held against.
+    """
     deviation = float(np.std(differences, ddof=1))
     if margin is None:
         return None

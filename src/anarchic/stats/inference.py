@@ -38,8 +38,14 @@ class Interval:
         return f"{self.mean:+.{digits}f} [{self.low:+.{digits}f}, {self.high:+.{digits}f}]"
 
 
-def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Floats:
-    """``ours`` less ``theirs`` for each seed that both have; both are by seed."""
+def paired(
+    ours: Mapping[int, float], theirs: Mapping[int, float], *, digits: int | None = None
+) -> Floats:
+    """``ours`` less ``theirs`` for each seed that both have; both are by seed.
+
+    ``digits`` is how many significant ones values are kept with (None: all of a float). Differences
+    that vary by no more than rounding can make are given as equal ones.
+    """
     common = sorted(ours.keys() & theirs.keys())
     if len(common) < 2:
         raise RunError(
@@ -53,6 +59,9 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Floats:
             f"The values of seeds {lost} are missing or not finite: leave these seeds out, or "
             "give values that count in their place."
         )
+    largest = max(abs(each[seed]) for each in (ours, theirs) for seed in common)
+    if largest and np.ptp(found) <= 2 * 10.0 ** (np.floor(np.log10(largest)) - (digits or 14) + 1):
+        found[:] = found.mean()
     return found
 
 
@@ -67,7 +76,8 @@ def interval(
 
     ``t`` is Student's. ``bca`` is the bootstrap, bias-corrected and accelerated (Efron 1987), for
     many values that are far from normal. With few it is too narrow: its 95 % interval covered the
-    mean of 10 normal values in 901 of 1,000 simulations, and that of 20 in 924.
+    mean of 10 normal values in 901 of 1,000 simulations, and that of 20 in 924. Values that do not
+    vary say nothing of their spread: both ends are then their mean, at no level.
     """
     found = _checked(values)
     if not 0 < level < 1:
@@ -75,7 +85,7 @@ def interval(
     if method not in ("t", "bca"):
         raise ConfigError(f"An interval is by method t or bca, got {method!r}.")
     mean, count = float(found.mean()), len(found)
-    if np.ptp(found) == 0:
+    if do_not_vary(found):
         return Interval(mean, mean, mean, level, method, count)
     stats = scipy_stats()
     if method == "t":
@@ -90,7 +100,11 @@ def interval(
 
 
 def different(values: Sequence[float] | Floats) -> float:
-    """The p-value of "the mean difference is 0", two-sided, by Student's t."""
+    """The p-value of "the mean difference is 0", two-sided, by Student's t.
+
+    Where all n values are equal Student's test would be certain, even of two: the sign test takes
+    its place, there and in the tests below. It says 2^-n (two-sided 2^(1 - n)), of the median.
+    """
     return _p(values, 0.0, "two-sided")
 
 
@@ -122,7 +136,8 @@ def seeds_needed(
     """How many common seeds show "costs at most ``bound``" with probability ``power``.
 
     ``deviation`` is that of the differences, from a pilot or from earlier results, and the true
-    difference is taken to be 0. To be fixed before the runs are looked at.
+    difference is taken to be 0. To be fixed before the runs are looked at. With a deviation of 0 it
+    is the number that the sign test needs.
     """
     if not (deviation >= 0 and bound > 0 and 0 < alpha < 1 and 0 < power < 1):
         raise ConfigError(
@@ -130,7 +145,7 @@ def seeds_needed(
             f"got deviation={deviation}, bound={bound}, alpha={alpha}, power={power}."
         )
     if deviation == 0:
-        return 2
+        return max(2, int(np.floor(np.log2(1 / alpha))) + 1)
     stats = scipy_stats()
     for count in range(2, most + 1):
         critical = stats.t.ppf(alpha, count - 1)
@@ -154,12 +169,12 @@ def sentence(
 ) -> str:
     """What can be said of ``ours`` less ``theirs``, with ``bound`` of "costs at most" as well.
 
-    Tests and intervals are Student's, so they agree.
+    Tests and intervals are Student's, so they agree; see ``different`` for values that do not vary.
     """
     found = interval(values, level=1 - alpha)
     share, p = f"{100 * found.level:g} %", different(values)
     what = f"{metric} of {ours} less that of {theirs}"
-    said = f"{what}: {found} ({share} interval, {found.values} common seeds, p = {p:.3g})."
+    said = f"{what}: {told(found)}, p = {p:.3g})."
     if p < alpha:
         said += f" It is {'higher' if found.mean > 0 else 'lower'} than that of {theirs}."
     else:
@@ -168,17 +183,34 @@ def sentence(
         cost = at_most([-value for value in _checked(values)], bound)
         most = -interval(values, level=1 - 2 * alpha).low  # one-sided, as the test is
         verdict = "is shown" if cost < alpha else "is not shown"
-        limit = f"at most {most:.4f} with {share} confidence, p = {cost:.3g}"
-        said += f" That {ours} costs at most {bound:g} {verdict} ({limit})."
+        varies = found.low < found.high
+        limit = f"at most {most:.4f} with {share} confidence, " if varies else ""
+        said += f" That {ours} costs at most {bound:g} {verdict} ({limit}p = {cost:.3g})."
     return said
+
+
+def told(found: Interval) -> str:
+    """A mean with its interval and the seeds behind it, to be followed by more and a bracket."""
+    if found.low == found.high:
+        mean = str(found).partition(" ")[0]
+        return f"{mean} (the same for all {found.values} common seeds, so without an interval"
+    return f"{found} ({100 * found.level:g} % interval, {found.values} common seeds"
+
+
+def do_not_vary(values: Floats) -> bool:
+    """Whether values are equal, but for the rounding of floats."""
+    return bool(np.ptp(values) <= 1e-12 * np.abs(values).max())
 
 
 def _p(values: Sequence[float] | Floats, mean: float, alternative: str) -> float:
     found = _checked(values)
-    if np.ptp(found) == 0:  # no deviation: the mean is known
-        value = float(found[0])
-        against = {"less": value >= mean, "greater": value <= mean, "two-sided": value == mean}
-        return 1.0 if against[alternative] else 0.0
+    if do_not_vary(found):
+        value = float(found.mean())
+        if np.isclose(value, mean, rtol=1e-9, atol=0):
+            return 1.0
+        beyond = {"less": value < mean, "greater": value > mean, "two-sided": True}[alternative]
+        sides = 2 if alternative == "two-sided" else 1
+        return min(1.0, sides * 0.5 ** len(found)) if beyond else 1.0
     return float(scipy_stats().ttest_1samp(found, mean, alternative=alternative).pvalue)
 
 

@@ -7,13 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from anarchic.data.dataset import Dataset
 from anarchic.errors import RunError
 from anarchic.sim.run import Progress, Run
+from anarchic.sim.settings import data_of
 from anarchic.sim.simulate import simulate_many
 from anarchic.study.cell import Job
 from anarchic.study.results import Result, accuracies, result_of
 
 Watch = Callable[[str, Progress], None]
+
+
+def data_for(batch: Sequence[Job]) -> list[Dataset]:
+    """The data sets of jobs; whoever keeps them has them read once for all jobs."""
+    plain = [job for job in batch if job.cell.train is None and job.cell.measure is None]
+    return [data_of(job.settings_of(job.cell.settings)) for job in plain]
 
 
 def train_batch(

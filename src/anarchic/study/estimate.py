@@ -16,7 +16,7 @@ TRIAL = 10  # rounds
 
 
 @dataclass(frozen=True)
-class Estimate:
+class SweepEstimate:
     """The runs that are missing, and about how many seconds they take; None: not known."""
 
     runs: int
@@ -25,23 +25,23 @@ class Estimate:
     basis: str
 
 
-def estimate(found: Sweep, *, jobs: int = 1, retry: bool = False) -> Estimate:
+def estimate(found: Sweep, *, jobs: int = 1, retry: bool = False) -> SweepEstimate:
     """What is left of a sweep, on this machine with this many processes."""
     todo = [job for job in found.missing(retry=retry) if job.cell.measure is None]
     done = [r.share_s for r in found.results().by_key.values() if r.share_s and not r.diverged]
     if not todo:
-        return Estimate(found.grid.size, 0, 0.0, "nothing is missing")
+        return SweepEstimate(found.grid.size, 0, 0.0, "nothing is missing")
     if done:
         each = sum(done) / len(done)
         seconds = len(todo) * each / jobs
-        return Estimate(
+        return SweepEstimate(
             found.grid.size, len(todo), seconds, f"by the {len(done)} runs that are done"
         )
     tried = _trial(_one_per_task(todo))
     if tried is None:
-        return Estimate(found.grid.size, len(todo), None, "the trial failed")
+        return SweepEstimate(found.grid.size, len(todo), None, "the trial failed")
     seconds = sum(tried[job.cell.task] for job in todo) / jobs
-    return Estimate(found.grid.size, len(todo), seconds, f"by a trial of {TRIAL} rounds")
+    return SweepEstimate(found.grid.size, len(todo), seconds, f"by a trial of {TRIAL} rounds")
 
 
 def _one_per_task(todo: Sequence[Job]) -> list[Job]:

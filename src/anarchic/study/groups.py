@@ -231,6 +231,16 @@ def best_of(outcomes: Sequence[Outcome], metric: str) -> Outcome:
     return max(outcomes, key=rank)
 
 
+def uneven(groups: Sequence[Group]) -> str:
+    """That groups have different seeds, so that their means do not compare; nothing if not."""
+    seeds = {group.label: {run.seed for run in group.runs} for group in groups}
+    common = set.intersection(*seeds.values()) if seeds else set()
+    more = [f"{name} has {len(each)}" for name, each in seeds.items() if each != common]
+    if not more:
+        return ""
+    return f"{len(common)} of the seeds are common to all groups, but {', '.join(more)}"
+
+
 def by_seed(
     group: Group, asked: Asked, measure: str, lost_as: float | None, until: float = np.inf
 ) -> dict[int, float]:

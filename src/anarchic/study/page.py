@@ -58,7 +58,8 @@ def mean_difference(findings: Findings, digits: int) -> str:
     mean, lost = fixed(findings.mean_difference, digits), len(findings.lost)
     if not mean or not lost:
         return mean
-    return f"{mean} without the {lost} cells of which every run diverged"
+    cells = "one cell" if lost == 1 else f"{lost} cells"
+    return f"{mean} without the {cells} of which every run diverged"
 
 
 def bound(claim: Claim) -> str:

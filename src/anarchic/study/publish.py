@@ -31,7 +31,7 @@ _ESCAPES = {
 
 
 @dataclass(frozen=True)
-class Line:
+class GroupRow:
     """One line of the table: a group, and the values of its finished runs by measure."""
 
     group: Group
@@ -57,16 +57,16 @@ class Line:
         return f"{len(self.group.runs)}{told}"
 
 
-def lines_of(groups: Sequence[Group], asked: Asked) -> list[Line]:
+def lines_of(groups: Sequence[Group], asked: Asked) -> list[GroupRow]:
     until = common_end(groups, asked)
-    return [Line(group, table_row(group, asked, until)) for group in groups]
+    return [GroupRow(group, table_row(group, asked, until)) for group in groups]
 
 
 def measures_of(asked: Asked) -> list[str]:
     return [name for name in MEASURES if name != "to_target" or asked.target is not None]
 
 
-def entry(line: Line, measure: str, band: Band, scale: float = 1.0) -> str:
+def entry(line: GroupRow, measure: str, band: Band, scale: float = 1.0) -> str:
     """Mean and band of a measure; of a time to a target also how many runs got there."""
     values = np.array(line.values[measure]) * scale
     if not len(values):
@@ -95,7 +95,7 @@ def number(value: float, deviation: float = 0.0) -> str:
     return f"{value:.{decimals}f}"
 
 
-def write_csv(lines: Sequence[Line], path: str | os.PathLike[str], asked: Asked) -> Path:
+def write_csv(lines: Sequence[GroupRow], path: str | os.PathLike[str], asked: Asked) -> Path:
     """One line per group: mean, standard deviation and number of runs of every measure."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
@@ -117,7 +117,7 @@ def write_csv(lines: Sequence[Line], path: str | os.PathLike[str], asked: Asked)
 
 
 def write_latex(
-    lines: Sequence[Line], path: str | os.PathLike[str], asked: Asked, band: Band
+    lines: Sequence[GroupRow], path: str | os.PathLike[str], asked: Asked, band: Band
 ) -> Path:
     """A ``tabular`` in the style of booktabs, with what its numbers are as a comment."""
     names = measures_of(asked)

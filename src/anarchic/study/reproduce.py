@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import groupby, islice
 
+from anarchic.data.dataset import Dataset
 from anarchic.errors import ConfigError
 from anarchic.study import find
-from anarchic.study.batch import train_batch
+from anarchic.study.batch import data_for, train_batch
 from anarchic.study.cell import Cell, Job
 from anarchic.study.findings import Findings, read_findings
 from anarchic.study.flags import Flags, Paths, paths
@@ -112,12 +113,14 @@ class _Runner:
     where: Paths
     deadline: float | None
     watch: Printed | Bar
+    _held: list[list[Dataset]] = field(default_factory=list)
 
     def run(self, batch: Sequence[Job]) -> bool:
         left = None if self.deadline is None else self.deadline - time.monotonic()
         if left is not None and left <= 0:
             return False
         out = None if self.flags.smoke else self.where.work / batch[0].cell.task
+        self._held[:] = [data_for(batch)]  # those of the last batch are kept for the next
         done = train_batch(
             batch,
             out=out,

@@ -20,7 +20,7 @@ MARK = "<!-- Here the page has its tables. -->"
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ClaimResult:
     """What a claim measured, whether it is met (None: not known), and that in words."""
 
     value: float | None
@@ -58,19 +58,19 @@ class Claim:
         lost = selected.lost.outcomes and not self.counts_diverged
         return self.value(selected) if selected.complete and not lost else None
 
-    def verdict(self, findings: Findings) -> Verdict:
+    def verdict(self, findings: Findings) -> ClaimResult:
         """Its number, and whether it is met."""
         selected, value = findings.where(**self.of), self.measured(findings)
         if not selected.complete:
-            return Verdict(None, None, "not run")
+            return ClaimResult(None, None, "not run")
         bad = sum(len(outcome.diverged) for outcome in selected)
         told = f", {bad} of {len(selected.results)} runs diverged" if bad else ""
         if bad and not self.counts_diverged:
-            return Verdict(value, False, f"**no**{told}")
+            return ClaimResult(value, False, f"**no**{told}")
         if value is None:
-            return Verdict(None, None, "not run")
+            return ClaimResult(None, None, "not run")
         met = self.holds(value)
-        return Verdict(value, met, ("yes" if met else "**no**") + told)
+        return ClaimResult(value, met, ("yes" if met else "**no**") + told)
 
     def holds(self, value: float) -> bool:
         above = self.at_least is None or value >= self.at_least

@@ -22,8 +22,8 @@ from anarchic.core.reading import printable, reason
 from anarchic.data import Dataset
 from anarchic.errors import AnarchicError, RunError
 from anarchic.sim.run import Progress
-from anarchic.sim.settings import Settings, data_of
-from anarchic.study.batch import Watch, train_batch
+from anarchic.sim.settings import Settings
+from anarchic.study.batch import Watch, data_for, train_batch
 from anarchic.study.cell import Cell, Job
 from anarchic.study.numbers import READERS
 from anarchic.study.results import Result, result_of
@@ -45,8 +45,7 @@ class Trainer:
     _held: list[Dataset] = field(default_factory=list)
 
     def __call__(self, batch: Batch) -> list[Result]:
-        settings = (job.cell.settings for job in batch)
-        self._held = [data_of(each) for each in settings if isinstance(each, Settings)]
+        self._held = data_for(batch)
         done = train_batch(batch, out=self.out, resume=True, watch=self.watch)
         return [result for _, result in done]
 

@@ -223,7 +223,10 @@ def ranges_of(rule: str, given: Mapping[str, Range] | None) -> dict[str, Range]:
         found.pop("server_lr", None)
     found |= own
     if not found:
-        raise ConfigError(f"There is nothing to tune of {rule}: give the range of a setting.")
+        raise ConfigError(
+            f"There is nothing to tune of {rule}: give the range of a setting; ranges that are "
+            "given replace all defaults."
+        )
     return found
 
 
@@ -237,7 +240,7 @@ def _check_ranges(rule: str, ranges: Mapping[str, Range]) -> None:
             )
 
 
-class Steps(Protocol):
+class Search(Protocol):
     """A search: tries for each rule, step by step, and what it is told of them."""
 
     def steps(self) -> Iterator[Mapping[str, Sequence[Tried]]]: ...
@@ -318,7 +321,10 @@ class OptunaSearch:
             self._studies[rule].tell(trial, float(worst if lost else np.mean(known)))
 
 
-SAMPLERS: Mapping[str, Callable[[Tuning], Steps]] = {"random": RandomSearch, "optuna": OptunaSearch}
+SAMPLERS: Mapping[str, Callable[[Tuning], Search]] = {
+    "random": RandomSearch,
+    "optuna": OptunaSearch,
+}
 
 
 def rounded(value: float) -> float:

@@ -19,7 +19,7 @@ from anarchic.study.groups import (
     common_end,
     other_conditions,
 )
-from anarchic.study.results import Result
+from anarchic.study.results import DIGITS, Result
 from anarchic.study.trainer import FAILED
 
 ALL = "all"
@@ -66,7 +66,14 @@ def compare_groups(
     }
     _check_values(compared, values, asked, test.measure)
     pairs = [(ours, name) for name in others]
-    return compare(values, pairs, margin=test.margin, alpha=test.alpha, method=test.interval)
+    return compare(
+        values,
+        pairs,
+        margin=test.margin,
+        alpha=test.alpha,
+        method=test.interval,
+        digits=DIGITS,
+    )
 
 
 def _check_conditions(groups: Sequence[Group]) -> None:
@@ -138,6 +145,18 @@ def sentences(found: Sequence[Comparison], asked: Asked, test: Test | None = Non
     if test.measure == "to_target":
         return [each.sentence(f"{AXES[asked.against]} to the target", lower=True) for each in found]
     return [each.sentence(f"{test.measure} {asked.metric}", lower=asked.lower) for each in found]
+
+
+def caution(groups: Sequence[Group], found: Sequence[Comparison]) -> str:
+    """What tests do not count: that settings were chosen by the runs that they compare."""
+    names = {name for each in found for name in (each.ours, each.theirs)}
+    if not (chosen := [group.label for group in groups if group.label in names and group.chosen]):
+        return ""
+    return (
+        f"Of {', '.join(chosen)} the best of several settings was taken, by these same runs, which "
+        "p-values and intervals do not count. Run the chosen settings again with new seeds before "
+        "you say which is better, as anarchic tune does."
+    )
 
 
 def counted_as(groups: Sequence[Group], asked: Asked, test: Test) -> str:

@@ -21,7 +21,7 @@ def say(line: str) -> None:
     sys.stderr.flush()
 
 
-class Pace:
+class RunRate:
     """How fast runs are done, by the share of those that are under way as well."""
 
     def __init__(self, runs: int) -> None:
@@ -70,11 +70,11 @@ class Printed:
 
     def __init__(self) -> None:
         self._said_at = time.monotonic()
-        self._pace = Pace(0)
+        self._pace = RunRate(0)
 
     def begin(self, runs: int) -> None:
         say(f"{runs} runs to go.")
-        self._pace = Pace(runs)
+        self._pace = RunRate(runs)
 
     def watch(self, name: str, reached: Progress) -> None:
         self._pace.reached(name, reached)
@@ -96,11 +96,11 @@ class Bar:
     def __init__(self, bar: Any) -> None:
         self._bar = bar
         self._task = bar.add_task("preparing", total=None)
-        self._pace = Pace(0)
+        self._pace = RunRate(0)
 
     def begin(self, runs: int) -> None:
         self._bar.reset(self._task, total=runs)
-        self._pace = Pace(runs)
+        self._pace = RunRate(runs)
 
     def watch(self, name: str, reached: Progress) -> None:
         self._pace.reached(name, reached)

@@ -31,7 +31,14 @@ from anarchic.theory.conditions import (
 from anarchic.theory.estimate import estimate_constants
 from anarchic.theory.measured import Measured, Weights, measure, weights_of
 from anarchic.theory.numbers import Arrivals, KnownNumbers, Memory, Problem, Rates
-from anarchic.theory.observed import Balance, Steps, arrivals_of, balance_of, memory_of, steps_of
+from anarchic.theory.observed import (
+    Balance,
+    StepsTaken,
+    arrivals_of,
+    balance_of,
+    memory_of,
+    steps_of,
+)
 from anarchic.theory.rates import (
     corollary_rates,
     general_rate,
@@ -63,7 +70,7 @@ __all__ = [
     "RateLimits",
     "Rates",
     "Report",
-    "Steps",
+    "StepsTaken",
     "Verdict",
     "Weights",
     "arrivals_of",

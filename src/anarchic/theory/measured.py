@@ -18,7 +18,6 @@ from anarchic.core.local import VisitStart as Start
 from anarchic.core.local import begun, take_local_steps
 from anarchic.core.rule import Rule
 from anarchic.core.types import Floats, Integers, Update, Updates, Vector
-from anarchic.core.wrappers import SharedVectors, Wrapper
 from anarchic.errors import ConfigError
 from anarchic.participation.timetable import Timetable
 from anarchic.sim.engine import Engine
@@ -268,7 +267,7 @@ def weights_of(experiment: Experiment) -> Weights:
     [1.0, 1.0]
     """
     rule, table = experiment.rule, full_rounds(experiment.timetable)
-    _check_linear(rule)
+    _check_linear(rule, table.workers)
     lrs = np.array([work.lr for work in experiment.works])
     state = rule.init(np.zeros(table.workers))
     for version in range(table.rounds):
@@ -282,27 +281,29 @@ def weights_of(experiment: Experiment) -> Weights:
     return Weights(0.0 - np.asarray(state.params))  # -x would make -0.0 of a silent worker's 0
 
 
-def _check_linear(rule: Any) -> None:
+def _check_linear(rule: Rule[Any], workers: int) -> None:
     """Refuse rules whose step depends on how long updates are."""
-    inner = rule
-    while isinstance(inner, Wrapper):
-        if isinstance(inner, SharedVectors):
-            raise ConfigError("Weights are counted of rules that publish the model alone.")
-        inner = inner.rule
+    if rule.init(np.zeros(2)).extras:
+        raise ConfigError("Weights are counted of rules that publish the model alone.")
     directions = np.array([[1.0, 2.0], [3.0, -4.0]])
-    moved = [_two_steps(rule, directions * factor) / factor for factor in (1.0, 1e4, 1e-4)]
+    moved = [_two_steps(rule, directions * by, workers) / by for by in (1.0, 1e4, 1e-4)]
     if not all(np.allclose(moved[0], other, rtol=1e-6) for other in moved):
         raise ConfigError(
-            f"The step of {type(inner).__name__} is not linear in the updates, so no worker has a "
-            "weight of its own: use plain SGD at the server, without clipping or guard."
+            f"The step of {type(rule.innermost).__name__} is not linear in the updates, so no "
+            "worker has a weight of its own: use plain SGD at the server, without clipping or "
+            "guard."
         )
 
 
-def _two_steps(rule: Rule[Any], directions: Floats) -> Vector:
-    """The model after two steps from 0, made of these directions in turn."""
-    state, number = rule.init(np.zeros(directions.shape[1])), 0
-    while state.version < 2:
-        worker = number % len(directions)
-        update = Update(str(worker), state.version, 1, 1.0, directions[worker], samples=1)
-        state, number = rule.receive(state, update), number + 1
+def _two_steps(rule: Rule[Any], directions: Floats, workers: int) -> Vector:
+    """The model once it has moved twice from 0, by these directions of each worker in turn."""
+    state, moves = rule.init(np.zeros(directions.shape[1])), 0
+    for number in range(100 * workers + 100 * rule.m):  # some wait for all workers, or for many
+        before = np.asarray(state.params)
+        direction = directions[number % len(directions)]
+        worker = str(number % workers)
+        state = rule.receive(state, Update(worker, state.version, 1, 1.0, direction, samples=1))
+        moves += not np.array_equal(before, state.params)
+        if moves == 2:
+            break
     return np.asarray(state.params)

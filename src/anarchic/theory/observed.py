@@ -20,7 +20,7 @@ Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Steps:
+class StepsTaken:
     """Local steps per visit, K_{t,i}: K -> the number of updates that took K, in order of K."""
 
     counts: Mapping[int, int]
@@ -141,7 +141,7 @@ def memory_of(table: Timetable) -> Memory:
     )
 
 
-def steps_of(table: Timetable) -> Steps:
+def steps_of(table: Timetable) -> StepsTaken:
     """The distribution of K over the updates of a run's full rounds.
 
     >>> from anarchic.participation import Sampler, UniformSteps
@@ -150,7 +150,7 @@ def steps_of(table: Timetable) -> Steps:
     [1, 2]
     """
     values, counts = np.unique(full_rounds(table).local_steps, return_counts=True)
-    return Steps(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+    return StepsTaken(dict(zip(values.tolist(), counts.tolist(), strict=True)))
 
 
 def balance_of(table: Timetable) -> Balance:

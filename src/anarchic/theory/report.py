@@ -14,6 +14,7 @@ import numpy as np
 
 from anarchic.core.arrays import on_host
 from anarchic.core.local import Sgd
+from anarchic.core.rule import Rule
 from anarchic.core.rules import AfaCd, AfaCs, FedAvg
 from anarchic.core.steps import SgdStep
 from anarchic.core.types import Vector
@@ -26,7 +27,14 @@ from anarchic.sim.record import RunDirectory
 from anarchic.sim.settings import partition
 from anarchic.theory.estimate import estimate_constants
 from anarchic.theory.numbers import PROBLEM, RATES, Arrivals, KnownNumbers, Memory, Problem, Rates
-from anarchic.theory.observed import Balance, Steps, arrivals_of, balance_of, memory_of, steps_of
+from anarchic.theory.observed import (
+    Balance,
+    StepsTaken,
+    arrivals_of,
+    balance_of,
+    memory_of,
+    steps_of,
+)
 from anarchic.theory.recorded import experiment_of
 from anarchic.theory.verdict import (
     NO_DRAW,
@@ -61,7 +69,7 @@ class Report:
     arrivals: Arrivals
     memory: Memory
     balance: Balance
-    local_steps: Steps
+    local_steps: StepsTaken
     squared_gradients: tuple[float, ...]
     verdicts: tuple[Verdict, ...]
     warnings: tuple[str, ...]
@@ -254,10 +262,9 @@ def _problem(
     return Problem(**numbers), gradients
 
 
-def _rates(rule: Any, local_lr: float, table: Timetable) -> tuple[str, Rates]:
+def _rates(wrapped: Rule[Any], local_lr: float, table: Timetable) -> tuple[str, Rates]:
     """The name of the rule, and its rates with the largest eta_L of all workers."""
-    while hasattr(rule, "rule"):  # wrappers
-        rule = rule.rule
+    rule = wrapped.innermost
     if isinstance(rule, AfaCs | AfaCd):
         name = "afa-cs" if isinstance(rule, AfaCs) else "afa-cd"
         return name, Rates(server_lr=rule.server_lr, local_lr=local_lr)
@@ -274,7 +281,7 @@ def _rates(rule: Any, local_lr: float, table: Timetable) -> tuple[str, Rates]:
 def _coverage_warnings(rule: Any, others: set[str], local_lrs: set[float]) -> list[str]:
     """Rules, steps and settings of the run that no theorem covers; ``others`` are local rules."""
     found = []
-    while hasattr(rule, "rule"):
+    while rule is not rule.innermost:
         found.append(type(rule).__name__)
         rule = rule.rule
     step = getattr(rule, "step", None)

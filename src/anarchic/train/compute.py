@@ -8,6 +8,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
+from anarchic.core.options import says_options
 from anarchic.core.validation import check_choice, check_kinds
 from anarchic.errors import ConfigError, RunError
 from anarchic.kernels.switches import expected_folds, fold_threads, torch_threads
@@ -28,6 +29,7 @@ CLASSES = {"loop": "Loop", "batched": "Batched", "ray": "OnRay"}  # by which run
 PRECISIONS = get_args(Precision)
 
 
+@says_options
 @dataclass(frozen=True, kw_only=True)
 class Compute:
     """How a run is computed; None leaves the choice to the task.

@@ -6,7 +6,7 @@ A lane is a visit with parameters, a row of (lanes, dim), and a batch of its own
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -22,6 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from anarchic.core.types import Layout
 from anarchic.errors import ConfigError
 from anarchic.kernels import find
+from anarchic.train.attributes import left_behind
 from anarchic.train.noise import Noise
 
 Loss = Callable[[Any, Tensor], Tensor]
@@ -69,6 +70,11 @@ class Objective:
         named = self.module.named_parameters()
         return {name: each for name, each in named if name not in self.layout.slices}
 
+    @cached_property
+    def _recurrent(self) -> bool:
+        """With RNNs of torch, whose weights cuDNN moves to a block, and which draw within it."""
+        return any(isinstance(part, nn.RNNBase) for part in self.module.modules())
+
     def split(self, params: Tensor) -> dict[str, Tensor]:
         """(..., dim) as named tensors."""
         lead, places = params.shape[:-1], self.layout.slices.items()
@@ -96,10 +102,12 @@ class Objective:
         given, frozen = {**kept, **tensors}, self._frozen
         before = [parameter._version for parameter in frozen.values()]
         try:
-            if self.forward is None:
-                found = functional_call(module, given, (x,))
-            else:
-                found = _call(module, self.forward, given, x)
+            plain = torch.backends.cudnn.flags(enabled=False)
+            with plain if x.is_cuda and self._recurrent else nullcontext():
+                if self.forward is None:
+                    found = functional_call(module, given, (x,))
+                else:
+                    found = _call(module, self.forward, given, x)
         except ValueError as error:
             if "more than 1 value per channel" not in str(error):
                 raise
@@ -183,8 +191,6 @@ def drawing(keys: Tensor | None, module: nn.Module) -> Iterator[Noise | None]:
     with ExitStack() as stack:
         if keys.is_cuda:  # fused kernels draw within
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-            if any(isinstance(part, nn.RNNBase) and part.dropout > 0 for part in module.modules()):
-                stack.enter_context(torch.backends.cudnn.flags(enabled=False))
         yield stack.enter_context(Noise(keys))
 
 
@@ -283,7 +289,8 @@ def _own_copy(module: nn.Module) -> nn.Module:
 
 def copy_of(module: nn.Module) -> nn.Module:
     """A module with buffers of its own and the same parameters, which nobody writes to."""
-    return deepcopy(module, {id(parameter): parameter for parameter in module.parameters()})
+    shared: dict[int, Any] = {id(parameter): parameter for parameter in module.parameters()}
+    return deepcopy(module, shared | left_behind(module))
 
 
 def refuse_written(module: nn.Module, names: list[str]) -> None:

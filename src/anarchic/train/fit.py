@@ -5,6 +5,7 @@ A mistake is said in one sentence before anything is trained.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from anarchic.data.checks import IGNORED
 from anarchic.errors import ConfigError
 from anarchic.train.engines import Loss, cross_entropy
 
+# What torch says of tensors of two types or places.
+MIXED = re.compile("same (dtype|device)|should be the same|expected scalar type")
 RAVEL = "give one label per sample, y.ravel()"
 
 
@@ -42,7 +45,7 @@ def check_fit(
         except Exception as error:  # whatever a module of somebody else raises
             raise ConfigError(
                 f"{name} fails on inputs of shape {_shape(x)} and type {_kind(x)} "
-                f"({_said(error)}): {_remedy(x)}"
+                f"({_said(error)}): {_remedy(x, _said(error))}"
             ) from error
         if not isinstance(found, Tensor):
             raise ConfigError(
@@ -94,9 +97,12 @@ def _check_targets(name: str, loss: Loss, outputs: Tensor, y: Tensor) -> None:
                 "several yes-or-no labels; or give the labels as whole numbers, y.astype(int)."
             )
         if outputs.shape != y.shape and outputs.numel() == y.numel():
+            as_targets, as_outputs = (-1, *y.shape[1:]), (-1, *outputs.shape[1:])
+            flat = ", or end the module with nn.Flatten(0)" if y.ndim == 1 else ""
             raise ConfigError(
-                f"{told}, and a loss would compare every output with every target: reshape the "
-                f"targets, y.reshape{(-1, *outputs.shape[1:])}, or squeeze the outputs."
+                f"{told}, and a loss would compare every output with every target: give "
+                f"forward=lambda module, x: module(x).reshape({_listed(as_targets)}){flat}, or "
+                f"reshape the targets, y.reshape({_listed(as_outputs)})."
             )
     elif loss is cross_entropy:
         if _one_column(outputs, y):
@@ -131,6 +137,11 @@ def _loss(name: str, loss: Loss, outputs: Tensor, y: Tensor) -> Any:
         remedy = "give the targets as floats, y.astype('float32'), where they are no class numbers"
     elif _one_column(outputs, y):
         remedy = RAVEL
+    elif not y.is_floating_point() and outputs.numel() == y.numel():
+        shape = _listed((-1, *outputs.shape[1:]))
+        remedy = (
+            f"give the targets as floats like the outputs, y.astype('float32').reshape({shape})"
+        )
     try:
         with warnings.catch_warnings():
             # torch warns where it broadcasts targets against outputs, which is never meant.
@@ -168,7 +179,13 @@ def _untouched(module: nn.Module, device: torch.device) -> Iterator[None]:
             part.training = mode
 
 
-def _remedy(x: Tensor) -> str:
+def _remedy(x: Tensor, said: str) -> str:
+    if x.is_floating_point() and MIXED.search(said):
+        return (
+            f"the module was converted to {_kind(x)} on {x.device.type}, without what it keeps in "
+            "plain attributes and lists: make these buffers, parameters or an nn.ModuleList"
+            + ("." if x.dtype == torch.float32 else ", or train in float32 (dtype='float32').")
+        )
     if x.is_floating_point():
         return "change the module, or the shape of the inputs."
     return (
@@ -180,6 +197,10 @@ def _remedy(x: Tensor) -> str:
 def _shape(x: Tensor) -> tuple[int, ...]:
     """Of one sample."""
     return tuple(x.shape[1:])
+
+
+def _listed(shape: tuple[int, ...]) -> str:
+    return ", ".join(map(str, shape))
 
 
 def _kind(x: Tensor) -> str:

@@ -27,7 +27,7 @@ from anarchic.train.task import InNumpy, Picks
 
 @final
 class LogisticTask(InNumpy):
-    """Softmax regression on a data set dealt to workers.
+    """Softmax regression on a data set divided among workers.
 
     ``compiled`` lets whole visits of plain SGD be done by a loop of Numba's, if that is installed
     and most inputs have the same value, as in images of digits; it takes a second to load.
@@ -56,7 +56,7 @@ class LogisticTask(InNumpy):
         self.metrics = check_metrics(metrics)
         self._aside: HeldOut | None = None
         if per_worker:
-            parts, self._aside = hold_out(sample_numbers(parts, len(data.y_train)))
+            parts, self._aside = hold_out(sample_numbers(parts, len(data.y_train)), data)
         inputs = prod(data.x_train.shape[1:])
         self._classes = data.need_classes("Softmax regression")
         code = {"float32": "F32", "float64": "F64"}[dtype]
@@ -148,6 +148,11 @@ class LogisticTask(InNumpy):
 
     def evaluate(self, params: Floats) -> dict[str, float]:
         return self.evaluate_all([params])[0]
+
+    @property
+    def worker_names(self) -> tuple[str, ...]:
+        """Those of their roles; none where workers have no names or set nothing aside."""
+        return self._aside.names if self._aside is not None else ()
 
     def judged_by(self, metrics: Mapping[str, Metric]) -> LogisticTask:
         """The same task with other metrics."""

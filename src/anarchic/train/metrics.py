@@ -14,12 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anarchic.core import registry
+from anarchic.core.options import says_options
+from anarchic.core.reading import printable
 from anarchic.data.checks import IGNORED
 from anarchic.errors import ConfigError
 
 Array = Any  # of NumPy or torch
 Of = Literal["classes", "outputs", "probabilities"]
 Function = Callable[..., Any]
+NAMES = {"classes": "predicted classes", "outputs": "outputs", "probabilities": "probabilities"}
 
 COLUMNS = ("round", "virtual_s", "updates", "local_steps", "train_seconds", "test_samples")
 TAKEN = (
@@ -56,6 +59,7 @@ SCORED = {
 TENSORS = ("torch", "torchmetrics", "torcheval")  # libraries whose functions want tensors
 
 
+@says_options
 @dataclass(frozen=True)
 class Metric:
     """A function of predictions and targets that returns one number.
@@ -87,6 +91,30 @@ class Metric:
 
     def __call__(self, outputs: Array, targets: Array) -> float:
         """Its value on the model's outputs for all samples."""
+        given = self._arguments(outputs, targets)
+        function, reset = self.function, getattr(self.function, "reset", lambda: None)
+        reset()  # an object of torchmetrics adds what it is called with to what it has seen
+        try:
+            found = function(*given.values())
+        except Exception as error:  # whatever a function of somebody else's raises
+            of = "'classes'" if "outputs" in given and _zero_or_one(targets) else "..."
+            raise ConfigError(
+                f"{_shown(function)} raised {type(error).__name__}: {_first_line(error)} It was "
+                f"called with {' and '.join(map(_described, given, given.values()))}; "
+                f"Metric(function, of={of}, tensors=..., targets_first=...) says what it gets."
+            ) from error
+        reset()
+        try:
+            return float(found)
+        except (TypeError, ValueError, RuntimeError) as error:
+            shape = getattr(found, "shape", None)
+            what = f"a {type(found).__name__}" + (f" of shape {tuple(shape)}" if shape else "")
+            raise ConfigError(
+                f"{_shown(function)} returned {what}: let it return one number, such as the mean."
+            ) from error
+
+    def _arguments(self, outputs: Array, targets: Array) -> dict[str, Array]:
+        """What the function is called with, in this order, by what it is."""
         axis = class_axis(outputs, targets)
         if axis is not None:  # also the labels of sequences, as one long list
             outputs, targets = _listed(outputs, targets, axis)
@@ -98,13 +126,10 @@ class Metric:
             if _of(self.function, ("torchmetrics",)) and _zero_or_one(targets):
                 targets = _as_tensor(targets).long()  # it takes no labels of floats
         wants = _of(self.function, TENSORS) if self.tensors is None else self.tensors
-        pair = tuple((_as_tensor if wants else _as_numpy)(each) for each in (predicted, targets))
-        function, reset = self.function, getattr(self.function, "reset", lambda: None)
-        first = _targets_first(function) if self.targets_first is None else self.targets_first
-        reset()  # an object of torchmetrics adds what it is called with to what it has seen
-        found = function(*(reversed(pair) if first else pair))
-        reset()
-        return float(found)
+        shape = _as_tensor if wants else _as_numpy
+        given = {NAMES[of]: shape(predicted), "targets": shape(targets)}
+        first = _targets_first(self.function) if self.targets_first is None else self.targets_first
+        return dict(reversed(given.items())) if first else given
 
 
 def class_axis(outputs: Array, targets: Array) -> int | None:
@@ -140,12 +165,14 @@ def measure(metrics: Mapping[str, Metric], outputs: Array, targets: Array) -> di
     for name, metric in metrics.items():
         try:
             value = metric(outputs, targets)
-        except Exception as error:  # whatever a function of somebody else's raises
+        except ConfigError as error:
+            raise ConfigError(f"The metric {name!r}: {error}") from error.__cause__
+        except Exception as error:  # what it gets cannot be made of these
             raise ConfigError(
-                f"The metric {name!r} failed on outputs {tuple(outputs.shape)} and targets "
-                f"{tuple(targets.shape)} ({type(error).__name__}: {_first_line(error)}): it must "
-                "return one number. Metric(function, of=..., tensors=..., targets_first=...) says "
-                "what it gets."
+                f"The metric {name!r} cannot be given outputs of shape {tuple(outputs.shape)} and "
+                f"targets of shape {tuple(targets.shape)} ({type(error).__name__}: "
+                f"{_first_line(error).rstrip('.')}): say what it gets, Metric(function, "
+                "of='outputs')."
             ) from error
         found[name] = value if np.isfinite(value) else float("nan")
     return found
@@ -288,5 +315,17 @@ def _says(name: str) -> int:
     return 0 if found[0] == found[1] else found[0] if found[0] > found[1] else -found[1]
 
 
+def _shown(function: Function) -> str:
+    inner, _ = _inner(function)
+    return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+def _described(name: str, array: Array) -> str:
+    kind = "an array" if isinstance(array, np.ndarray) else "a tensor"
+    dtype = str(array.dtype).removeprefix("torch.")
+    return f"{name} ({kind} of {dtype}, shape {tuple(array.shape)})"
+
+
 def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0][:200]
+    line = printable((str(error).strip().splitlines() or [""])[0], most=200)
+    return line if line.endswith(".") else f"{line}."

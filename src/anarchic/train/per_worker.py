@@ -10,6 +10,7 @@ import numpy as np
 
 from anarchic.core.types import Floats, Integers
 from anarchic.data.checks import IGNORED
+from anarchic.data.dataset import Dataset
 from anarchic.train.metrics import Array, class_axis
 
 SHARE = 0.2  # of a worker's samples
@@ -22,6 +23,7 @@ class HeldOut:
 
     index: Integers  # numbers of training samples
     counts: Integers  # (workers,)
+    names: tuple[str, ...] = ()  # of the workers, where each holds the samples of one role
 
     @property
     def owner(self) -> Integers:
@@ -36,11 +38,24 @@ class HeldOut:
                 yield worker, self.index[end - count : end]
 
 
-def hold_out(parts: Sequence[Integers]) -> tuple[list[Integers], HeldOut]:
+def names_of(parts: Sequence[Integers], data: Dataset) -> tuple[str, ...]:
+    """The roles of the workers, if each holds samples of one role, and each of another."""
+    if not data.roles:
+        return ()
+    found = [np.unique(data.role_train[part]) for part in parts]
+    roles = [int(each[0]) for each in found if len(each) == 1]
+    if len(set(roles)) < len(parts) or min(roles) < 0:
+        return ()
+    return tuple(data.roles[role] for role in roles)
+
+
+def hold_out(
+    parts: Sequence[Integers], data: Dataset | None = None
+) -> tuple[list[Integers], HeldOut]:
     """What workers keep to train on, and the fifth of their samples that they set aside.
 
     The choice depends on the number of the worker and of its samples alone. A worker with a single
-    sample sets nothing aside.
+    sample sets nothing aside. Workers have the names of their roles in ``data``.
     """
     kept, aside = [], []
     for worker, part in enumerate(parts):
@@ -50,7 +65,8 @@ def hold_out(parts: Sequence[Integers]) -> tuple[list[Integers], HeldOut]:
         aside.append(np.sort(samples[order[:count]]))
         kept.append(np.sort(samples[order[count:]]))
     counts = np.array([len(each) for each in aside], np.int64)
-    return kept, HeldOut(np.concatenate(aside), counts)
+    names = () if data is None else names_of(parts, data)
+    return kept, HeldOut(np.concatenate(aside), counts, names)
 
 
 def worker_values(

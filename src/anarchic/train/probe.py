@@ -20,18 +20,18 @@ from torch import Tensor, nn
 
 from anarchic.core.types import Layout
 from anarchic.errors import ConfigError
-from anarchic.train.attributes import attributes, changed, kept_in, same
+from anarchic.models.unregistered import unregistered
+from anarchic.train.attributes import attributes, same
 from anarchic.train.engines import Objective, copy_of, drawing, refuse_written
 from anarchic.train.noise import CannotBatch
+from anarchic.train.repeats import NEAR, Trials
 
 LOGGER = logging.getLogger("anarchic.train")
-NEAR = 1e-2  # relative: two ways to one gradient are this near, in float32 and on a GPU, too
-# Relative: two calls differ by no more where threads add numbers up in another order.
-ROUNDING = {torch.float32: 1e-5, torch.float64: 1e-12}
+Batch = tuple[Tensor, Any]  # inputs and targets
 
 
 @dataclass(frozen=True)
-class Found:
+class Probed:
     """What a training step of a module does beside giving a gradient."""
 
     draws: bool = False  # random numbers
@@ -133,45 +133,52 @@ def _check_finite(module: nn.Module) -> None:
             )
 
 
-def look_at(objective: Objective, x: Tensor, y: Tensor, key: Tensor) -> tuple[Found, Objective]:
+def look_at(
+    objective: Objective, first: Batch, second: Batch, key: Tensor
+) -> tuple[Probed, Objective]:
     """What a training step does; the objective without channels last if it does not work so.
 
     Images with channels last are faster, but the outputs of layers then refuse ``view``.
     """
     if objective.channels_last:
         try:
-            return look(objective, x, y, key), objective
+            return look(objective, first, second, key), objective
         except ConfigError:
             objective = replace(objective, channels_last=False)
-    return look(objective, x, y, key), objective
+    return look(objective, first, second, key), objective
 
 
-def look(objective: Objective, x: Tensor, y: Tensor, key: Tensor) -> Found:
-    """Take a training step on a copy of the module, twice, and see what it does."""
+def look(objective: Objective, one: Batch, other: Batch, key: Tensor) -> Probed:
+    """Take training steps on copies of the module, and see what they do."""
     module = deepcopy(objective.module)
     named = dict(module.named_parameters())
     trained = {
         name: named[name].detach().clone().requires_grad_() for name in objective.layout.names
     }
+    # A teacher that begins as its student changes only once the student has.
+    moved = {name: (1.01 * each.detach()).requires_grad_() for name, each in trained.items()}
     first = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    frozen = {name: named[name].detach().clone() for name in named.keys() - trained.keys()}
+    given = first | {name: named[name].detach().clone() for name in named.keys() - trained.keys()}
     # Without buffers in the layout it hands the module the very tensors that it is given.
     whole = replace(objective, module=module)
-    results, kept, given, drawn = [], [], {**first, **frozen}, 0
-    for _ in range(2):
-        with drawing(key, module) as seen:
-            result, after, written = _step(whole, trained, given, x, y)
-        results.append(result)
-        kept.append(kept_in(module))
-        drawn = 0 if seen is None else seen.drawn
-    _check_repeats(module, results, changed(*kept))
+    trials, written, drawn = Trials(whole), set[str](), 0
+    for trial, take, params, batch in (
+        (whole, trials.here, trained, one),
+        (whole, trials.here, moved, other),
+        (whole, trials.here, trained, one),
+        (trials.fresh, trials.apart, moved, other),
+    ):
+        with drawing(key, trial.module) as seen, take() as results:
+            found, after, wrote = _step(trial, params, given, *batch)
+            results += found
+        drawn += 0 if seen is None else seen.drawn
+        written |= wrote | {name for name in given if not same(given[name], after[name])}
+    trials.check()
+    _check_registered(whole, {**trained, **_clones(given)}, *one)
     with drawing(key, module):
-        # From the second step on other buffers may change, such as a flag and then a mean; and
-        # a teacher that begins as its student changes only once the student has.
-        moved = {name: (1.01 * each.detach()).requires_grad_() for name, each in trained.items()}
-        _, again, later = _step(whole, moved, after, x, y)
-    written |= later
-    written |= {n for n in given if not (same(given[n], after[n]) and same(given[n], again[n]))}
+        # From the second step on other buffers may change, such as a flag and then a mean.
+        _, again, later = _step(whole, moved, after, *other)
+    written |= later | {name for name in given if not same(given[name], again[name])}
     refuse_written(module, [name for name in named if name in written])
     moving = [name for name in first if name in written]
     for name in moving:
@@ -181,43 +188,48 @@ def look(objective: Objective, x: Tensor, y: Tensor, key: Tensor) -> Found:
                 f"{tuple(first[name].shape)} to {tuple(again[name].shape)} while it is trained: "
                 "give it one shape, or keep it in an attribute that is no buffer."
             )
-    module.eval()
-    with torch.no_grad(), drawing(key, module) as seen:
-        whole.outputs({**trained, **_clones(given)}, x)
-    return Found(drawn > 0, seen is not None and seen.drawn > 0, tuple(moving))
+    tensors = {**trained, **given}
+    return Probed(
+        drawn > 0, _draws_always(objective, tensors, (one[0], other[0]), key), tuple(moving)
+    )
 
 
-def _check_repeats(module: nn.Module, results: list[list[Tensor]], kept: list[str]) -> None:
-    """Refuse a module whose second call, on the same numbers, gives another result."""
-    first, second = results
-    equal = all(map(same, first, second))
-    if kept and equal:
-        _say(
-            f"{_kind(module)} changes its attribute {kept[0]!r} with every call while it is "
-            "trained. If results come to depend on it, a run cannot be repeated: then make it a "
-            f"buffer ({_as_buffer(kept[0])})."
-        )
-    if equal:
+def _draws_always(
+    objective: Objective, tensors: dict[str, Tensor], inputs: tuple[Tensor, Tensor], key: Tensor
+) -> bool:
+    """Whether the module draws in eval mode, too; one that remembers there is refused."""
+    one, other = inputs
+    whole = replace(objective, module=copy_of(objective.module))
+    trials, drawn = Trials(whole), 0
+    for trial, take, x in (
+        (whole, trials.here, one),
+        (whole, trials.here, other),
+        (whole, trials.here, one),
+        (trials.fresh, trials.apart, other),
+    ):
+        trial.module.eval()
+        with torch.no_grad(), drawing(key, trial.module) as seen, take() as results:
+            results += [trial.outputs(_clones(tensors), x)]
+        drawn += 0 if seen is None else seen.drawn
+    trials.check()
+    return drawn > 0
+
+
+def _check_registered(objective: Objective, tensors: dict[str, Tensor], x: Tensor, y: Any) -> None:
+    """Refuse parameters in plain attributes that would be trained if torch knew of them."""
+    hidden = unregistered(objective.module)
+    if not hidden:
         return
-    if kept:
+    loss = objective.plain_value(tensors, x, y)
+    found = torch.autograd.grad(loss, list(hidden.values()), allow_unused=True)
+    used = [name for name, each in zip(hidden, found, strict=True) if each is not None]
+    if used:
         raise ConfigError(
-            f"{_kind(module)} keeps {kept[0]!r} from one call to the next, in an attribute that is "
-            "no buffer, and its results depend on it: it would be lost between visits, which could "
-            f"not be repeated. Make it a buffer, with {_as_buffer(kept[0])}, and give the task a "
-            "policy, such as buffers='average'."
+            f"{_kind(objective.module)} keeps parameters in {used[0]!r}, where torch does not find "
+            "them, so they would not be trained: put layers into an nn.ModuleList or nn.ModuleDict "
+            "and parameters into an nn.ParameterList, or call requires_grad_(False) on them if "
+            "they are to stay as they are."
         )
-    near = ROUNDING[first[0].dtype] if first[0].device.type == "cpu" else NEAR
-    before, after = (loss[0].item() for loss in results)
-    if abs(before - after) > near * abs(before):
-        raise ConfigError(
-            f"{_kind(module)} gives two results for the same parameters and inputs: it draws "
-            "random numbers that are not torch's, or keeps something from one call to the next. A "
-            "visit could not be repeated: draw by torch, and keep nothing but buffers."
-        )
-
-
-def _as_buffer(name: str) -> str:
-    return f"self.register_buffer({name.rpartition('.')[2]!r}, torch.zeros(...))"
 
 
 def _step(

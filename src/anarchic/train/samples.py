@@ -44,11 +44,11 @@ class WorkerSamples:
         index = np.concatenate(numbers)
         if not counts.all():
             raise ConfigError(
-                f"Worker {counts.argmin()} holds no sample: deal it one, or leave it out."
+                f"Worker {counts.argmin()} holds no sample: give it one, or leave it out."
             )
         if index.min() < 0 or index.max() >= known:
             raise ConfigError(
-                f"Workers are dealt the samples {index.min()} to {index.max()}, but the training "
+                f"Workers hold the samples {index.min()} to {index.max()}, but the training "
                 f"samples are numbered 0 to {known - 1}."
             )
         return WorkerSamples(index, counts, np.arange(len(parts)))

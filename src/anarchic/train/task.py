@@ -10,6 +10,7 @@ import numpy as np
 
 from anarchic.core.arrays import dtype_of, stack, zeros
 from anarchic.core.local import Buffers, Held, LocalRule, Sgd, VisitStart, begun
+from anarchic.core.options import says_options
 from anarchic.core.types import Floats, Integers, Layout, Matrix, Snapshot, Vector
 from anarchic.data.dataset import Dataset
 from anarchic.errors import ConfigError
@@ -46,7 +47,7 @@ class Task(Protocol):
         """How many threads may compute lanes, each ``max_lanes`` of them."""
 
     def digest(self) -> str:
-        """Equal for tasks with the same data, dealt alike; a run is resumed only with its own."""
+        """Equal for tasks with the same data and partition; a run is resumed only with its own."""
 
     def init(self) -> Vector:
         """The parameters at version 0."""
@@ -149,6 +150,7 @@ class InNumpy:
         return array
 
 
+@says_options
 @dataclass(frozen=True)
 class LocalWork:
     """How a worker trains: its local rule, its rate eta_L, its batch size.
@@ -330,16 +332,17 @@ def make_task(
     buffers: BufferPolicy = "refuse",
     metrics: Mapping[str, Metric | Function | str] | None = None,
     per_worker: bool = False,
-    **on_gpu: Any,
+    **options: Any,
 ) -> DataTask:
-    """A fresh model of that name on data dealt to workers, the same for the same seed.
+    """A fresh model of that name on data divided among workers, the same for the same seed.
 
     Softmax regression on a CPU needs no torch, unless images are cropped and flipped or inputs are
-    on disk. ``on_gpu`` are ``precision`` and ``graphs`` of ``TorchTask``; it explains the others.
+    on disk. ``options`` are others of ``TorchTask``, which explains them all.
     """
     judged: dict[str, Any] = {"metrics": metrics, "per_worker": per_worker}
     crops = data.augment == "crop-flip" if augment is None else augment
-    if model == "logistic" and device == "cpu" and not (crops or data.on_disk):
+    by_torch = crops or data.on_disk or options.keys() - {"precision", "graphs"}  # those of a GPU
+    if model == "logistic" and device == "cpu" and not by_torch:
         from anarchic.train.logistic_task import LogisticTask
 
         return LogisticTask(data, parts, dtype=dtype, compiled=compiled, **judged)
@@ -347,4 +350,4 @@ def make_task(
     from anarchic.train.torch_task import TorchTask
 
     how: dict[str, Any] = {"device": device, "dtype": dtype, "augment": augment}
-    return TorchTask(module, data, parts, buffers=buffers, **how, **judged, **on_gpu)
+    return TorchTask(module, data, parts, buffers=buffers, **how, **judged, **options)

@@ -250,6 +250,11 @@ def _tensor(array: Array) -> Tensor:
     return array if isinstance(array, Tensor) else torch.tensor(array)
 
 
+def _named(optimizer: Any) -> str:
+    is_object = isinstance(optimizer, torch.optim.Optimizer)
+    return f"an object of {type(optimizer).__name__}" if is_object else repr(optimizer)
+
+
 def _described(optimizer: Any) -> str:
     """An optimiser in words that are the same in every process: its name and its settings."""
     kind = getattr(optimizer, "func", optimizer)
@@ -257,7 +262,7 @@ def _described(optimizer: Any) -> str:
     if not callable(optimizer) or name is None or "<lambda>" in name:
         raise ConfigError(
             f"An optimizer is a class, a functools.partial of one, or a function with a name, such "
-            f"as partial(torch.optim.AdamW, weight_decay=0.1); got {optimizer!r}."
+            f"as partial(torch.optim.AdamW, weight_decay=0.1); got {_named(optimizer)}."
         )
     settings = dict(getattr(optimizer, "keywords", {}))
     if getattr(optimizer, "args", ()):

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from anarchic.core.options import says_options
 from anarchic.core.types import Floats, Integers, Layout, Vector
 from anarchic.core.validation import check_choice
 from anarchic.data.dataset import Dataset
@@ -59,9 +60,10 @@ Switch = Callable[[], AbstractContextManager[None]]
 EVALUATION_BATCH = {"cpu": 2_000, "cuda": 20_000}
 
 
+@says_options
 @final
 class TorchTask:
-    """A module, a loss, and a data set dealt to workers.
+    """A module, a loss, and a data set divided among workers.
 
     The module is copied. Only parameters that require a gradient, or those that ``train`` says by
     name, are trained and travel. ``forward(module, x)`` gives the outputs where ``module(x)`` does
@@ -101,7 +103,7 @@ class TorchTask:
         self.metrics = check_metrics(metrics)
         self._aside: HeldOut | None = None
         if per_worker:
-            parts, self._aside = hold_out(sample_numbers(parts, len(data.y_train)))
+            parts, self._aside = hold_out(sample_numbers(parts, len(data.y_train)), data)
         self.device, self.dtype = _device(device), getattr(torch, dtype)
         self.module = training_copy(module).to(self.device, self.dtype)
         self.loss, self.precision, self.buffers = loss, precision, buffers
@@ -140,7 +142,7 @@ class TorchTask:
         x, y = self._data.batch({name: pick[:, 0] for name, pick in picks.items()})
         keys = self.put(np.arange(2))
         with self._switch():
-            found, objective = look_at(objective, x[0], y[0], keys[0])
+            found, objective = look_at(objective, (x[0], y[0]), (x[1], y[1]), keys[0])
             if found.buffers and self.buffers == "refuse":
                 refuse_buffers(self.module, found.buffers)
             trained = {name: self.module.get_parameter(name) for name in self.layout.names}
@@ -309,6 +311,11 @@ class TorchTask:
             own = torch.as_tensor(own_buffers.get(worker, first))
             model[places] = own.to(self.device, self.dtype)
             yield from self._pairs(model, *self._data.samples(self.put(samples)))
+
+    @property
+    def worker_names(self) -> tuple[str, ...]:
+        """Those of their roles; none where workers have no names or set nothing aside."""
+        return self._aside.names if self._aside is not None else ()
 
     def judged_by(self, metrics: Mapping[str, Metric]) -> TorchTask:
         """The same task with other metrics."""

@@ -7,6 +7,7 @@ from copy import deepcopy
 from torch import nn
 
 from anarchic.errors import ConfigError
+from anarchic.train.attributes import left_behind
 from anarchic.train.probe import check_module
 
 
@@ -19,7 +20,7 @@ def training_copy(module: nn.Module) -> nn.Module:
     """
     check_module(module)
     try:
-        own = deepcopy(module)
+        own = deepcopy(module, left_behind(module))
     except Exception as error:  # of any kind: the module is the user's
         raise ConfigError(
             f"{type(module).__name__} cannot be copied, which a task does so that training "

@@ -6,7 +6,6 @@ from anarchic.worker.connection import Answer, Connection, Retry
 from anarchic.worker.policy import (
     Always,
     Both,
-    Clock,
     Every,
     Hours,
     Policy,
@@ -14,6 +13,7 @@ from anarchic.worker.policy import (
     TimeBudget,
     WallClock,
     When,
+    WorkerClock,
 )
 from anarchic.worker.settings import WorkSettings, run
 from anarchic.worker.spool import Spool
@@ -30,8 +30,34 @@ from anarchic.worker.visit_loop import Summary, WorkPlan
 from anarchic.worker.worker import Worker
 
 __all__ = [
-    "Always", "Answer", "Both", "Clock", "Connection", "ConstantSteps", "Every", "Exponential",
-    "FromTask", "FunctionTask", "Hours", "LiveTask", "Moment", "Policy", "Retry", "SoftmaxTask",
-    "Spool", "StepCount", "Summary", "TimeBudget", "UniformSteps", "WallClock", "When", "WorkPlan",
-    "WorkSettings", "Worker", "digits_task", "load_task", "read_token", "run",
+    "Always",
+    "Answer",
+    "Both",
+    "Connection",
+    "ConstantSteps",
+    "Every",
+    "Exponential",
+    "FromTask",
+    "FunctionTask",
+    "Hours",
+    "LiveTask",
+    "Moment",
+    "Policy",
+    "Retry",
+    "SoftmaxTask",
+    "Spool",
+    "StepCount",
+    "Summary",
+    "TimeBudget",
+    "UniformSteps",
+    "WallClock",
+    "When",
+    "WorkPlan",
+    "WorkSettings",
+    "Worker",
+    "WorkerClock",
+    "digits_task",
+    "load_task",
+    "read_token",
+    "run",
 ]  # fmt: skip

@@ -21,7 +21,7 @@ from anarchic.worker import tls
 from anarchic.worker.connection import PAUSED, Connection, Retry, RetryableError, refusal
 from anarchic.worker.exchange import Exchange, Reply
 from anarchic.worker.log import log_event
-from anarchic.worker.policy import Clock
+from anarchic.worker.policy import WorkerClock
 from anarchic.worker.servers import Servers
 from anarchic.worker.token import read_token
 
@@ -95,7 +95,7 @@ class Channel:
         token: Token | None,
         connection: Connection,
         *,
-        clock: Clock,
+        clock: WorkerClock,
         rng: Random,
         look: Callable[[], bool] = lambda: False,
     ) -> None:

@@ -9,6 +9,7 @@ from os import PathLike
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal, final
 
+from anarchic.core.options import says_options
 from anarchic.core.reading import parse_json, printable
 from anarchic.core.validation import check_kinds, check_positive
 from anarchic.errors import ConfigError, WorkerError
@@ -41,6 +42,7 @@ FINAL_REFUSALS = frozenset(
 )
 
 
+@says_options
 @final
 @dataclass(frozen=True)
 class Retry:
@@ -78,6 +80,7 @@ class Retry:
 USUAL_RETRY = Retry()
 
 
+@says_options
 @final
 @dataclass(frozen=True)
 class Connection:

@@ -139,7 +139,7 @@ def _positive(kind: str, name: str, value: float) -> None:
         raise ConfigError(f"{kind} needs {name} > 0, got {name}={value}.")
 
 
-class Clock(Protocol):
+class WorkerClock(Protocol):
     """What a worker needs to know of time."""
 
     def now_s(self) -> float:

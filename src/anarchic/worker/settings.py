@@ -14,6 +14,7 @@ from anarchic.core import registry
 from anarchic.core.factory import make_local_rule
 from anarchic.core.files import make_private_folder
 from anarchic.core.names import token_owner
+from anarchic.core.options import says_options
 from anarchic.core.validation import check_kind, check_kinds
 from anarchic.errors import ConfigError
 from anarchic.participation.idle import Exponential
@@ -28,6 +29,7 @@ from anarchic.worker.worker import Worker
 TOKEN_VARIABLE = "ANARCHIC_TOKEN"
 
 
+@says_options
 @final
 @dataclass(frozen=True, kw_only=True)
 class WorkSettings:

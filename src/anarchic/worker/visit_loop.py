@@ -22,6 +22,7 @@ from anarchic.core.local import (
     begun,
     take_local_steps,
 )
+from anarchic.core.options import says_options
 from anarchic.core.reading import printable
 from anarchic.core.types import Layout, Snapshot, Update, Vector
 from anarchic.core.validation import check_kinds
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 _MAX_SLEEP_S = 60.0  # clocks are set and machines sleep: ask the policy again
 
 
+@says_options
 @final
 @dataclass(frozen=True)
 class WorkPlan:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self, final
 
 from anarchic import wire
 from anarchic.core.names import WORKER_NAME, check_run_name
+from anarchic.core.options import says_options
 from anarchic.core.types import EMPTY, Layout, Snapshot, Update, Vector
 from anarchic.errors import ConfigError, MalformedUpdate, RunError, WorkerError
 from anarchic.worker.connection import (
@@ -28,7 +29,7 @@ from anarchic.worker.connection import (
 )
 from anarchic.worker.foreign import not_ours, start_of
 from anarchic.worker.log import log_event
-from anarchic.worker.policy import Clock, WallClock
+from anarchic.worker.policy import WallClock, WorkerClock
 from anarchic.worker.spool import OutgoingUpdate, Spool
 from anarchic.worker.visit_loop import Summary, VisitLoop, WorkPlan
 
@@ -41,6 +42,7 @@ STATE = "X-Anarchic-State"  # of the run, told with every model
 OWN_PART, OWN_MOST_S, OWN_PAUSE_S = 0.1, 1.0, 0.02  # how long to wait for the own update
 
 
+@says_options
 @final
 class Worker:
     """A connection to a server: pulls its model and pushes updates. For one thread.
@@ -64,7 +66,7 @@ class Worker:
         name: str | None = None,
         spool: str | os.PathLike[str] | Spool | None = None,
         connection: Connection | None = None,
-        clock: Clock | None = None,
+        clock: WorkerClock | None = None,
         rng: Random | None = None,
     ) -> None:
         from anarchic.worker.channel import Channel, Token  # brings httpx

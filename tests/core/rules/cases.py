@@ -190,8 +190,17 @@ RULES += [
     Case("mifa waiting", Mifa(m=3, population=4)),
     Case("ace", Ace(server_lr=0.3)),
     Case("fadas", Fadas(m=4, server_lr=0.05, threshold=1), within=0.2, visits=1000),
+    Case(
+        "fadas code",
+        Fadas(m=4, server_lr=0.1, threshold=1, form="code"),  # halved by a delay of 2
+        within=0.2,
+        visits=1000,
+    ),
     Case("async_sgd", AsyncSgd(limit=2, server_lr=0.5), shared_optimum=True),
+    Case("async_sgd ratio", AsyncSgd(limit=2, server_lr=0.5, form="ratio"), shared_optimum=True),
     Case("fednova", FedNova(m=4)),
+    Case("fednova by samples", FedNova(m=4, by_samples=True), shared_optimum=True),
+    Case("fednova proximal", FedNova(m=4, mu=0.5), shared_optimum=True),
     Case("fednova momentum", FedNova(m=4, momentum=0.5), shared_optimum=True),
     Case("feddyn", FedDyn(m=4, server_lr=0.3, population=4), fresh=True, visits=1000),
     Case("area", Area(m=3, population=4, history=4)),
@@ -209,8 +218,10 @@ RULES += [
     Case("rennala batch", Rennala(batch=2, server_lr=0.5), shared_optimum=True),
     Case("malenia", Malenia(batch=1)),
     Case("malenia population", Malenia(batch=6, population=4), visits=2000),
+    Case("malenia expiry", Malenia(batch=1, expire_after=12)),
     Case("ringleader", Ringleader(server_lr=0.3)),
     Case("ringleader population", Ringleader(server_lr=0.3, population=4)),
+    Case("ringleader expiry", Ringleader(server_lr=0.3, population=4, expire_after=12)),
     Case(
         "generalized",
         GeneralizedAsyncSgd(server_lr=0.3, probabilities="ann:.4,bob:.2"),

@@ -57,7 +57,30 @@ def test_nobody_waits_for_a_worker_that_was_forgotten():
     assert rule.receive(state, update([4.0], "a", 0)).params[0] == -3.0  # (2 + 4) / 2 of a alone
 
 
+def test_a_worker_that_stays_away_holds_nobody_up_for_longer_than_expire_after():
+    rule = Malenia(batch=1, population=3, expire_after=2)
+    state, found = rule.init(np.zeros(1)), []
+    # c was never heard: a and b wait for it during the versions 0, 1 and 2
+    for worker, gradient in (("a", 2.0), ("b", 4.0), ("a", 2.0), ("b", 4.0)):
+        state = rule.receive(state, update([gradient], worker, state.version))
+        found.append(float(state.params[0]))
+    assert found == [0.0, 0.0, 0.0, -3.0]
+    # c is heard at version 4 and never again: at version 7 it is forgotten
+    for worker, gradient in (("c", 90.0), ("a", 1.0), ("b", 1.0)):
+        state = rule.receive(state, update([gradient], worker, state.version))
+    assert state.params[0] == -3.0 - 92 / 3  # the three of them
+    for worker in "ab":
+        state = rule.receive(state, update([1.0], worker, state.version))
+    assert state.params[0] == pytest.approx(-3.0 - 92 / 3 - 1.0)  # without c
+    # Whoever is late is not silent.
+    late = Malenia(batch=1, expire_after=2)
+    state = late.init(np.zeros(1))
+    for worker, base in (("a", 0), ("b", 0), ("a", 2), ("b", 0), ("a", 4), ("b", 0)):
+        state = late.receive(state, update([1.0], worker, base))
+    assert "b" in state.sent
+
+
 def test_settings_that_cannot_be_are_refused():
-    for wrong in ({"batch": 0}, {"population": 0}, {"server_lr": -1.0}):
+    for wrong in ({"batch": 0}, {"population": 0}, {"server_lr": -1.0}, {"expire_after": 0}):
         with pytest.raises(ConfigError, match="Malenia needs"):
             Malenia(**wrong)

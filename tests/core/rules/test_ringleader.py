@@ -96,3 +96,15 @@ def test_settings_that_cannot_be_are_refused():
     for wrong in ({"population": 0}, {"server_lr": 0.0}):
         with pytest.raises(ConfigError, match="Ringleader needs"):
             Ringleader(**wrong)
+
+
+def test_a_worker_that_stays_away_holds_nobody_up_for_longer_than_expire_after():
+    rule = Ringleader(expire_after=2)
+    pushed = [("a", 1.0), ("b", 3.0), ("a", 5.0)]  # a round of a alone, then phase 1 of both
+    state, found = arrivals(rule, rule.init(np.zeros(1)), pushed)
+    assert found == [-1.0, -1.0, -1.0 - 4.0]
+    # b, whose turn it is, was heard at version 1 and never again. At version 4 it is forgotten:
+    # the round is over, and the next one begins with what a has sent for it.
+    assert arrivals(rule, state, [("a", 7.0), ("a", 9.0), ("a", 11.0)])[1] == [-5.0, -5.0, -14.0]
+    assert Ringleader().waits
+    assert rule.waits is None

@@ -36,11 +36,12 @@ class Aced(WaitingRule):
     versions count from the first step. With ``limit=None`` and all workers heard it is ``Ace``.
     Symbols: ``server_lr`` is eta, ``limit`` is tau_algo, ``population`` is M, which is how many
     are waited for.
-    Reference: Chang et al., 2025, arXiv:2511.19066, ACED. Departs from it in: t_i is the version
-    that the update started from, as the authors describe it, where their program takes the version
-    of the job that the worker does now; the local rate is in the rows; workers may take several
-    local steps; ``m`` updates may be taken before a step; without ``population`` nobody is waited
-    for; expiry, cap and server step.
+    Reference: Chang et al., 2025, arXiv:2511.19066, ACED. Known from the authors' program and
+    description, which differ in t_i. Departs from it in: t_i is the version that the update started
+    from, as the authors describe it, where their program takes the version of the job that the
+    worker does now; the local rate is in the rows; workers may take several local steps; ``m``
+    updates may be taken before a step; without ``population`` nobody is waited for; expiry, cap and
+    server step.
     """
 
     m: int = 1

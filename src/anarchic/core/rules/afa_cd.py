@@ -21,9 +21,9 @@ class AfaCd(BufferedRule):
     Symbols: ``m`` is m, ``server_lr`` is eta, ``Update.local_lr`` is eta_L, ``Update.direction``
     is G_i. A worker with a larger rate weighs more. Memory O(d).
     Reference: Yang, Zhang, Khanduri, Liu, "Anarchic Federated Learning", ICML 2022,
-    arXiv:2108.09875, Algorithm 2. Departs from it in: the step carries eta_L, as in the proofs
-    and unlike the printed algorithm; each worker may choose its own; ``step`` may be a server
-    optimiser other than plain SGD.
+    arXiv:2108.09875, Algorithm 2. Known from the paper's text. Departs from it in: the step carries
+    eta_L, as in the proofs and unlike the printed algorithm; each worker may choose its own;
+    ``step`` may be a server optimiser other than plain SGD.
 
     >>> import numpy as np
     >>> from anarchic import Update

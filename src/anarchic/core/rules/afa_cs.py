@@ -27,6 +27,7 @@ class AfaCs(TableRule):
     trillion times larger than the rest leaves rounding behind even when it is gone, so put ``Clip``
     around the rule where workers are not trusted.
     Reference: Yang, Zhang, Khanduri, Liu, "Anarchic Federated Learning", ICML 2022,
-    arXiv:2108.09875, Algorithm 3. Departs from it in: the step carries eta_L, as in the proofs;
-    the mean may be over the workers heard so far; expiry, cap and server step.
+    arXiv:2108.09875, Algorithm 3. Known from the paper's text. Departs from it in: the step carries
+    eta_L, as in the proofs; the mean may be over the workers heard so far; expiry, cap and server
+    step.
     """

@@ -36,10 +36,10 @@ class Area(TableRule):
     worker sends does not change its weight. The rows hold y_i - x_0.
     Symbols: ``server_lr`` is eta, ``population`` is M (None: the workers heard so far).
     Reference: Iakovidou, Kim, "Asynchronous Federated Stochastic Optimization for Heterogeneous
-    Objectives Under Arbitrary Delays", 2024, arXiv:2405.10123, with eta = 1. Departs from it in:
-    the server computes y_i from the base version, where the paper's workers remember y_i; it keeps
-    the ``history`` newest versions, and of an older one x_base is the oldest one kept; eta, expiry,
-    cap and server step.
+    Objectives Under Arbitrary Delays", 2024, arXiv:2405.10123, with eta = 1. Known from a summary;
+    the paper was not read. Departs from it in: the server computes y_i from the base version, where
+    the paper's workers remember y_i; it keeps the ``history`` newest versions, and of an older one
+    x_base is the oldest one kept; eta, expiry, cap and server step.
     """
 
     m: int = 1

@@ -25,9 +25,9 @@ class AsyncSgd(BufferedRule):
     first form, and the number of workers in the second. None: s = 1, plain asynchronous SGD.
     Reference: Koloskova, Stich, Jaggi, "Sharper Convergence Guarantees for Asynchronous SGD", 2022,
     arXiv:2206.08307 (threshold, in the form eta/tau used in practice); Mishchenko, Bach, Even,
-    Woodworth, "Asynchronous SGD Beats Minibatch SGD Under Arbitrary Delays", 2022,
-    arXiv:2206.07638 (ratio). Departs from it in: workers may take several local steps, and ``m``
-    updates may be averaged.
+    Woodworth, "Asynchronous SGD Beats Minibatch SGD Under Arbitrary Delays", 2022, arXiv:2206.07638
+    (ratio). Known from the paper's text (threshold), the authors' program (ratio). Departs from it
+    in: workers may take several local steps, and ``m`` updates may be averaged.
     """
 
     m: int = 1

@@ -21,6 +21,7 @@ from anarchic.core.types import EMPTY, Integers, Matrix, Update, Updates, Vector
 from anarchic.errors import ConfigError, MalformedUpdate
 
 Floats = NDArray[np.float64]
+MOST_M = 2**31 - 1  # no reader of a status or a metric takes a longer number
 
 
 @dataclass(slots=True)
@@ -54,6 +55,9 @@ class BufferedRule(SteppingRule[BufferState]):
     def coefficient(self, local_lr: float, local_steps: int, staleness: int) -> float:
         """What the direction of an update is multiplied by before the mean is taken."""
         return self.scale(local_lr, local_steps)
+
+    def folded_scale(self, local_lr: float, local_steps: int, staleness: int, norm: float) -> float:
+        return self.coefficient(local_lr, local_steps, staleness)
 
     def coefficients(self, block: Updates, staleness: Integers) -> Floats:
         """The coefficient of every update of a block, to the same bits."""
@@ -103,8 +107,10 @@ class BufferedRule(SteppingRule[BufferState]):
 
 
 def check_settings(rule: str, m: int, server_lr: float) -> None:
-    if not m >= 1 or m % 1:
-        raise ConfigError(f"{rule} needs a whole number m >= 1 of updates per step, got m={m}.")
+    if not 1 <= m <= MOST_M or m % 1:
+        raise ConfigError(
+            f"{rule} needs a whole number m >= 1 of updates per step, at most {MOST_M}, got m={m}."
+        )
     if not 0 < server_lr < float("inf"):
         raise ConfigError(f"{rule} needs a positive, finite server_lr, got {server_lr}.")
 

@@ -85,8 +85,9 @@ class Ca2fl(_CalibratedRule):
     is its first. Updates are not discounted by their staleness.
     Symbols: ``m`` is |S_t|, ``server_lr`` is eta, ``population`` is M.
     Reference: Wang, Cao, Wu, Chen, Chen, "Tackling the Data Heterogeneity in Asynchronous Federated
-    Learning with Cached Update Calibration", ICLR 2024. Departs from it in: without ``population``
-    the mean is over the workers heard so far; expiry, cap and server step.
+    Learning with Cached Update Calibration", ICLR 2024. Known from programs of others, of which two
+    agree; the paper was not read. Departs from it in: without ``population`` the mean is over the
+    workers heard so far; expiry, cap and server step.
     """
 
 
@@ -100,8 +101,8 @@ class FedStale(_CalibratedRule):
 
     ``beta=0`` is ``FedAvg``, ``beta=1`` is ``FedVarp``. Late updates are refused.
     Symbols: ``m`` is |S_t|, ``server_lr`` is eta, ``population`` is M, D_i = K_i * eta_L_i * G_i.
-    Reference: Rodio, Neglia, "FedStale", 2024, arXiv:2405.04171. Departs from it in: all workers
-    take part with the same probability m/M.
+    Reference: Rodio, Neglia, "FedStale", 2024, arXiv:2405.04171. Known from a summary; the paper
+    was not read. Departs from it in: all workers take part with the same probability m/M.
     """
 
     beta: float = 0.5
@@ -129,7 +130,8 @@ class FedVarp(_CalibratedRule):
     ``Ca2fl`` in synchronous rounds: late updates are refused.
     Reference: Jhunjhunwala, Sharma, Nagarkatti, Joshi, "FedVARP: Tackling the Variance Due to
     Partial Client Participation in Federated Learning", UAI 2022, arXiv:2207.14130, Algorithm 1.
-    Departs from it in: rows are displacements, so that steps and rates may differ.
+    Known from the paper's text. Departs from it in: rows are displacements, so that steps and rates
+    may differ.
     """
 
     takes_late: ClassVar[bool] = False

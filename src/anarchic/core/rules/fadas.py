@@ -34,8 +34,9 @@ class Fadas(BufferedRule):
     has it (``form="code"``, which also corrects the bias of the moments). None: eta_t = eta.
     Symbols: ``m`` is the size of the buffer, ``server_lr`` is eta.
     Reference: Wang, Wang, Lu, Chen, "FADAS: Towards Federated Adaptive Asynchronous Optimization",
-    ICML 2024, arXiv:2407.18365, Algorithms 1 and 2. Departs from it in: the correction of the bias
-    does not touch epsilon.
+    ICML 2024, arXiv:2407.18365, Algorithms 1 and 2. Known from the authors' program; the paper's
+    own formula from a summary. Departs from it in: the correction of the bias does not touch
+    epsilon.
     """
 
     step: Step = field(init=False, repr=False, default_factory=AmsGradStep)

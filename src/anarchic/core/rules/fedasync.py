@@ -38,10 +38,11 @@ class FedAsync(SteppingRule[FedAsyncState]):
     keeps the ``history`` newest versions.
     Symbols: ``mixing`` is alpha, ``power`` is the exponent a of the polynomial discount,
     ``hinge_slope`` and ``hinge_start`` are a and b of the hinge. tau of a fresh update is 0.
-    Reference: Xie, Koyejo, Gupta, "Asynchronous Federated Optimization", 2019,
-    arXiv:1903.03934, Algorithm 1; ``power=0`` is its constant discount. Departs from it in: the
-    paper counts from 1, so that a fresh update has staleness 1; the proximal term is the worker's
-    (``Prox``); of an update from an older version than those kept, x_base is the oldest one kept.
+    Reference: Xie, Koyejo, Gupta, "Asynchronous Federated Optimization", 2019, arXiv:1903.03934,
+    Algorithm 1; ``power=0`` is its constant discount. Known from programs of others, which agree;
+    what the paper counts from is from memory. Departs from it in: the paper counts from 1, so that
+    a fresh update has staleness 1; the proximal term is the worker's (``Prox``); of an update from
+    an older version than those kept, x_base is the oldest one kept.
     """
 
     mixing: float = 0.6

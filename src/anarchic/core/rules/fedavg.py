@@ -20,9 +20,10 @@ class FedAvg(BufferedRule):
     constant K it equals ``AfaCd`` with ``server_lr = K``.
     An update that does not start from the current version is refused: in a synchronous round
     there is none.
-    Reference: McMahan et al., "Communication-Efficient Learning of Deep Networks from
-    Decentralized Data", AISTATS 2017, arXiv:1602.05629, Algorithm 1. Departs from it in:
-    the plain mean is the default (the paper's weights are ``by_samples``), eta may differ from 1.
+    Reference: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized
+    Data", AISTATS 2017, arXiv:1602.05629, Algorithm 1. Known from common use; the paper was not
+    read for it. Departs from it in: the plain mean is the default (the paper's weights are
+    ``by_samples``), eta may differ from 1.
     """
 
     by_samples: bool = False

@@ -18,9 +18,10 @@ class FedBuff(BufferedRule):
 
     where Delta_i = x_base - x_i = K_i * eta_L_i * G_i is measured from the version that the
     worker pulled. The mean is over the buffer, once: late updates shrink the step.
-    Reference: Nguyen et al., "Federated Learning with Buffered Asynchronous Aggregation",
-    AISTATS 2022, arXiv:2106.06639, Algorithm 1 with s(tau) = 1/sqrt(1 + tau). Departs from it
-    in: the power of s is a setting; no differential privacy.
+    Reference: Nguyen et al., "Federated Learning with Buffered Asynchronous Aggregation", AISTATS
+    2022, arXiv:2106.06639, Algorithm 1 with s(tau) = 1/sqrt(1 + tau). Known from the authors'
+    program for the weight's form; the exponent 1/2 and the division by m from programs of others.
+    Departs from it in: the power of s is a setting; no differential privacy.
     """
 
     power: float = 0.5

@@ -34,8 +34,8 @@ class FedDyn(BufferedRule):
     Symbols: ``m`` is the number of updates, ``server_lr`` is eta, ``population`` is M (None:
     the number of updates of the step).
     Reference: Acar et al., "Federated Learning Based on Dynamic Regularization", ICLR 2021,
-    arXiv:2111.04263, Algorithm 1. Departs from it in: late updates are taken as if they were fresh;
-    eta may differ from 1.
+    arXiv:2111.04263, Algorithm 1. Known from the authors' program. Departs from it in: late updates
+    are taken as if they were fresh; eta may differ from 1.
     """
 
     population: int | None = None

@@ -35,9 +35,10 @@ class FedNova(BufferedRule):
     mu, as the workers' local rule has them.
     Reference: Wang, Liu, Liang, Joshi, Poor, "Tackling the Objective Inconsistency Problem in
     Heterogeneous Federated Optimization", NeurIPS 2020, arXiv:2007.07481, Theorem 1 and Section 4.
-    Departs from it in: late updates are taken as if they were fresh; the plain mean is the default;
-    eta may differ from 1; tau_eff is sum_i p_i * a_i for ``mu`` too, where the authors' program
-    takes sum_i p_i * K_i; an update with eta_L * mu >= 1 is refused, as its a_i may be negative.
+    Known from the authors' program. Departs from it in: late updates are taken as if they were
+    fresh; the plain mean is the default; eta may differ from 1; tau_eff is sum_i p_i * a_i for
+    ``mu`` too, where the authors' program takes sum_i p_i * K_i; an update with eta_L * mu >= 1 is
+    refused, as its a_i may be negative.
     """
 
     by_samples: bool = False

@@ -26,9 +26,9 @@ class GeneralizedAsyncSgd(BufferedRule):
     so on in the simulator), as a mapping or a text such as "ann:0.5,bob:0.2"; ``population`` is M
     (None: as many as are named).
     Reference: Leconte, Jonckheere, Samsonov, Moulines, "Queuing dynamics of asynchronous Federated
-    Learning", AISTATS 2024, Algorithm 1. Departs from it in: who works next is up to the
-    participation, not to the rule, which is told the p_j; workers may take several local steps,
-    and ``m`` updates may be averaged.
+    Learning", AISTATS 2024, Algorithm 1. Known from the paper's text. Departs from it in: who works
+    next is up to the participation, not to the rule, which is told the p_j; workers may take
+    several local steps, and ``m`` updates may be averaged.
     """
 
     m: int = 1

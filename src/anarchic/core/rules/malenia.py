@@ -31,10 +31,11 @@ class Malenia(MeansRule):
     Symbols: ``batch`` is S, ``server_lr`` is eta (the paper's gamma), ``population`` is M (the
     paper's n).
     Reference: Tyurin, Richtarik, "Optimal Time Complexities of Parallel Stochastic Optimization
-    Methods Under a Fixed Computation Model", NeurIPS 2023, arXiv:2305.12387, Malenia SGD. Departs
-    from it in: the mean is over the workers in the table; the local rate is in the means; workers
-    may take several local steps; without ``population`` a round waits for the workers heard so far,
-    not for M; versions without a new model; server step.
+    Methods Under a Fixed Computation Model", NeurIPS 2023, arXiv:2305.12387, Malenia SGD. Known
+    from a later paper of its first author that restates it. Departs from it in: the mean is over
+    the workers in the table; the local rate is in the means; workers may take several local steps;
+    without ``population`` a round waits for the workers heard so far, not for M; a worker that is
+    silent for long may be forgotten (``expire_after``); versions without a new model; server step.
     """
 
     batch: int = 5
@@ -47,6 +48,7 @@ class Malenia(MeansRule):
         return MaleniaState(params, **self._first(params))
 
     def fold(self, state: Any, update: Update) -> None:
+        self._expire(state)
         if update.base_version < state.since:
             self._get_to_know(state, update.worker)
             return

@@ -46,17 +46,32 @@ class MeansRule(SteppingRule[MeansState]):
 
     ``population`` is M: a round waits for M workers, and for all that were heard in earlier rounds
     (None: for these alone). Nobody waits for a worker that was forgotten, as on revocation.
+    ``expire_after`` forgets a worker that was silent for more than this many versions, and from
+    then on in the run M no longer counts: so nobody holds a round up for longer.
     """
 
     server_lr: float = 1.0
     population: int | None = None
     step: Step = field(default_factory=SgdStep)
+    expire_after: int | None = None
 
     def __post_init__(self) -> None:
         rule = type(self).__name__
         check_settings(rule, 1, self.server_lr)
-        if self.population is not None and self.population < 1:
-            raise ConfigError(f"{rule} needs population >= 1, got population={self.population}.")
+        for name in ("population", "expire_after"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{rule} needs {name} >= 1, got {name}={value}.")
+
+    @property
+    def waits(self) -> str | None:
+        if self.expire_after is not None:
+            return None
+        return (
+            f"{type(self).__name__} makes no step until every worker that it knows was heard in "
+            "the round, also one that never comes again: bound that with --expire-after N "
+            "(versions; 'anarchic set STORE expire_after=N' in a run), or revoke its token."
+        )
 
     @property
     def m(self) -> int:
@@ -101,9 +116,17 @@ class MeansRule(SteppingRule[MeansState]):
 
     def _get_to_know(self, state: Any, worker: str) -> None:
         """From now on rounds wait for this worker."""
-        if worker not in state.sent:
-            state.sent.put(worker, zeros(state.total, (2,)), state.version)
+        sent = state.sent[worker] if worker in state.sent else zeros(state.total, (2,))
+        state.sent.put(worker, sent, state.version)
         state.gone.names.discard(worker)
+
+    def _expire(self, state: Any) -> None:
+        """Forget who was silent for too long."""
+        while self.expire_after is not None and len(state.sent):
+            worker, heard = state.sent.longest_silent()
+            if state.version - heard <= self.expire_after:
+                return
+            self.forget(state, worker)
 
     def _step(self, state: Any) -> Vector:
         """A step along the mean of the workers' means."""
@@ -112,6 +135,8 @@ class MeansRule(SteppingRule[MeansState]):
 
     def _all_heard(self, state: Any) -> bool:
         enough = state.heard + len(state.gone.names) >= (self.population or 0)
+        if self.expire_after is not None:  # who was never heard has no name to be forgotten by
+            enough = enough or state.version > self.expire_after
         return enough and bool(state.heard == len(state.sent))
 
     def _end_round(self, state: Any) -> None:

@@ -42,6 +42,16 @@ class WaitingRule(TableRule):
 
     wait: bool = True  # without a population there is nobody to wait for
 
+    @property
+    def waits(self) -> str | None:
+        if not self.wait or self.population is None:
+            return None
+        return (
+            f"{type(self).__name__} makes no step until each of {self.population} workers was "
+            "heard once: begin the run with --rule-option wait=false to count those that were not "
+            "as zero."
+        )
+
     def begin(self, params: Vector) -> WaitingState:
         waiting = self.wait and self.population is not None
         return WaitingState(**self._first(params), waiting=waiting)
@@ -75,10 +85,11 @@ class Mifa(WaitingRule):
     With K local steps each it is ``AfaCs`` with ``server_lr = K``. ``wait`` keeps the first model
     until all M were heard; ``wait=False`` counts those that were not as zero.
     Symbols: ``m`` is how many updates make a round, ``server_lr`` is eta, ``population`` is M.
-    Reference: Gu, Huang, Zhang, Huang, "Fast Federated Learning in the Presence of Arbitrary
-    Device Unavailability", NeurIPS 2021, arXiv:2106.04159. Departs from it in: a round is ``m``
-    updates; a row keeps the rate with which it was computed, which matters only where rates decay;
-    without ``population`` the mean is over the workers heard so far.
+    Reference: Gu, Huang, Zhang, Huang, "Fast Federated Learning in the Presence of Arbitrary Device
+    Unavailability", NeurIPS 2021, arXiv:2106.04159. Known from the authors' program; the first
+    round from FedVARP's paper. Departs from it in: a round is ``m`` updates; a row keeps the rate
+    with which it was computed, where theirs is multiplied by the current one: the same unless rates
+    change; without ``population`` the mean is over the workers heard so far.
     """
 
     def scale(self, local_lr: float, local_steps: int) -> float:
@@ -95,9 +106,9 @@ class Ace(WaitingRule):
 
     Once all were heard it is ``AfaCs(m=1)``.
     Symbols: ``server_lr`` is eta, ``population`` is M.
-    Reference: Chang et al., 2025, arXiv:2511.19066, ACE. Departs from it in: the local rate is in
-    the rows; workers may take several local steps; ``m`` updates may be taken before a step;
-    without ``population`` nobody is waited for.
+    Reference: Chang et al., 2025, arXiv:2511.19066, ACE. Known from the authors' program. Departs
+    from it in: the local rate is in the rows; workers may take several local steps; ``m`` updates
+    may be taken before a step; without ``population`` nobody is waited for.
     """
 
     m: int = 1

@@ -37,9 +37,9 @@ class Rennala(SteppingRule[RennalaState]):
     If none is late it is ``AfaCd(m=S)``; ``batch=1`` is Ringmaster with R = 1.
     Symbols: ``batch`` is S, ``server_lr`` is eta (the paper's gamma).
     Reference: Tyurin, Richtarik, "Optimal Time Complexities of Parallel Stochastic Optimization
-    Methods Under a Fixed Computation Model", NeurIPS 2023, arXiv:2305.12387, Rennala SGD. Departs
-    from it in: the local rate is in the updates; workers may take several local steps; versions
-    without a new model; server step.
+    Methods Under a Fixed Computation Model", NeurIPS 2023, arXiv:2305.12387, Rennala SGD. Known
+    from a later paper of its first author that restates it. Departs from it in: the local rate is
+    in the updates; workers may take several local steps; versions without a new model; server step.
     """
 
     batch: int = 5

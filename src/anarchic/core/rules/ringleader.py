@@ -31,16 +31,18 @@ class Ringleader(MeansRule):
     version; those without a step keep the model. With one worker it is SGD.
     Symbols: ``server_lr`` is eta (the paper's gamma), ``population`` is M (the paper's n).
     Reference: Maranjyan, Richtarik, "Ringleader ASGD: The First Asynchronous SGD with Optimal Time
-    Complexity under Data Heterogeneity", ICLR 2026, arXiv:2509.22860, Algorithm 1. Departs from it
-    in: the mean is over the workers in the table; the local rate is in the means; workers may take
-    several local steps; without ``population`` a round waits for the workers heard so far, not for
-    M; versions without a new model; server step.
+    Complexity under Data Heterogeneity", ICLR 2026, arXiv:2509.22860, Algorithm 1. Known from a
+    program and a summary, which agree; the paper was not read. Departs from it in: the mean is over
+    the workers in the table; the local rate is in the means; workers may take several local steps;
+    without ``population`` a round waits for the workers heard so far, not for M; a worker that is
+    silent for long may be forgotten (``expire_after``); versions without a new model; server step.
     """
 
     def begin(self, params: Vector) -> RingleaderState:
         return RingleaderState(params, **self._first(params))
 
     def fold(self, state: Any, update: Update) -> None:
+        self._expire(state)
         if state.began < 0:
             self._join(state, update)
             if self._all_heard(state):

@@ -22,7 +22,7 @@ from anarchic.errors import ConfigError, UpdateRefused
 from anarchic.kernels import faster
 
 
-class Exchange(NamedTuple):
+class RowExchange(NamedTuple):
     """A row that becomes ``local_lr * direction``."""
 
     row: Vector
@@ -32,7 +32,7 @@ class Exchange(NamedTuple):
 
 
 @faster
-def exchange(total: Vector, exchanges: Sequence[Exchange]) -> None:
+def exchange(total: Vector, exchanges: Sequence[RowExchange]) -> None:
     """Write rows, one after another, and bring ``total``, the sum of all rows, up to date.
 
     What is added is what a row has become, rounded as it is kept, so that exactly the same is
@@ -160,7 +160,7 @@ class TableRule(SteppingRule[TableState]):
             known = worker in rows
             if not known:
                 rows.put(worker, direction, version)  # to have a row that can be written to
-            exchanges.append(Exchange(rows[worker], known, direction, scale))
+            exchanges.append(RowExchange(rows[worker], known, direction, scale))
         exchange(state.total, exchanges)
         for (worker, _, _), each in zip(updates, exchanges, strict=True):
             rows.put(worker, each.row, version)
