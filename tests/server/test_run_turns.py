@@ -9,8 +9,7 @@ import pytest
 
 from anarchic.server import run_turns as module
 from anarchic.server.refusals import Refusal
-from anarchic.server.run_turns import PER_RUN, RUN, WRITING, RunThreads, Turns, WriteTurns
-from tests.waiting import until
+from anarchic.server.run_turns import PER_RUN, RUN, RunThreads, Turns
 
 
 def test_a_run_with_few_requests_does_not_wait_behind_one_with_many():
@@ -74,51 +73,3 @@ def test_a_run_whose_store_hangs_holds_its_own_threads_alone():
         asyncio.run(scenario())
     finally:
         hangs.set()
-
-
-def test_few_write_at_once_and_a_store_that_hangs_holds_up_nobody_for_long(monkeypatch):
-    turns, writing, go_on = WriteTurns(), [], threading.Event()
-
-    def write(run, wait):
-        with turns.turn(str(run)):
-            writing.append(run)
-            if wait:
-                go_on.wait(10)
-
-    monkeypatch.setattr(module, "WRITE_S", 10.0)
-    threads = [threading.Thread(target=write, args=(n, True)) for n in range(WRITING + 1)]
-    for thread in threads:
-        thread.start()
-    until(lambda: len(writing) == WRITING)
-    assert len(writing) == WRITING  # the other one waits
-    monkeypatch.setattr(module, "WRITE_S", 0.01)
-    write("late", wait=False)
-    assert writing[-1] == "late"
-    go_on.set()
-    for thread in threads:
-        thread.join(10)
-    assert len(writing) == WRITING + 2
-    for _ in range(2 * WRITING):  # every turn that was taken was given back
-        write("after", wait=False)
-
-
-def test_who_finds_others_writing_waits_for_its_requests_that_have_come(monkeypatch):
-    coming = {"a": 2, "b": 0}
-    turns, naps, now = WriteTurns(coming.__getitem__), [], [0.0]
-
-    def sleep(seconds):
-        naps.append(seconds)
-        coming["a"] = max(0, coming["a"] - 1)
-
-    monkeypatch.setattr(module.time, "sleep", sleep)
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-    for run, took_s in (("a", 1.0), ("b", 0.01)):
-        with turns.turn(run):
-            now[0] += took_s
-    with turns.turn("a"):  # nobody else writes: at once
-        assert naps == []
-        with turns.turn("b"):
-            assert naps == [pytest.approx(module.GATHER * 0.01)]
-        coming["a"] = 3
-        with turns.turn("a"):
-            assert naps[1:] == [module.GATHER_S, module.LOOK_S, module.LOOK_S]

@@ -197,3 +197,30 @@ def test_after_failures_the_pauses_grow_and_a_success_ends_them(still, monkeypat
     for _ in range(3):
         service.aggregator.turn(0.0)
     assert (service.published.newest.version, service.problem()) == (1, None)
+
+
+def test_it_looks_less_often_for_what_other_servers_accepted_while_they_accept_nothing(
+    still, monkeypatch
+):
+    store, service, clock = still
+    monkeypatch.setattr(store, "shared", True)
+    looks = []
+
+    def looked(seconds):
+        looks.clear()
+        for _ in range(round(seconds * 100)):
+            clock.now += 0.01
+            service.aggregator.turn(0.0)
+        return len(looks)
+
+    search, others = service.pending.search, [0]
+
+    def searched():
+        looks.append(1)
+        service.pending.found += others[0]
+        search()
+
+    monkeypatch.setattr(service.pending, "search", searched)
+    assert looked(10.0) in range(20, 27)
+    others[0] = 1  # each look finds an update of another server
+    assert looked(10.0) > 100

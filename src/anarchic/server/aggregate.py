@@ -8,6 +8,7 @@ once need not be written.
 from __future__ import annotations
 
 import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -17,6 +18,7 @@ from typing import Any
 from anarchic.errors import Deposed, Diverged, StoreCorrupt, StoreError
 from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.commands import Command, is_withdrawn
+from anarchic.server.few_threads import FewThreads, job_of
 from anarchic.server.fold import Folding
 from anarchic.server.log import Log
 from anarchic.server.monitoring import ServerMetrics
@@ -31,6 +33,9 @@ from anarchic.wire import Decoded
 
 MOST_UNPUBLISHED_S = 0.25  # steps may pass unpublished for this long while updates are waiting
 STEER_S = 0.5  # how often it looks for commands of operators
+SHARE_S = 0.005  # for which one of several runs folds before the others have their turn
+# How often it looks for what other servers of the run accepted: while they do, and while not.
+OTHERS_S, OTHERS_RARELY_S = 0.05, 0.5
 FOLLOW_S = 0.5  # how long a follower waits before it asks again whether it may lead
 RETRY_S = 0.5
 DIVERGED_S = 30.0  # how long a step that was undone is told, if no version is published before
@@ -40,7 +45,7 @@ Told = Callable[[Publication, Sequence[FoldedUpdate]], object]  # hears what is 
 
 
 class Aggregator:
-    """Leads the run, or follows the server that does, turn by turn, in a thread of its own."""
+    """Leads the run, or follows the server that does, turn by turn."""
 
     def __init__(
         self,
@@ -56,6 +61,7 @@ class Aggregator:
         clock: Clock = SYSTEM,
         noted: Callable[[Sequence[FoldedUpdate]], object] = lambda folded: None,
         told: Told = lambda publication, folded: None,
+        threads: FewThreads | None = None,
     ) -> None:
         self._noted, self._told = noted, told  # before it is durable, and after
         self._store, self._pending, self._folding = store, pending, folding
@@ -64,25 +70,57 @@ class Aggregator:
         self._step_after_s, self._clock = step_after_s, clock
         self._published_s = -inf
         self._diverged_s = -inf  # when a step was undone, and no version has been published since
-        self._asked_s = -inf  # when it last asked whether it may lead
-        self._looked_s = -inf  # when it last looked for commands
+        self._asked_s = self._looked_s = -inf  # whether it may lead, and for commands
+        # When it last looked for updates of other servers, when it looks again, how many it found.
+        self._searched_s, self._search_again_s, self._found = -inf, OTHERS_S, 0
         self._epoch: int | None = None
         self._unpublished: tuple[Publication, PublishedModel] | None = None  # not durable yet
         self._untold: dict[str, Any] | None = None  # what it sets aside, told once it is durable
         self._blame = Blame(pending, folding)
         self._stopping, self._ended = threading.Event(), False
-        self._thread = threading.Thread(target=self._run, name="aggregate", daemon=True)
+        self._work = job_of(threads, "aggregate", self._piece)
+        pending.woken = self._work.wake
+        store.hear(self._hear)
         self._pause_s = RETRY_S  # after the next error that nobody expected
         self.failure: BaseException | None = None  # why it does not aggregate now
 
     def start(self) -> None:
-        self._thread.start()
+        self._work.start()
 
     def stop(self, timeout_s: float = 30.0) -> None:
         """Fold what makes whole steps, publish it, and resign."""
         self._stopping.set()
         self._pending.stop()
-        self._thread.join(timeout_s)
+        self._work.finish(timeout_s)
+
+    def _hear(self) -> None:
+        if self._epoch is None:  # whoever leads is told by ``pending``
+            self._work.wake()
+
+    def _piece(self) -> float | None:
+        """Turns until nothing waits, or others have their turn; see ``Job``."""
+        until = time.monotonic() + SHARE_S
+        while not (self._stopping.is_set() or self._ended):
+            busy = self._is_busy()
+            try:
+                pause_s = self.turn(0.0)
+            except BaseException as error:  # whatever a rule of somebody else's may raise
+                self._ended = True  # if even this fails
+                pause_s, self._ended = self._fail(error), False
+            if pause_s:
+                return pause_s
+            if not busy and not self._is_busy():
+                return FOLLOW_S if self._epoch is None else self._wait_s()
+            if time.monotonic() > until:
+                return 0.0
+        self.finish()
+        self._ended = True
+        return None
+
+    def _is_busy(self) -> bool:
+        """Whether the next turn has something to do for sure."""
+        waits = self._pending.waits and not self._steering.paused
+        return self._epoch is not None and (waits or self._unpublished is not None)
 
     @property
     def epoch(self) -> int | None:
@@ -105,19 +143,6 @@ class Aggregator:
         Not for ever: if workers are sent elsewhere because of it, no update brings the next step.
         """
         return self._clock.monotonic() - self._diverged_s < DIVERGED_S
-
-    def _run(self) -> None:
-        try:
-            while not (self._stopping.is_set() or self._ended):
-                try:
-                    pause_s = self.turn()
-                except BaseException as error:  # whatever a rule of somebody else's may raise
-                    pause_s = self._fail(error)
-                if pause_s:
-                    self._stopping.wait(pause_s)
-            self.finish()
-        finally:
-            self._ended, self._epoch = True, None
 
     def turn(self, wait_s: float = inf) -> float:
         """Do the next piece of work, having waited for it for ``wait_s`` at most.
@@ -206,9 +231,7 @@ class Aggregator:
                 return
         self._succeeded()  # everything that waited is folded
         if self._store.shared:
-            if not self._store.still_leads():
-                raise Deposed("The connection that held the lead is gone.")
-            self._pending.search()  # other servers accept updates too
+            self._look_at_others()
         if self._steering.paused:
             return
         if aside := self._folding.passed_over:
@@ -217,6 +240,18 @@ class Aggregator:
         elif self._is_due():
             self._folding.flush()
             self._step(epoch)
+
+    def _look_at_others(self) -> None:
+        """Other servers accept updates too; less often while they do not, for it takes queries."""
+        now = self._clock.monotonic()
+        if now - self._searched_s < self._search_again_s:
+            return
+        before, self._found, self._searched_s = self._found, self._pending.found, now
+        less_s = min(2 * self._search_again_s, OTHERS_RARELY_S)
+        self._search_again_s = OTHERS_S if self._found > before else less_s
+        if not self._store.still_leads():
+            raise Deposed("The connection that held the lead is gone.")
+        self._pending.search()
 
     def _read_commands(self) -> bool:
         """Whether commands wait; looked at now and then, for it takes a query."""
@@ -268,9 +303,8 @@ class Aggregator:
             return False
 
     def _wait_s(self) -> float:
-        if self._store.shared:
-            return 0.05
-        return STEER_S if self._step_after_s is None else min(0.05, self._step_after_s)
+        own_s = STEER_S if self._step_after_s is None else min(0.05, self._step_after_s)
+        return min(own_s, self._search_again_s) if self._store.shared else own_s
 
     def _is_due(self) -> bool:
         """Whether to step with fewer updates than m. After the end nobody else will come."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ from anarchic.core.types import Layout, Vector
 from anarchic.errors import MalformedUpdate, NotFinite, StaleUpdate, StoreError, UpdateRefused
 from anarchic.server.access import Access, Pusher
 from anarchic.server.clock import SYSTEM, Clock
+from anarchic.server.few_threads import FAILED_S, FewThreads, job_of
 from anarchic.server.monitoring import ServerMetrics
 from anarchic.server.pending import Pending
 from anarchic.server.published import PublishedModels
@@ -40,7 +41,6 @@ from anarchic.wire.messages import claimed_worker
 GROUP_UPDATES, GROUP_BYTES = 64, 64 << 20
 PULL_AGAIN = "Pull the model and train from what you get."
 UNKNOWN_S = 60.0  # after a failed write; workers are told to come again after 30 s at most
-FAILED_S = 0.1  # pause after an error that nobody expected
 LEAST_RATE = 1e-30  # of a worker; below about 1e-308 norms and what they are divided by overflow
 INLINE_BYTES = 1 << 18  # larger bodies are checked outside the event loop
 
@@ -173,27 +173,27 @@ class Collector:
         steering: Steering,
         metrics: ServerMetrics,
         clock: Clock = SYSTEM,
-        turn: Callable[[], AbstractContextManager[None]] | None = None,
+        threads: FewThreads | None = None,
     ) -> None:
-        self._turn = turn  # in which it writes, where several runs share a server
         self._store, self._check, self._access = store, check, access
         self._steering, self._metrics = steering, metrics
         self._pending, self._published, self._clock = pending, published, clock
         self._failure: tuple[StoreError, float] | None = None  # of the last write, and when
         self._queue: list[_Writing] = []
+        self._last: list[_Writing] = []  # that were written
         self._wake = threading.Condition()
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="collect", daemon=True)
+        self._work = job_of(threads, "collect", self._piece)
 
     def start(self) -> None:
-        self._thread.start()
+        self._work.start()
 
     def stop(self, timeout_s: float = 30.0) -> None:
         """Write what is waiting, then end."""
         with self._wake:
             self._stopping = True
             self._wake.notify()
-        self._thread.join(timeout_s)
+        self._work.finish(timeout_s)
 
     def check_beginning(self, body: bytearray, *, length: int, worker: str | None) -> None:
         """Refuse what cannot become an update, by the first piece of its body."""
@@ -284,29 +284,26 @@ class Collector:
             self._queue.append(_Writing(new, decoded, receipt))
             if len(self._queue) == 1:  # otherwise it is awake
                 self._wake.notify()
+                self._work.wake()
 
-    def _run(self) -> None:
-        while not (self._stopping and not self._queue):
-            try:
-                # Kept until the next one is there: giving bodies of megabytes back at once, the
-                # system maps new pages for the next ones, which costs a tenth of its time.
-                if self._turn is None:
-                    group = self._next_group(None)
-                    self._write(group)
-                    continue
-                self._wait()
-                with self._turn():
-                    group = self._next_group(0.0)
-                    self._write(group)
-            except BaseException:  # those who sent it were told; the next may succeed
-                time.sleep(FAILED_S)
+    def _piece(self) -> float | None:
+        """A group, and then others have their turn; see ``Job``."""
+        try:
+            self.write_next(0.0)
+        except BaseException:  # those who sent it were told; the next may succeed
+            return FAILED_S
+        if self._queue:
+            return 0.0
+        return None if self._stopping else inf
 
     def write_next(self, wait_s: float | None) -> bool:
         """Write a group of updates that wait, and give the receipts; False where none came.
 
         Without updates it waits for one, for ``wait_s`` at most, or until it is told to stop.
         """
-        group = self._next_group(wait_s)
+        # Kept until the next one is there: giving bodies of megabytes back at once, the system maps
+        # new pages for the next ones, which costs a tenth of its time.
+        self._last = group = self._next_group(wait_s)
         self._write(group)
         return bool(group)
 
@@ -329,11 +326,6 @@ class Collector:
             self._failure = None  # others, such as duplicates, write nothing
         _tell(group, receipts)  # first: what follows costs those who wait no time
         self._metrics.stored(accepted, took_s)
-
-    def _wait(self) -> None:
-        """Until there is something to write, or it is told to stop."""
-        with self._wake:
-            self._wake.wait_for(lambda: self._queue or self._stopping)
 
     def _next_group(self, wait_s: float | None) -> list[_Writing]:
         with self._wake:

@@ -18,12 +18,13 @@ from starlette.types import ASGIApp
 
 from anarchic.errors import AnarchicError, ConfigError, StoreError
 from anarchic.server.accounts import accounts
+from anarchic.server.few_threads import FewThreads
 from anarchic.server.log import Log, never_raising
 from anarchic.server.optional_parts import OptionalParts, optional_parts
 from anarchic.server.picture import Theory
 from anarchic.server.places import Places, Stamp, is_copy
 from anarchic.server.refusals import Refusal, RefusalLog
-from anarchic.server.run_turns import RUN, RunThreads, Turns, WriteTurns
+from anarchic.server.run_turns import RUN, RunThreads, Turns
 from anarchic.server.runs import check_alone, open_kept
 from anarchic.server.service import Service, Shared
 from anarchic.server.settings import RunSettings, ServerSettings
@@ -32,6 +33,7 @@ from anarchic.server.store import Store
 
 LOOK_S = 2.0  # how often it looks for new runs
 LONGEST_PAUSE_S = 30.0  # between attempts to open a run; each pause is twice the one before
+WRITING = 3  # groups that are written at the same time: a disk syncs several at once
 OPENING = 8  # runs that are opened at the same time
 GONE = "The store of this run is gone."
 NOT_OPEN = "The run is being opened."
@@ -81,7 +83,8 @@ class Runs:
         self._make_app, self._make_admin = make_app, make_admin
         self.refusals = RefusalLog(self.log, lambda authorization: {})
         self.turns = Turns()
-        self._shared = Shared(settings.limits, WriteTurns(self.turns.waiting))
+        self._threads = FewThreads("collect", WRITING), FewThreads("aggregate")
+        self._shared = Shared(settings.limits, *self._threads)
         self.copies = self._shared.copies
         self._hosted: dict[str, Hosted] = {}
         self._ids: dict[str, Hosted] = {}  # by the ids that runs gave themselves
@@ -97,6 +100,8 @@ class Runs:
         """Return when every run that is there is served, or known to be unwell."""
         asyncio.get_running_loop().set_default_executor(RunThreads())
         share_cache()
+        for thread in self._threads:
+            thread.start()
         await self.look()
         self._watching = asyncio.create_task(self._watch())
         self.log("serving_runs", runs=len(self._hosted), unwell=len(self.unwell()))
@@ -109,6 +114,8 @@ class Runs:
                 await self._watching
         await asyncio.gather(*map(self._close, self._hosted.values()))
         await asyncio.to_thread(self._places.close)
+        for thread in self._threads:
+            thread.close()
 
     def close_streams(self) -> None:
         for hosted in self._hosted.values():

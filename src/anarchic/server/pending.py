@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from anarchic import wire
 from anarchic.core.types import Layout
@@ -30,9 +30,11 @@ class Pending:
         self._queue: deque[tuple[int, Decoded]] = deque()
         self._taken: set[int] = set()  # seqs given out or queued, and in no version yet
         self._unread: int | None = 0  # the store may hold updates from this seq on, not queued
+        self.found = 0  # updates that were read back
         self._extras: frozenset[str] = frozenset()
         self._queueing = self._stopping = False
         self._wake = threading.Condition()
+        self.woken: Callable[[], object] = lambda: None  # called when something has come
         # Held while updates become durable and are queued, and while the store is searched for
         # more: an update that the search finds is never queued a second time.
         self._storing = threading.Lock()
@@ -41,6 +43,11 @@ class Pending:
     def queued(self) -> int:
         """Updates that wait in memory."""
         return len(self._queue)
+
+    @property
+    def waits(self) -> bool:
+        """Whether something is queued, or to be looked for in the store."""
+        return bool(self._queue) or self._unread is not None
 
     @property
     def count(self) -> int:
@@ -60,6 +67,7 @@ class Pending:
                 for new, _ in updates:
                     self._shares.sent(new.worker, accepted=False)
                 self.search()  # the store may hold them all the same
+                self.woken()
                 raise
             with self._wake:
                 for receipt, (new, decoded) in zip(receipts, updates, strict=True):
@@ -68,6 +76,7 @@ class Pending:
                     if is_new:
                         self._queue_new(receipt.seq, decoded)
                 self._wake.notify()
+            self.woken()
         return receipts
 
     def _queue_new(self, seq: int, decoded: Decoded) -> None:
@@ -147,6 +156,7 @@ class Pending:
             if len(found) > room:
                 self._read_later(found[room][0])
             self._taken.update(seq for seq, _ in found[:room])
+            self.found += len(found[:room])
         read = [(seq, self.read(seq, worker)) for seq, worker in found[:room]]
         with self._wake:  # before those that were queued meanwhile, if they have lower numbers
             self._queue = deque(sorted([*read, *self._queue], key=lambda queued: queued[0]))

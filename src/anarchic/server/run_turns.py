@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, ParamSpec, TypeVar, final
 
@@ -21,9 +19,6 @@ from anarchic.server.refusals import busy
 RUN: ContextVar[str | None] = ContextVar("RUN", default=None)  # for which the task works
 AT_ONCE = 4  # requests that begin in one pass of the event loop, one per run at least
 MOST_WAITING = 4_096  # requests of one run: as many as there may be connections
-WRITING, WRITE_S = 4, 0.05  # runs that write at the same time, and how long others wait
-GATHER, GATHER_S = 0.5, 0.02  # part of the last write for which to gather; seconds at most
-COMING_S, LOOK_S = 0.2, 0.01  # how long to wait for requests that have come, looking this often
 PER_RUN, THREADS = 6, 1_024  # threads of one run, and of all
 
 P = ParamSpec("P")
@@ -54,10 +49,6 @@ class Turns:
         queue.append(turn)
         await turn
 
-    def waiting(self, run: str) -> int:
-        """Requests of a run that wait for their turn; may be asked in any thread."""
-        return len(self._waiting.get(run, ()))
-
     def _begin_some(self) -> None:
         self._begun = 0
         each = max(1, AT_ONCE // max(1, len(self._waiting)))
@@ -73,47 +64,6 @@ class Turns:
                 self._waiting[run] = queue  # behind the others
         again = asyncio.get_running_loop().call_soon
         self._pass = again(self._begin_some) if self._waiting else None
-
-
-@final
-class WriteTurns:
-    """Lets a few runs write at the same time.
-
-    Whoever finds others writing gathers more to write, above all while requests of its own wait:
-    a transaction costs about the same for one update and for four. Nobody waits long, for a store
-    that hangs may hold a turn.
-    """
-
-    def __init__(self, coming: Callable[[str], int] = lambda run: 0) -> None:
-        self._coming = coming  # requests of a run that have come and wait for their turn
-        self._free = threading.BoundedSemaphore(WRITING)
-        self._writing = 0
-        self._took_s: dict[str, float] = {}  # by run: its last turn
-        self._guard = threading.Lock()
-
-    @contextmanager
-    def turn(self, run: str) -> Iterator[None]:
-        """Wait for a turn to write."""
-        self._gather(run, self._took_s.get(run, 0.0))
-        taken = self._free.acquire(timeout=WRITE_S)
-        with self._guard:
-            self._writing += 1
-        began = time.monotonic()
-        try:
-            yield
-        finally:
-            self._took_s[run] = time.monotonic() - began
-            with self._guard:
-                self._writing -= 1
-            if taken:
-                self._free.release()
-
-    def _gather(self, run: str, last_s: float) -> None:
-        if self._writing:
-            time.sleep(min(GATHER * last_s, GATHER_S))
-        until = time.monotonic() + COMING_S
-        while self._writing and self._coming(run) and time.monotonic() < until:
-            time.sleep(LOOK_S)
 
 
 class _Call(NamedTuple):

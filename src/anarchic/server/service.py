@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 from anarchic.callbacks.callback import RunInfo
@@ -22,6 +20,7 @@ from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.collect import Collector, UpdateCheck
 from anarchic.server.commands import commands, is_withdrawn
 from anarchic.server.evaluate import shown
+from anarchic.server.few_threads import FewThreads
 from anarchic.server.fold import Folding
 from anarchic.server.keeping import near
 from anarchic.server.limits import Shares
@@ -36,7 +35,6 @@ from anarchic.server.picture import StorePictures
 from anarchic.server.published import PublishedModel, PublishedModels
 from anarchic.server.records import SET_ASIDE, FoldedUpdate, Publication
 from anarchic.server.refusals import Refusal, RefusalLog
-from anarchic.server.run_turns import WriteTurns
 from anarchic.server.runs import stored_layout
 from anarchic.server.sending import Copies, Sending, readers
 from anarchic.server.settings import Limits, RuleSettings, ServerSettings, check_memory
@@ -59,18 +57,16 @@ MORE_S = 0.05  # if there is more to count
 class Shared:
     """What the runs of one server share, fairly: memory for bodies and readers, streams, the disk.
 
-    ``writing`` is None in a server of one run, which needs no turns.
+    The threads that write and fold are None in a server of one run, which has its own.
     """
 
-    def __init__(self, limits: Limits, writing: WriteTurns | None = None) -> None:
-        self.writing = writing
+    def __init__(
+        self, limits: Limits, writing: FewThreads | None = None, folding: FewThreads | None = None
+    ) -> None:
+        self.writing, self.folding = writing, folding
         self.bodies, self.readers = Bodies(limits), readers()
         self.copies = Copies(self.readers)
         self.streams = Pool(limits.streams, "Too many are listening to events.")
-
-    def write_turn(self, run: str) -> Callable[[], AbstractContextManager[None]] | None:
-        """In which a run writes."""
-        return None if self.writing is None else partial(self.writing.turn, run)
 
 
 class Service:
@@ -108,16 +104,9 @@ class Service:
         self.pending = Pending(store, self.layout, self._shares)
         self.check = UpdateCheck(self.layout, rule, self.published, limits, clock)
         self.collector = Collector(
-            store,
-            self.check,
-            self.access,
-            self.pending,
-            self.published,
-            self.steering,
-            self.metrics,
-            clock,
-            shared.write_turn(name),
-        )
+            store, self.check, self.access, self.pending, self.published, self.steering,
+            self.metrics, clock, shared.writing,
+        )  # fmt: skip
         folding = Folding(
             rule, self.layout, self.run, self.access, self.log, clock, terms=self.steering.terms
         )
@@ -129,6 +118,7 @@ class Service:
             store, self.pending, folding, self.published, self.steering,
             metrics=self.metrics, log=self.log, step_after_s=self.settings.step_after_s,
             clock=clock, noted=self.activity.note, told=self._published,
+            threads=shared.folding,
         )  # fmt: skip
         self._tasks: list[asyncio.Task[None]] = []
         self._disk, self.visits = Disk(store.path), RecentRequests()

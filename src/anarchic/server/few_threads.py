@@ -1,0 +1,193 @@
+"""Few threads for what all runs of a server do again and again: writing, and folding.
+
+With threads of its own for each run, a server of many busy runs spends its time on handing Python's
+lock from thread to thread. Here the runs that have something to do wait in one queue.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from math import inf
+from typing import final
+
+LONG_S = 0.02  # after which a piece of work holds up the others no longer
+FAILED_S = 0.1  # pause after an error that nobody expected
+SPARE = 4  # threads that wait for something to do
+
+# Does some work. Returns the seconds until it wants to be called again though nobody wakes it (0:
+# behind the others that wait), or None if there will never be more to do.
+Piece = Callable[[], float | None]
+
+
+@final
+class Job:
+    """What one run does in pieces: one at a time, each after somebody woke it."""
+
+    def __init__(self, threads: FewThreads, piece: Piece) -> None:
+        self._threads, self.piece = threads, piece
+        self.queued = self.running = self.again = False
+        self.due_s = inf  # when it wakes by itself
+        self.ended = threading.Event()
+
+    def wake(self) -> None:
+        """There is something to do."""
+        self._threads.wake(self)
+
+    start = wake
+
+    def finish(self, timeout_s: float) -> None:
+        """Wake it, and wait for the end of its last piece."""
+        self.wake()
+        self.ended.wait(timeout_s)
+
+
+@final
+class OwnThread:
+    """In place of a ``Job`` in a server of one run: the pieces have a thread of their own."""
+
+    def __init__(self, name: str, piece: Piece) -> None:
+        self._piece, self._woken = piece, threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    def finish(self, timeout_s: float) -> None:
+        self.wake()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while True:
+            self._woken.clear()  # first: whoever wakes it during a piece wants another one
+            pause_s = self._piece()
+            if pause_s is None:
+                return
+            self._woken.wait(None if pause_s == inf else pause_s)
+
+
+@final
+class FewThreads:
+    """Does pieces of jobs, ``at_once`` of them at the same time, each job behind the others.
+
+    A piece that takes long, as where a store hangs, is no longer counted: another thread goes on.
+    """
+
+    def __init__(self, name: str, at_once: int = 1) -> None:
+        self._name, self._at_once = name, at_once
+        guard = threading.Lock()
+        self._work = threading.Condition(guard)  # there is a piece to do
+        self._time = threading.Condition(guard)  # there is something to look after
+        self._ready: deque[Job] = deque()
+        self._later: list[tuple[float, int, Job]] = []  # by when they wake by themselves
+        self._numbers = count()
+        self._taken: dict[Job, float] = {}  # when their pieces began, but for those that take long
+        self._waiting = 0  # threads
+        self._dozes = False  # whoever looks after time
+        self._closed = False
+
+    def start(self) -> None:
+        threading.Thread(target=self._look, name=f"{self._name}-time", daemon=True).start()
+
+    def close(self) -> None:
+        """Begin no more pieces."""
+        with self._work:
+            self._closed = True
+            self._work.notify_all()
+            self._time.notify_all()
+
+    def job(self, piece: Piece) -> Job:
+        return Job(self, piece)
+
+    def wake(self, job: Job) -> None:
+        with self._work:
+            if job.running:
+                job.again = True
+            elif not job.queued:
+                self._put(job)
+                self._call()
+
+    def _put(self, job: Job) -> None:
+        job.queued, job.due_s = True, inf
+        self._ready.append(job)
+
+    def _call(self) -> None:
+        """Let a thread take the next piece, if there is one and its time has come."""
+        if self._closed or not self._ready or len(self._taken) >= self._at_once:
+            return
+        if self._waiting:
+            self._work.notify()
+        else:
+            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+
+    def _run(self) -> None:
+        while (job := self._next()) is not None:
+            pause_s: float | None = FAILED_S
+            with suppress(BaseException):  # those whose work it was were told; go on
+                pause_s = job.piece()
+            self._done(job, pause_s)
+
+    def _next(self) -> Job | None:
+        """Wait for a piece to do; None if there are threads enough."""
+        with self._work:
+            while not self._closed:
+                if self._ready and len(self._taken) < self._at_once:
+                    job = self._ready.popleft()
+                    job.queued, job.running, job.again = False, True, False
+                    self._taken[job] = time.monotonic()
+                    if self._dozes:
+                        self._time.notify()
+                    return job
+                if self._waiting >= SPARE:
+                    return None
+                self._waiting += 1
+                self._work.wait()
+                self._waiting -= 1
+            return None
+
+    def _done(self, job: Job, pause_s: float | None) -> None:
+        with self._work:
+            self._taken.pop(job, None)
+            job.running = False
+            if pause_s is None:
+                job.ended.set()
+            elif job.again or pause_s <= 0:
+                self._put(job)
+            elif pause_s < inf:
+                job.due_s = time.monotonic() + pause_s
+                heapq.heappush(self._later, (job.due_s, next(self._numbers), job))
+                if self._dozes:
+                    self._time.notify()
+
+    def _look(self) -> None:
+        """Wake jobs whose time has come, and replace threads whose pieces take long."""
+        with self._work:
+            while not self._closed:
+                now = time.monotonic()
+                while self._later and self._later[0][0] <= now:
+                    due_s, _, job = heapq.heappop(self._later)
+                    if job.due_s == due_s:  # otherwise somebody woke it before
+                        self._put(job)
+                        self._call()
+                for job in [job for job, begun_s in self._taken.items() if now - begun_s >= LONG_S]:
+                    del self._taken[job]
+                    self._call()
+                until_s = self._later[0][0] if self._later else inf
+                if self._taken:
+                    until_s = min(until_s, now + LONG_S)
+                self._dozes = not self._taken
+                self._time.wait(None if until_s == inf else max(0.0, until_s - now))
+                self._dozes = False
+
+
+def job_of(threads: FewThreads | None, name: str, piece: Piece) -> Job | OwnThread:
+    """What does these pieces: the threads that all runs share, or one of this name."""
+    return OwnThread(name, piece) if threads is None else threads.job(piece)

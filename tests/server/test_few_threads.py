@@ -1,0 +1,121 @@
+"""Runs that share a few threads: each has its turn, and one that hangs holds up nobody for long."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing, contextmanager
+from math import inf
+
+from anarchic.server.few_threads import FewThreads
+from tests.waiting import until
+
+
+@contextmanager
+def few(at_once=1):
+    threads = FewThreads("test", at_once)
+    threads.start()
+    with closing(threads):
+        yield threads
+
+
+def started(threads, work):
+    """Jobs, woken once the first thread is busy, so that their order is known."""
+    gate = threading.Event()
+    first = threads.job(lambda: gate.wait(5) and None)
+    first.wake()
+    until(lambda: first.running)
+    jobs = [threads.job(piece) for piece in work]
+    for job in jobs:
+        job.wake()
+    return gate, jobs
+
+
+def test_a_job_with_much_to_do_is_behind_the_others_after_each_piece(monkeypatch):
+    monkeypatch.setattr("anarchic.server.few_threads.LONG_S", 10.0)
+    order = []
+
+    def piece(name, times):
+        order.append(name)
+        return None if order.count(name) == times else 0.0
+
+    with few() as threads:
+        work = [lambda: piece("busy", 4), lambda: piece("quiet", 1)]
+        gate, jobs = started(threads, work)
+        gate.set()
+        assert all(job.ended.wait(5) for job in jobs)
+    assert order == ["busy", "quiet", "busy", "busy", "busy"]
+
+
+def test_pieces_that_hang_hold_up_nobody_for_long_and_no_job_runs_twice_at_a_time():
+    go_on, inside, overlaps, done = threading.Event(), [], [], threading.Event()
+
+    def hangs():
+        inside.append(1)
+        overlaps.append(len(inside))
+        go_on.wait(10)
+        inside.pop()
+        return None if len(overlaps) == 2 else inf
+
+    with few() as threads:
+        sick = [threads.job(hangs if n == 0 else lambda: go_on.wait(10) and None) for n in range(5)]
+        well = threads.job(lambda: done.set())
+        for job in [*sick, well]:
+            job.wake()
+        assert done.wait(5)
+        sick[0].wake()  # while its piece hangs
+        go_on.set()
+        assert all(job.ended.wait(5) for job in sick)
+    assert overlaps == [1, 1]
+
+
+def test_as_many_pieces_are_done_at_once_as_was_said():
+    both = threading.Barrier(2)
+    with few(2) as threads:
+        jobs = [threads.job(lambda: (both.wait(5), None)[1]) for _ in range(2)]
+        for job in jobs:
+            job.wake()
+        assert all(job.ended.wait(5) for job in jobs)
+
+
+def test_a_job_is_called_again_after_its_pause_or_an_error(monkeypatch):
+    monkeypatch.setattr("anarchic.server.few_threads.FAILED_S", 0.01)
+    calls = []
+
+    def piece():
+        calls.append(1)
+        if len(calls) == 2:
+            raise ValueError("Nobody expected this.")
+        return 0.01 if len(calls) < 4 else None
+
+    with few() as threads:
+        job = threads.job(piece)
+        job.wake()
+        assert job.ended.wait(5)
+    assert len(calls) == 4
+
+
+def test_a_job_that_is_woken_during_a_piece_has_another_one():
+    calls, began, go_on = [], threading.Event(), threading.Event()
+
+    def piece():
+        calls.append(1)
+        began.set()
+        go_on.wait(5)
+        return inf if len(calls) == 1 else None
+
+    with few() as threads:
+        job = threads.job(piece)
+        job.wake()
+        assert began.wait(5)
+        job.wake()
+        go_on.set()
+        assert job.ended.wait(5)
+    assert len(calls) == 2
+
+
+def test_threads_end_with_the_server():
+    before = threading.active_count()
+    with few() as threads:
+        threads.job(lambda: None).finish(5)
+        assert threading.active_count() > before
+    until(lambda: threading.active_count() <= before)
