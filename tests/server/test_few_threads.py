@@ -18,16 +18,18 @@ def few(at_once=1):
         yield threads
 
 
+def job_of(threads, piece):
+    job = threads.work()
+    job.start(piece)
+    return job
+
+
 def started(threads, work):
-    """Jobs, woken once the first thread is busy, so that their order is known."""
+    """Jobs, started once the first thread is busy, so that their order is known."""
     gate = threading.Event()
-    first = threads.job(lambda: gate.wait(5) and None)
-    first.wake()
+    first = job_of(threads, lambda: gate.wait(5) and None)
     until(lambda: first.running)
-    jobs = [threads.job(piece) for piece in work]
-    for job in jobs:
-        job.wake()
-    return gate, jobs
+    return gate, [job_of(threads, piece) for piece in work]
 
 
 def test_a_job_with_much_to_do_is_behind_the_others_after_each_piece(monkeypatch):
@@ -57,10 +59,9 @@ def test_pieces_that_hang_hold_up_nobody_for_long_and_no_job_runs_twice_at_a_tim
         return None if len(overlaps) == 2 else inf
 
     with few() as threads:
-        sick = [threads.job(hangs if n == 0 else lambda: go_on.wait(10) and None) for n in range(5)]
-        well = threads.job(lambda: done.set())
-        for job in [*sick, well]:
-            job.wake()
+        late = [lambda: go_on.wait(10) and None] * 4
+        sick = [job_of(threads, piece) for piece in (hangs, *late)]
+        job_of(threads, lambda: done.set())
         assert done.wait(5)
         sick[0].wake()  # while its piece hangs
         go_on.set()
@@ -71,9 +72,7 @@ def test_pieces_that_hang_hold_up_nobody_for_long_and_no_job_runs_twice_at_a_tim
 def test_as_many_pieces_are_done_at_once_as_was_said():
     both = threading.Barrier(2)
     with few(2) as threads:
-        jobs = [threads.job(lambda: (both.wait(5), None)[1]) for _ in range(2)]
-        for job in jobs:
-            job.wake()
+        jobs = [job_of(threads, lambda: (both.wait(5), None)[1]) for _ in range(2)]
         assert all(job.ended.wait(5) for job in jobs)
 
 
@@ -88,8 +87,7 @@ def test_a_job_is_called_again_after_its_pause_or_an_error(monkeypatch):
         return 0.01 if len(calls) < 4 else None
 
     with few() as threads:
-        job = threads.job(piece)
-        job.wake()
+        job = job_of(threads, piece)
         assert job.ended.wait(5)
     assert len(calls) == 4
 
@@ -104,8 +102,7 @@ def test_a_job_that_is_woken_during_a_piece_has_another_one():
         return inf if len(calls) == 1 else None
 
     with few() as threads:
-        job = threads.job(piece)
-        job.wake()
+        job = job_of(threads, piece)
         assert began.wait(5)
         job.wake()
         go_on.set()
@@ -116,6 +113,6 @@ def test_a_job_that_is_woken_during_a_piece_has_another_one():
 def test_threads_end_with_the_server():
     before = threading.active_count()
     with few() as threads:
-        threads.job(lambda: None).finish(5)
+        job_of(threads, lambda: None).finish(5)
         assert threading.active_count() > before
     until(lambda: threading.active_count() <= before)

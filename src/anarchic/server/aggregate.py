@@ -18,7 +18,7 @@ from typing import Any
 from anarchic.errors import Deposed, Diverged, StoreCorrupt, StoreError
 from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.commands import Command, is_withdrawn
-from anarchic.server.few_threads import FewThreads, job_of
+from anarchic.server.few_threads import OwnThread, RunWork
 from anarchic.server.fold import Folding
 from anarchic.server.log import Log
 from anarchic.server.monitoring import ServerMetrics
@@ -61,7 +61,7 @@ class Aggregator:
         clock: Clock = SYSTEM,
         noted: Callable[[Sequence[FoldedUpdate]], object] = lambda folded: None,
         told: Told = lambda publication, folded: None,
-        threads: FewThreads | None = None,
+        work: RunWork | OwnThread | None = None,
     ) -> None:
         self._noted, self._told = noted, told  # before it is durable, and after
         self._store, self._pending, self._folding = store, pending, folding
@@ -78,14 +78,13 @@ class Aggregator:
         self._untold: dict[str, Any] | None = None  # what it sets aside, told once it is durable
         self._blame = Blame(pending, folding)
         self._stopping, self._ended = threading.Event(), False
-        self._work = job_of(threads, "aggregate", self._piece)
-        pending.woken = self._work.wake
+        self._work = work or OwnThread("aggregate")
         store.hear(self._hear)
         self._pause_s = RETRY_S  # after the next error that nobody expected
         self.failure: BaseException | None = None  # why it does not aggregate now
 
     def start(self) -> None:
-        self._work.start()
+        self._work.start(self._piece)
 
     def stop(self, timeout_s: float = 30.0) -> None:
         """Fold what makes whole steps, publish it, and resign."""
@@ -98,7 +97,7 @@ class Aggregator:
             self._work.wake()
 
     def _piece(self) -> float | None:
-        """Turns until nothing waits, or others have their turn; see ``Job``."""
+        """Turns until nothing waits, or others have their turn; see ``RunWork``."""
         until = time.monotonic() + SHARE_S
         while not (self._stopping.is_set() or self._ended):
             busy = self._is_busy()

@@ -26,7 +26,7 @@ from anarchic.core.types import Layout, Vector
 from anarchic.errors import MalformedUpdate, NotFinite, StaleUpdate, StoreError, UpdateRefused
 from anarchic.server.access import Access, Pusher
 from anarchic.server.clock import SYSTEM, Clock
-from anarchic.server.few_threads import FAILED_S, FewThreads, job_of
+from anarchic.server.few_threads import FAILED_S, FewThreads, work_of
 from anarchic.server.monitoring import ServerMetrics
 from anarchic.server.pending import Pending
 from anarchic.server.published import PublishedModels
@@ -183,10 +183,10 @@ class Collector:
         self._last: list[_Writing] = []  # that were written
         self._wake = threading.Condition()
         self._stopping = False
-        self._work = job_of(threads, "collect", self._piece)
+        self._work = work_of(threads, "collect")
 
     def start(self) -> None:
-        self._work.start()
+        self._work.start(self._piece)
 
     def stop(self, timeout_s: float = 30.0) -> None:
         """Write what is waiting, then end."""
@@ -287,7 +287,7 @@ class Collector:
                 self._work.wake()
 
     def _piece(self) -> float | None:
-        """A group, and then others have their turn; see ``Job``."""
+        """A group, and then others have their turn; see ``RunWork``."""
         try:
             self.write_next(0.0)
         except BaseException:  # those who sent it were told; the next may succeed

@@ -23,6 +23,7 @@ class Database(Protocol):
     shared: bool  # by several servers
     largest: int  # bytes that one value can hold
     links: int  # names (hard links) of its file when it was last used
+    changes: ChangeSignal
     insert: Callable[..., Any]  # SQLAlchemy has one per dialect, for ON CONFLICT
 
     @property
@@ -63,7 +64,6 @@ class Database(Protocol):
     def delete_bodies(self, connection: Connection, seqs: Sequence[int]) -> None: ...
 
     def wait(self, timeout_s: float) -> None: ...
-    def hear(self, told: Callable[[], object]) -> None: ...
 
     def vacuum(self) -> None:
         """Give unused room in a file back; where the database does so itself, nothing."""
@@ -89,14 +89,18 @@ class ChangeSignal:
         self._look, self._look_every_s = look, look_every_s
         self._written = threading.Condition()
         self._writes = 0
-        self.told: Callable[[], object] = lambda: None  # after every write that is noticed
+        self._hearers: list[Callable[[], object]] = []  # of every write that is noticed
         self._seen = threading.local()
 
     def notify(self) -> None:
         with self._written:
             self._writes += 1
             self._written.notify_all()
-        self.told()
+        for told in self._hearers:
+            told()
+
+    def hear(self, told: Callable[[], object]) -> None:
+        self._hearers.append(told)
 
     def wait(self, timeout_s: float) -> None:
         end = time.monotonic() + timeout_s

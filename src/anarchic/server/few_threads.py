@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from math import inf
 from typing import final
@@ -26,11 +27,12 @@ Piece = Callable[[], float | None]
 
 
 @final
-class Job:
+class RunWork:
     """What one run does in pieces: one at a time, each after somebody woke it."""
 
-    def __init__(self, threads: FewThreads, piece: Piece) -> None:
-        self._threads, self.piece = threads, piece
+    def __init__(self, threads: FewThreads) -> None:
+        self._threads = threads
+        self.piece: Piece | None = None  # before it starts
         self.queued = self.running = self.again = False
         self.due_s = inf  # when it wakes by itself
         self.ended = threading.Event()
@@ -39,7 +41,9 @@ class Job:
         """There is something to do."""
         self._threads.wake(self)
 
-    start = wake
+    def start(self, piece: Piece) -> None:
+        self.piece = piece
+        self.wake()
 
     def finish(self, timeout_s: float) -> None:
         """Wake it, and wait for the end of its last piece."""
@@ -49,13 +53,15 @@ class Job:
 
 @final
 class OwnThread:
-    """In place of a ``Job`` in a server of one run: the pieces have a thread of their own."""
+    """In place of a ``RunWork`` in a server of one run: the pieces have a thread of their own."""
 
-    def __init__(self, name: str, piece: Piece) -> None:
-        self._piece, self._woken = piece, threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+    def __init__(self, name: str) -> None:
+        self._name, self._woken = name, threading.Event()
+        self._thread: threading.Thread | None = None
 
-    def start(self) -> None:
+    def start(self, piece: Piece) -> None:
+        target = partial(self._run, piece)
+        self._thread = threading.Thread(target=target, name=self._name, daemon=True)
         self._thread.start()
 
     def wake(self) -> None:
@@ -63,12 +69,13 @@ class OwnThread:
 
     def finish(self, timeout_s: float) -> None:
         self.wake()
-        self._thread.join(timeout_s)
+        if self._thread is not None:
+            self._thread.join(timeout_s)
 
-    def _run(self) -> None:
+    def _run(self, piece: Piece) -> None:
         while True:
             self._woken.clear()  # first: whoever wakes it during a piece wants another one
-            pause_s = self._piece()
+            pause_s = piece()
             if pause_s is None:
                 return
             self._woken.wait(None if pause_s == inf else pause_s)
@@ -86,10 +93,10 @@ class FewThreads:
         guard = threading.Lock()
         self._work = threading.Condition(guard)  # there is a piece to do
         self._time = threading.Condition(guard)  # there is something to look after
-        self._ready: deque[Job] = deque()
-        self._later: list[tuple[float, int, Job]] = []  # by when they wake by themselves
+        self._ready: deque[RunWork] = deque()
+        self._later: list[tuple[float, int, RunWork]] = []  # by when they wake by themselves
         self._numbers = count()
-        self._taken: dict[Job, float] = {}  # when their pieces began, but for those that take long
+        self._taken: dict[RunWork, float] = {}  # when their pieces began; not of long ones
         self._waiting = 0  # threads
         self._dozes = False  # whoever looks after time
         self._closed = False
@@ -104,18 +111,18 @@ class FewThreads:
             self._work.notify_all()
             self._time.notify_all()
 
-    def job(self, piece: Piece) -> Job:
-        return Job(self, piece)
+    def work(self) -> RunWork:
+        return RunWork(self)
 
-    def wake(self, job: Job) -> None:
+    def wake(self, job: RunWork) -> None:
         with self._work:
             if job.running:
                 job.again = True
-            elif not job.queued:
+            elif job.piece is not None and not job.queued:
                 self._put(job)
                 self._call()
 
-    def _put(self, job: Job) -> None:
+    def _put(self, job: RunWork) -> None:
         job.queued, job.due_s = True, inf
         self._ready.append(job)
 
@@ -132,10 +139,11 @@ class FewThreads:
         while (job := self._next()) is not None:
             pause_s: float | None = FAILED_S
             with suppress(BaseException):  # those whose work it was were told; go on
+                assert job.piece is not None
                 pause_s = job.piece()
             self._done(job, pause_s)
 
-    def _next(self) -> Job | None:
+    def _next(self) -> RunWork | None:
         """Wait for a piece to do; None if there are threads enough."""
         with self._work:
             while not self._closed:
@@ -153,7 +161,7 @@ class FewThreads:
                 self._waiting -= 1
             return None
 
-    def _done(self, job: Job, pause_s: float | None) -> None:
+    def _done(self, job: RunWork, pause_s: float | None) -> None:
         with self._work:
             self._taken.pop(job, None)
             job.running = False
@@ -188,6 +196,6 @@ class FewThreads:
                 self._dozes = False
 
 
-def job_of(threads: FewThreads | None, name: str, piece: Piece) -> Job | OwnThread:
-    """What does these pieces: the threads that all runs share, or one of this name."""
-    return OwnThread(name, piece) if threads is None else threads.job(piece)
+def work_of(threads: FewThreads | None, name: str) -> RunWork | OwnThread:
+    """The work of a run, for the threads that all runs share, or for one of this name."""
+    return OwnThread(name) if threads is None else threads.work()

@@ -24,7 +24,10 @@ READ_AT_ONCE = 64  # rows of waiting updates read at once, from a store that is 
 class Pending:
     """Makes updates durable, and gives them out once each, in order, to whoever folds them."""
 
-    def __init__(self, store: Store, layout: Layout, shares: Shares) -> None:
+    def __init__(
+        self, store: Store, layout: Layout, shares: Shares,
+        woken: Callable[[], object] = lambda: None,
+    ) -> None:  # fmt: skip
         self._store, self._layout, self._shares = store, layout, shares
         self._most_queued = 2  # until ``begin`` knows how large they are
         self._queue: deque[tuple[int, Decoded]] = deque()
@@ -34,7 +37,7 @@ class Pending:
         self._extras: frozenset[str] = frozenset()
         self._queueing = self._stopping = False
         self._wake = threading.Condition()
-        self.woken: Callable[[], object] = lambda: None  # called when something has come
+        self._woken = woken  # called when something has come
         # Held while updates become durable and are queued, and while the store is searched for
         # more: an update that the search finds is never queued a second time.
         self._storing = threading.Lock()
@@ -67,7 +70,7 @@ class Pending:
                 for new, _ in updates:
                     self._shares.sent(new.worker, accepted=False)
                 self.search()  # the store may hold them all the same
-                self.woken()
+                self._woken()
                 raise
             with self._wake:
                 for receipt, (new, decoded) in zip(receipts, updates, strict=True):
@@ -76,7 +79,7 @@ class Pending:
                     if is_new:
                         self._queue_new(receipt.seq, decoded)
                 self._wake.notify()
-            self.woken()
+            self._woken()
         return receipts
 
     def _queue_new(self, seq: int, decoded: Decoded) -> None:

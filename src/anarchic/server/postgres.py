@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import product
 from math import inf
@@ -120,7 +120,7 @@ class Postgres:
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
         self._writer = self._engine.execution_options(isolation_level="READ COMMITTED")
-        self._changes = ChangeSignal()
+        self.changes = ChangeSignal()
         self._closing = threading.Event()
         self._listener: threading.Thread | None = None
         self._lead: psycopg.Connection[Any] | None = None
@@ -196,20 +196,17 @@ class Postgres:
                     target=self._listen, name="anarchic-listen", daemon=True
                 )
                 self._listener.start()
-        self._changes.wait(timeout_s)
-
-    def hear(self, told: Callable[[], object]) -> None:
-        self._changes.told = told
+        self.changes.wait(timeout_s)
 
     def _listen(self) -> None:
         while not self._closing.is_set():
             with suppress(StoreError, psycopg.Error), closing(self._open()) as connection:
                 connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
-                self._changes.notify()  # for what was missed before we listened
+                self.changes.notify()  # for what was missed before we listened
                 while not self._closing.is_set():
                     for _ in connection.notifies(timeout=0.5, stop_after=1):
-                        self._changes.notify()
-            self._changes.notify()  # a notice may be lost with the connection
+                        self.changes.notify()
+            self.changes.notify()  # a notice may be lost with the connection
             self._closing.wait(1.0)
 
     def _open(self) -> psycopg.Connection[Any]:

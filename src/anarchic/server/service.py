@@ -20,7 +20,7 @@ from anarchic.server.clock import SYSTEM, Clock
 from anarchic.server.collect import Collector, UpdateCheck
 from anarchic.server.commands import commands, is_withdrawn
 from anarchic.server.evaluate import shown
-from anarchic.server.few_threads import FewThreads
+from anarchic.server.few_threads import FewThreads, work_of
 from anarchic.server.fold import Folding
 from anarchic.server.keeping import near
 from anarchic.server.limits import Shares
@@ -101,7 +101,8 @@ class Service:
         self.published = PublishedModels(self.run, store, self._offer, self._show_soon)
         self.metrics = ServerMetrics(self.published, clock)
         self._shares = Shares(*limits.shares(rule.m), clock.monotonic)
-        self.pending = Pending(store, self.layout, self._shares)
+        folds = work_of(shared.folding, "aggregate")
+        self.pending = Pending(store, self.layout, self._shares, folds.wake)
         self.check = UpdateCheck(self.layout, rule, self.published, limits, clock)
         self.collector = Collector(
             store, self.check, self.access, self.pending, self.published, self.steering,
@@ -118,7 +119,7 @@ class Service:
             store, self.pending, folding, self.published, self.steering,
             metrics=self.metrics, log=self.log, step_after_s=self.settings.step_after_s,
             clock=clock, noted=self.activity.note, told=self._published,
-            threads=shared.folding,
+            work=folds,
         )  # fmt: skip
         self._tasks: list[asyncio.Task[None]] = []
         self._disk, self.visits = Disk(store.path), RecentRequests()

@@ -85,11 +85,10 @@ class Sqlite:
     def __init__(self, path: Path, *, outdated: bool = False) -> None:
         self.path = path = Path(os.path.realpath(path))  # a symbolic link is no second name
         self._turn = _Turn()
-        self._changes = ChangeSignal(self._stamp, POLL_S)
+        self.changes = ChangeSignal(self._stamp, POLL_S)
         self._connection: Connection | None = None
         self._claimed = self._leads = self._closed = False
-        self.links = 1
-        self._base_from = 0
+        self.links, self._base_from = 1, 0
         self._engine = create_engine(
             "sqlite://",
             creator=self._connect,
@@ -127,7 +126,7 @@ class Sqlite:
     def writing(self) -> Iterator[Connection]:
         with self._transaction("BEGIN IMMEDIATE") as connection:
             yield connection
-        self._changes.notify()
+        self.changes.notify()
 
     def _check_file(self) -> None:
         """What is written must be found at the path; what is read must come from there."""
@@ -187,10 +186,7 @@ class Sqlite:
         """Nothing: ``writing`` notifies, and other processes see that the file has changed."""
 
     def wait(self, timeout_s: float) -> None:
-        self._changes.wait(timeout_s)
-
-    def hear(self, told: Callable[[], object]) -> None:
-        self._changes.told = told
+        self.changes.wait(timeout_s)
 
     def mark(self) -> Hashable:
         """The file as it looks, once that is old enough to have been changed by every write."""

@@ -369,9 +369,8 @@ class Store:
         name = f"{epoch}-{secrets.token_hex(4)}".encode()
         unused = t.epochs.c.version >= version  # nothing was published in these
         connection.execute(delete(t.epochs).where(unused))
-        row = records.sealed(
-            records.epoch_place(epoch, version), name, epoch=epoch, version=version
-        )
+        place = records.epoch_place(epoch, version)
+        row = records.sealed(place, name, epoch=epoch, version=version)
         connection.execute(self._insert(t.epochs), row)
 
     def still_leads(self) -> bool:
@@ -386,7 +385,7 @@ class Store:
 
     def hear(self, told: Callable[[], object]) -> None:
         """Call this whenever ``wait`` would return early: in another thread, so be brief."""
-        self._database.hear(told)
+        self._database.changes.hear(told)
 
     def close(self) -> None:
         self._database.close()

@@ -131,18 +131,20 @@ def _some(array: Any) -> Any:
     return array if size <= MOST else array.reshape(-1)[:: size // MOST + 1]
 
 
-class State(str):
+class GeneratorState(str):
     """That of a generator of random numbers, or of a counter."""
 
 
-def _state(generator: Any) -> State:
+def _state(generator: Any) -> GeneratorState:
     if isinstance(generator, np.random.Generator):
-        return State(generator.bit_generator.state)
+        return GeneratorState(generator.bit_generator.state)
     if isinstance(generator, np.random.RandomState):
-        return State(generator.get_state(legacy=False))
+        return GeneratorState(generator.get_state(legacy=False))
     if isinstance(generator, torch.Generator):
-        return State(generator.get_state().tolist())
-    return State(generator.getstate() if isinstance(generator, random.Random) else generator)
+        return GeneratorState(generator.get_state().tolist())
+    return GeneratorState(
+        generator.getstate() if isinstance(generator, random.Random) else generator
+    )
 
 
 def _within(value: Any) -> Iterator[tuple[str, Any]]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from anarchic.errors import ConfigError
-from anarchic.train.attributes import State, changed, generators, kept_in, same
+from anarchic.train.attributes import GeneratorState, changed, generators, kept_in, same
 from anarchic.train.engines import Objective, copy_of
 
 NEAR = 1e-2  # relative: two ways to one gradient are this near, in float32 and on a GPU, too
@@ -77,7 +77,7 @@ def _roots(objective: Objective) -> tuple[Any, ...]:
 
 
 def _told(module: nn.Module, name: str, value: Any) -> str:
-    if isinstance(value, State):
+    if isinstance(value, GeneratorState):
         return (
             f"{_kind(module)} draws from {name!r}, whose numbers go on from call to call: a visit "
             "could not be repeated. Draw by torch, such as torch.rand."
