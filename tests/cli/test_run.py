@@ -82,7 +82,7 @@ def test_what_is_kept_and_when_it_ends_is_recorded_and_holds_for_its_servers(
         shown = anarchic(*served, *more)
         assert shown.exit_code == 0, shown.output
         assert found[-1].steering.max_versions == last
-        assert found[-1]._store.versions.every == 3
+        assert found[-1].store.versions.every == 3
         assert found[-1]._parts.compactor._after_s == 90 * 86_400
         found[-1]._parts.stop()
     told = refused(

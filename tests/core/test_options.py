@@ -86,10 +86,10 @@ def test_what_is_right_is_as_it_was():
 
 def test_a_callback_of_a_trainer_checks_its_options_when_it_is_made():
     pytest.importorskip("torch")
-    from anarchic.bridges.trainers import OPTIONS, Visits
+    from anarchic.bridges.trainers import OPTIONS, TrainerVisits
     from anarchic.torch import visit
 
     with pytest.raises(UnknownOption, match=r"VisitCallback .* Did you mean 'every_n_steps'?"):
-        Visits(None, every_steps=3)
+        TrainerVisits(None, every_steps=3)
     known = list(inspect.signature(visit).parameters)
     assert known == ["worker", "model", "train", *OPTIONS]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 from anarchic.cli.app import app
 from anarchic.errors import ConfigError, RunError
 from anarchic.server import compact as module
+from anarchic.server import records
 from anarchic.server.compact import Compactor, compact, compact_store, compactor_of
 from anarchic.server.refold import refold
 from anarchic.server.replay import timetable_of
@@ -170,6 +172,28 @@ def test_nothing_counts_twice_while_a_server_appends(opened: Opener) -> None:
         sending.join()
     assert said == {"duplicate", "too_old"}
     assert store.waiting() == []
+
+
+def test_an_update_that_is_dropped_while_it_is_sent_again_is_too_old(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is known when it is inserted, and gone when it is looked up."""
+    store, beside = opened(), opened()
+    if not store.shared:
+        pytest.skip("here nobody writes while another does")
+    if store.run() is None:
+        store.create({}, b"model 0", b"state 0")
+    grown(store, 20)
+    find = records.find_updates
+
+    def find_later(*asked: Any) -> Any:
+        monkeypatch.setattr(records, "find_updates", find)
+        compact(beside, before=11)
+        return find(*asked)
+
+    monkeypatch.setattr(records, "find_updates", find_later)
+    again = new("w0", "5", base_version=5, received_s=1e9 + 5)
+    assert [outcome for outcome, _ in outcomes(store, again)] == ["too_old"]
 
 
 def test_a_server_compacts_by_age_and_keeps_what_workers_may_build_on(store: Store) -> None:

@@ -157,16 +157,20 @@ class Postgres:
             return [seq for (seq,) in raw.execute(_NEXT_SEQS, (count,)).fetchall()]
 
     def base_from(self, connection: Connection) -> int:
-        """As ``insert_updates`` read it, after inserting."""
-        base_from: int = connection.info["base_from"]
-        return base_from
+        """As ``insert_updates`` read it, if all its updates were new.
+
+        Otherwise a compaction may have dropped, and so moved this, what was found to be known.
+        """
+        known: int | None = connection.info.pop("base_from")
+        return known if known is not None else connection.exec_driver_sql(_BASE_FROM).scalar() or 0
 
     def insert_updates(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> set[int]:
         columns = [[row[name] for row in rows] for name in _COLUMNS]
         with _several(connection) as raw:
             inserted, run = raw.execute(_INSERT_UPDATES, columns), raw.execute(_BASE_FROM)
             found = {seq for (seq,) in inserted.fetchall()}
-            connection.info["base_from"] = next(iter(run.fetchall()), (0,))[0]
+            since = next(iter(run.fetchall()), (0,))[0]
+        connection.info["base_from"] = since if len(found) == len(rows) else None
         return found
 
     def insert_bodies(self, connection: Connection, bodies: Sequence[tuple[int, Buffer]]) -> None:
