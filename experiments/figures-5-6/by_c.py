@@ -1,29 +1,22 @@
 """AFA-CS with every sum of gradients divided by a constant."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
-from anarchic.core.rules import AfaCs
+from anarchic.core.wrappers import Wrapper
 from anarchic.sim.experiment import Experiment
 from anarchic.sim.settings import build
 from anarchic.study import Job
 
 
 @dataclass(frozen=True)
-class DividedByC:
+class DividedByC(Wrapper[Any]):
     """AFA-CS whose rows are eta_L/c * the sum of a visit's gradients, whatever its own K.
 
     An update brings the mean over its K steps, so its rate is multiplied by K/c.
     """
 
-    rule: AfaCs
     c: int
-
-    @property
-    def m(self):
-        return self.rule.m
-
-    def init(self, params):
-        return self.rule.init(params)
 
     def receive(self, state, update):
         rate = update.local_lr * update.local_steps / self.c
@@ -36,11 +29,9 @@ class DividedByC:
     def scale(self, local_lr, local_steps):
         return self.rule.scale(local_lr * local_steps / self.c, local_steps)
 
-    def remaining(self, state):
-        return self.rule.remaining(state)
-
-    def flush(self, state):
-        return self.rule.flush(state)
+    def folded_scale(self, local_lr, local_steps, staleness, norm):
+        rate = local_lr * local_steps / self.c
+        return self.rule.folded_scale(rate, local_steps, staleness, norm)
 
 
 def train(job: Job) -> Experiment:

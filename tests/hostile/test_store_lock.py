@@ -222,6 +222,11 @@ def test_a_kill_in_a_write_costs_nothing_though_the_file_has_a_second_name(
             check(store, accepted)
 
 
+def pushed(port: int, worker: str) -> int:
+    with Line(port) as line:
+        return line.push(encoded(LAYOUT, worker, "1")).status
+
+
 @pytest.mark.slow
 @pytest.mark.tried(
     "the store replaced by a backup, and put back, while its server runs",
@@ -240,14 +245,14 @@ def test_nothing_is_written_to_a_store_that_was_replaced(tmp_path: Path) -> None
         path.rename(tmp_path / "away.db")
         backup.rename(path)
         for _ in range(2):
-            with Line(server.port) as line:
-                assert line.push(encoded(LAYOUT, "bob", "1")).status == 503
+            assert pushed(server.port, "bob") == 503
         until(lambda: get_json(server.port, "/healthz")[0] == 503)
         assert "was moved or replaced while it was open" in server.text()
         assert path.read_bytes() == before
         (tmp_path / "away.db").rename(path)
-        with Line(server.port) as line:
-            assert line.push(encoded(LAYOUT, "bob", "1")).status == 202
+        until(
+            lambda: pushed(server.port, "bob") == 202
+        )  # a connection to the other file ends first
         until(lambda: get_json(server.port, "/healthz")[0] == 200)
         until(lambda: server.status()["version"] == 1)
 
