@@ -41,6 +41,7 @@ def version_of(service):
     return service.published.newest.version
 
 
+@pytest.mark.slow
 def test_a_day_of_an_operator(run, anarchic, refused, tmp_path):
     service, push = run
     store = tmp_path / "run.db"
@@ -157,6 +158,7 @@ def test_the_best_version_that_is_kept_is_exported(anarchic, refused, tmp_path):
     assert "It was withdrawn: command 1, rollback to 1" in shown.output
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page_run_as_they_stand_there(anarchic, tmp_path, monkeypatch):
     page = (Path(__file__).parents[2] / "docs" / "operate.md").read_text(encoding="utf-8")
     section = page.split("\n## Steer a run\n")[1].split("\n## ")[0]

@@ -268,6 +268,7 @@ def test_a_model_that_is_not_finite_is_told_so(run):
     assert "not finite (version 3)" in found["detail"]
 
 
+@pytest.mark.slow
 def test_the_wall_clock_may_be_set_back(run):
     found = looped(run, retryAfter_s=0.1, backwards=True, long=1800)  # its own wait: up to a second
     assert found["kept"] >= 1

@@ -179,6 +179,7 @@ def test_a_damaged_run_is_unwell_and_the_others_go_on(tmp_path):
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 def test_one_server_has_a_run_at_a_time(tmp_path):
     begin_run(tmp_path, "one")
 
@@ -339,6 +340,7 @@ def newest(runs, name):
     return runs.find(name).service.published.newest.version
 
 
+@pytest.mark.slow
 def test_a_copy_beside_its_run_is_told_and_takes_nothing_from_it(tmp_path):
     where = str(tmp_path / "runs")
     id, told = begin_run(where, "one", m=1), []

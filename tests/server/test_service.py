@@ -185,6 +185,7 @@ def test_a_run_ends_and_another_begins_with_its_newest_model(tmp_path):
     assert not first.extras["control"].any()
 
 
+@pytest.mark.slow
 def test_a_second_name_of_the_store_is_told_once(tmp_path):
     lines = []
 

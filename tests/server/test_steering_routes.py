@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import closing
 
+import pytest
+
 from anarchic.server.store import open_store
 from anarchic.server.tokens import add_token
 from tests.server.live import serving, until
@@ -22,6 +24,7 @@ def tokens(path):
     }
 
 
+@pytest.mark.slow
 def test_operators_steer_over_http_and_nobody_else(tmp_path):
     who = tokens(tmp_path / "run.db")
 

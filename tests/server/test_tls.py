@@ -112,6 +112,7 @@ def events(server):
     return [line["event"] for line in lines]
 
 
+@pytest.mark.slow
 def test_a_hangup_loads_the_certificate_again_and_a_bad_one_changes_nothing(tmp_path):
     authority = trustme.CA()
     own = issue(authority, tmp_path / "own")

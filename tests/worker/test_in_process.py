@@ -153,6 +153,14 @@ def test_workers_of_a_run_that_ended_stop_and_keep_nothing(tmp_path):
         assert service.status()["state"] == "ended"
 
 
+@pytest.mark.slow
+def test_a_command_that_was_applied_holds_at_once(tmp_path):
+    with served(tmp_path / "run.db", rules={"m": 1}) as (service, _):
+        for kind, condition in (("pause", "paused"), ("resume", "running"), ("end", "ended")):
+            steer(tmp_path / "run.db", kind)
+            until(lambda expected=condition: service.steering.condition == expected, timeout_s=0.2)
+
+
 def test_a_run_that_ends_during_a_visit_ends_the_worker_too(tmp_path):
     def gradient(x):
         steer(tmp_path / "run.db", "end", {"reason": "It is good enough."})
@@ -168,6 +176,7 @@ def test_a_run_that_ends_during_a_visit_ends_the_worker_too(tmp_path):
         assert commands(store)[0].reason.endswith("Reason: It is good enough.")
 
 
+@pytest.mark.slow
 def test_workers_of_a_paused_run_keep_their_update_until_it_goes_on(tmp_path):
     plan = WorkPlan(steps=ConstantSteps(1), local_lr=0.5, updates=1)
     with served(tmp_path / "run.db", rules={"m": 1}) as (service, transport):

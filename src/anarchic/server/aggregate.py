@@ -119,7 +119,8 @@ class Aggregator:
     def _is_busy(self) -> bool:
         """Whether the next turn has something to do for sure."""
         waits = self._pending.waits and not self._steering.paused
-        return self._epoch is not None and (waits or self._unpublished is not None)
+        looks = self._looked_s == -inf  # what it has applied holds once it was read
+        return self._epoch is not None and (waits or looks or self._unpublished is not None)
 
     @property
     def epoch(self) -> int | None:
