@@ -6,12 +6,14 @@ import asyncio
 import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from anarchic.errors import StoreUnavailable
+from anarchic.errors import StoreError, StoreUnavailable
 from anarchic.server import access
+from anarchic.server import aggregate as module
 from anarchic.server.accounts import accounts, new_token, put_account
 from anarchic.server.fold import Folding
 from anarchic.server.limits import Shares
@@ -335,6 +337,28 @@ def test_no_exception_ends_the_aggregator(tmp_path, monkeypatch):
             monkeypatch.setattr(Folding, "fold", fold)
             await until(lambda: service.published.newest.version == 1)
             assert (await client.get("/healthz")).status_code == 200
+
+    asyncio.run(run())
+
+
+def test_updates_do_not_shorten_the_pause_after_an_error(tmp_path, monkeypatch):
+    tries, publish = [], Store.publish
+
+    def full(self, publication):
+        tries.append(time.monotonic())
+        raise StoreError("The disk is full.")
+
+    async def run():
+        async with serving(tmp_path / "run.db", rules={"m": 1}) as (service, client):
+            monkeypatch.setattr(Store, "publish", full)
+            for number in range(30):
+                answer = await client.post("/v1/updates", content=body(f"w{number}", "1"))
+                assert answer.status_code in (202, 429)
+                await asyncio.sleep(0.02)
+            assert all(b - a > 0.9 * module.RETRY_S for a, b in pairwise(tries))
+            assert tries
+            monkeypatch.setattr(Store, "publish", publish)
+            await until(lambda: service.published.newest.version > 0)
 
     asyncio.run(run())
 

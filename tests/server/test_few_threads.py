@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import closing, contextmanager
 from math import inf
 
@@ -118,3 +119,45 @@ def test_threads_end_with_the_server():
         job_of(threads, lambda: None).finish(5)
         assert ours()
     until(lambda: not ours())
+
+
+def test_two_wakes_in_a_row_find_two_threads():
+    both, done = threading.Barrier(2), []
+
+    def piece():
+        both.wait(5)
+        done.append(1)
+        return inf
+
+    with few(3) as threads:
+        job_of(threads, lambda: None).finish(5)  # now one thread waits
+        jobs = [threads.work() for _ in range(2)]
+        for job in jobs:
+            job.start(piece)
+        until(lambda: len(done) == 2)
+
+
+def test_a_job_that_never_started_is_finished_at_once():
+    with few() as threads:
+        began = time.monotonic()
+        threads.work().finish(30)
+        assert time.monotonic() - began < 5
+
+
+def test_a_thread_that_cannot_be_started_is_started_later(monkeypatch):
+    calls, start = [], threading.Thread.start
+
+    def full(self):
+        raise RuntimeError("can't start new thread")
+
+    with few() as threads:
+        monkeypatch.setattr(threading.Thread, "start", full)
+        job = threads.work()
+        job.start(lambda: calls.append(1))
+        first = threads.work()
+        first.start(lambda: calls.append(2))
+        assert calls == []
+        monkeypatch.setattr(threading.Thread, "start", start)
+        other = threads.work()
+        other.start(lambda: calls.append(3))
+        until(lambda: sorted(calls) == [1, 2, 3])

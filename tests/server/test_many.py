@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 import time
 import uuid
 
@@ -175,6 +176,26 @@ def test_a_damaged_run_is_unwell_and_the_others_go_on(tmp_path):
                 (tmp_path / f"{name}.db").unlink()
             await runs.look()
             assert (await client.get("/healthz")).status_code == 503  # none is left
+
+    asyncio.run(scenario())
+
+
+def test_a_run_whose_model_is_damaged_stops_no_other(tmp_path):
+    for name in ("one", "two"):
+        begin_run(tmp_path, name, m=1)
+    with sqlite3.connect(tmp_path / "two.db") as connection:
+        connection.execute("UPDATE models SET body = zeroblob(length(body))")
+    connection.close()
+
+    async def scenario():
+        began = time.monotonic()
+        async with serving_runs(tmp_path) as (_, client):
+            assert (await push(client, "one", "ann", "1")).status_code == 202
+            health = (await client.get("/healthz")).json()
+            assert (health["unwell"], time.monotonic() - began < 10) == (
+                {"two": "See the log."},
+                True,
+            )
 
     asyncio.run(scenario())
 

@@ -68,9 +68,10 @@ class Aggregator:
         self._published, self._steering = published, steering
         self._metrics, self._log = metrics, log
         self._step_after_s, self._clock = step_after_s, clock
-        self._published_s = -inf
-        self._diverged_s = -inf  # when a step was undone, and no version has been published since
-        self._asked_s = self._looked_s = -inf  # whether it may lead, and for commands
+        # When a version was published, or a step undone and no version was published since.
+        self._published_s = self._diverged_s = -inf
+        # When it last asked whether it may lead, and for commands; before when it takes no turn.
+        self._asked_s = self._looked_s = self._again_s = -inf
         # When it last looked for updates of other servers, when it looks again, how many it found.
         self._searched_s, self._search_again_s, self._found = -inf, OTHERS_S, 0
         self._epoch: int | None = None
@@ -99,6 +100,8 @@ class Aggregator:
     def _piece(self) -> float | None:
         """Turns until nothing waits, or others have their turn; see ``RunWork``."""
         until = time.monotonic() + SHARE_S
+        if (rest_s := self._again_s - time.monotonic()) > 0 and not self._stopping.is_set():
+            return rest_s
         while not (self._stopping.is_set() or self._ended):
             busy = self._is_busy()
             try:
@@ -107,6 +110,7 @@ class Aggregator:
                 self._ended = True  # if even this fails
                 pause_s, self._ended = self._fail(error), False
             if pause_s:
+                self._again_s = time.monotonic() + pause_s
                 return pause_s
             if not busy and not self._is_busy():
                 return FOLLOW_S if self._epoch is None else self._wait_s()
@@ -172,7 +176,7 @@ class Aggregator:
 
     def _fail(self, error: BaseException) -> float:
         """Nobody expected this: updates stay durable, another server may lead; then try again."""
-        self.failure = error
+        self.failure, self._epoch = error, None
         pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, LONGEST_PAUSE_S)
         trace = "".join(traceback.format_exception(error))
         self._step_down("aggregator_failed", repr(error), trace=trace, again_in_s=pause_s)
@@ -259,8 +263,7 @@ class Aggregator:
         if now - self._looked_s < STEER_S:
             return False
         self._looked_s = now
-        settled = self._steering.settled
-        waits = self._steering.read()
+        settled, waits = self._steering.settled, self._steering.read()
         if self._steering.settled != settled:
             self._published.touch()
         return waits
@@ -270,9 +273,8 @@ class Aggregator:
         told: list[Command] = []
         self._looked_s = -inf
         try:
-            self._epoch = apply_waiting(
-                self._store, epoch, now_s=self._clock.time, tell=told.append
-            )
+            now_s, tell = self._clock.time, told.append
+            self._epoch = apply_waiting(self._store, epoch, now_s=now_s, tell=tell)
         finally:
             for command in told:
                 self._log("command", **command.told())
@@ -356,8 +358,7 @@ class Aggregator:
             self._log("set_aside", **self._untold)
             self._untold = None
         self._succeeded()
-        clipped, told = self._folding.clipped, self._folding.told
-        folded = self._folding.published()
+        clipped, told, folded = self._folding.clipped, self._folding.told, self._folding.published()
         self._pending.published(folded)  # first: whoever sees the version may push again
         aside = sum(version == SET_ASIDE for _, version in publication.folded)
         self._metrics.set_aside(aside)

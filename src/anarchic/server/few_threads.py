@@ -47,8 +47,9 @@ class RunWork:
 
     def finish(self, timeout_s: float) -> None:
         """Wake it, and wait for the end of its last piece."""
-        self.wake()
-        self.ended.wait(timeout_s)
+        if self.piece is not None:
+            self.wake()
+            self.ended.wait(timeout_s)
 
 
 @final
@@ -131,9 +132,13 @@ class FewThreads:
         if self._closed or not self._ready or len(self._taken) >= self._at_once:
             return
         if self._waiting:
+            self._waiting -= 1  # here, for it wakes later: the next call finds another one
             self._work.notify()
         else:
-            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+            try:
+                threading.Thread(target=self._run, name=self._name, daemon=True).start()
+            except RuntimeError:  # none can be started now: ``_look`` tries again
+                self._time.notify()
 
     def _run(self) -> None:
         while (job := self._next()) is not None:
@@ -158,7 +163,6 @@ class FewThreads:
                     return None
                 self._waiting += 1
                 self._work.wait()
-                self._waiting -= 1
             return None
 
     def _done(self, job: RunWork, pause_s: float | None) -> None:
@@ -188,8 +192,9 @@ class FewThreads:
                 for job in [job for job, begun_s in self._taken.items() if now - begun_s >= LONG_S]:
                     del self._taken[job]
                     self._call()
+                self._call()  # for a thread that could not be started before
                 until_s = self._later[0][0] if self._later else inf
-                if self._taken:
+                if self._taken or self._ready:
                     until_s = min(until_s, now + LONG_S)
                 self._dozes = not self._taken
                 self._time.wait(None if until_s == inf else max(0.0, until_s - now))

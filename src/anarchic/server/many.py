@@ -177,10 +177,12 @@ class Runs:
             hosted.store = store
             await service.start()
         except (AnarchicError, OSError) as error:
-            if service is not None:
-                await service.stop()
-            await self._drop(hosted)
-            self._fail(hosted, str(error))
+            try:
+                if service is not None:
+                    await service.stop()
+            finally:
+                await self._drop(hosted)
+                self._fail(hosted, str(error))
             return
         hosted.pause_s, hosted.failure = 1.0, None
         hosted.service, hosted.app = service, self._make_app(service)

@@ -215,7 +215,9 @@ class Service:
         await asyncio.to_thread(self._end_activity, led)
         await self.access.store_used()
         await asyncio.to_thread(self._parts.stop)
-        self.log("stopped", version=self.published.newest.version)
+        self.log(
+            "stopped", version=self.published.newest.version if self.published.has_one else None
+        )
 
     def _published(self, publication: Publication, folded: Sequence[FoldedUpdate]) -> None:
         """A publication is durable: the log and what is counted hear it."""
