@@ -25,6 +25,7 @@ from tests.server.conftest import Opener
 from tests.server.live import serving, stored, until
 from tests.server.make import body
 from tests.server.stored import led, new, next_version, outcomes
+from tests.waiting import until as wait_until
 
 
 def grown(store: Store, versions: int, *, per_version: int = 2, received_s: float = 1e9) -> None:
@@ -192,6 +193,43 @@ def test_an_update_that_is_dropped_while_it_is_sent_again_is_too_old(
         return find(*asked)
 
     monkeypatch.setattr(records, "find_updates", find_later)
+    again = new("w0", "5", base_version=5, received_s=1e9 + 5)
+    assert [outcome for outcome, _ in outcomes(store, again)] == ["too_old"]
+
+
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+
+
+def test_two_that_compact_at_once_never_move_the_run_back(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second comes while the first knows what it will delete, and has not deleted it yet."""
+    store, beside = opened(), opened()
+    if not store.shared:
+        pytest.skip("here nobody writes while another does")
+    if store.run() is None:
+        store.create({}, b"model 0", b"state 0")
+    grown(store, 20)
+    second = threading.Thread(target=compact, args=(beside,), kwargs={"before": 11})
+    last = module._last
+
+    def waits() -> bool:
+        with store.reading() as connection:
+            return connection.execute(text(WAITING)).scalar() == 1
+
+    def last_while_another_compacts(*asked: Any) -> Any:
+        monkeypatch.setattr(module, "_last", last)
+        second.start()
+        wait_until(lambda: not second.is_alive() or waits())
+        return last(*asked)
+
+    monkeypatch.setattr(module, "_last", last_while_another_compacts)
+    compact(store, before=6)
+    second.join()
+    run = store.run()
+    assert run is not None
+    assert (run.trace_from, run.base_from) == (20, 10)
+    assert orders(store) == list(range(20, 40))
     again = new("w0", "5", base_version=5, received_s=1e9 + 5)
     assert [outcome for outcome, _ in outcomes(store, again)] == ["too_old"]
 

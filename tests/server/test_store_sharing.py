@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from anarchic.errors import Deposed
+from anarchic.server import records
 from anarchic.server.accounts import accounts, accounts_mark, put_account
 from anarchic.server.records import Account
 from anarchic.server.store import Store
@@ -39,6 +41,32 @@ def test_a_deposed_leader_cannot_publish(opened: Opener, store: Store) -> None:
         store.publish(late)
     assert everything(other) == before
     other.publish(next_version(other, 2, [1]))
+
+
+def test_a_leader_is_deposed_though_another_publishes_while_it_is_refused(
+    opened: Opener, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In PostgreSQL each statement of a transaction that writes sees a moment of its own."""
+    other = opened()
+    if not store.shared:
+        pytest.skip("here nobody writes while another does")
+    outcomes(store, new("a", "1"))
+    late = next_version(store, led(store), [1])
+    store.resign()
+    epoch, read = led(other), records.rows_of
+
+    def publish_after(*asked: Any) -> Any:
+        monkeypatch.setattr(records, "rows_of", read)
+        found = read(*asked)
+        other.publish(next_version(other, epoch, [1]))
+        return found
+
+    monkeypatch.setattr(records, "rows_of", publish_after)
+    with pytest.raises(Deposed, match="stands at version 0, epoch 2"):
+        store.publish(late)
+    run = other.run()
+    assert run is not None
+    assert (run.version, run.folded) == (1, 1)
 
 
 def test_stores_that_append_the_same_ids_at_once_accept_each_once(opened: Opener) -> None:

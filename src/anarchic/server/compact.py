@@ -3,7 +3,8 @@
 The ids of updates in the trace are what makes each count once. So together with them the run's
 ``base_from`` moves on: an update that builds on an older version is refused, whether it was
 accepted before or not. Both happen in one transaction, and whoever appends reads ``base_from``
-after it has inserted. So it is safe beside servers, and may be stopped at any time.
+after it has inserted. Two that compact at once take turns by a lock on the run. So it is safe
+beside servers, and may be stopped at any time.
 """
 
 from __future__ import annotations
@@ -169,8 +170,7 @@ def _check(run: StoredRun, before: int, *, drop_payloads: bool) -> None:
 def _delete_some(store: Store, before: int, is_old: Callable[[float], bool], until: int) -> int:
     """Delete the oldest rows that may go, ``CHUNK`` at most; how many there were."""
     with store.writing() as connection:
-        run = find_run(connection)
-        assert run is not None
+        run = _locked_run(connection)
         query = select(*_ROW).where(_U.order >= run.trace_from).order_by(_U.order).limit(CHUNK)
         found = connection.execute(query).all()
         end = min(until, _last(connection, run))
@@ -183,6 +183,15 @@ def _delete_some(store: Store, before: int, is_old: Callable[[float], bool], unt
         if count:
             _delete(connection, run, found[:count])
     return count
+
+
+def _locked_run(connection: Connection) -> StoredRun:
+    """The run, which nobody else changes before this transaction ends: another that compacts or
+    publishes waits. It is read once it is locked, for it may change until then."""
+    connection.execute(select(_R.one).with_for_update())  # nothing in SQLite: it has one writer
+    run = find_run(connection)
+    assert run is not None
+    return run
 
 
 def _last(connection: Connection, run: StoredRun) -> int:

@@ -172,14 +172,15 @@ def rows_of(connection: Connection, query: Select[Any]) -> Sequence[Any]:
 
 def find_run(connection: Connection) -> StoredRun | None:
     """Where the run stands, and whether the trace agrees."""
-    row = next(iter(rows_of(connection, select(t.run))), None)
+    last = select(func.max(t.updates.c.order)).scalar_subquery().label("last")
+    # One statement, hence of one moment also where a transaction that writes sees what others do.
+    row = next(iter(rows_of(connection, select(*t.run.c, last))), None)
     if row is None:
         return None
-    last = connection.execute(select(func.max(t.updates.c.order))).scalar()
-    if row.folded != (0 if last is None else last + 1):
+    if row.folded != (0 if row.last is None else row.last + 1):
         raise StoreCorrupt(
             f"The run counts {row.folded} folded updates, but the last one in the trace is "
-            f"number {last}. Restore the store from a backup."
+            f"number {row.last}. Restore the store from a backup."
         )
     return read_run(row)
 

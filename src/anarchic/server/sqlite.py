@@ -141,8 +141,7 @@ class Sqlite:
             if self._closed:
                 raise StoreUnavailable(f"The store {self.path} was closed.")
             try:
-                if self._connection is None:
-                    self._connection = self._engine.connect()
+                self._connection = self._connection or self._engine.connect()
                 run = self._connection.exec_driver_sql
                 _when_free(run, begin)
                 if begin == "BEGIN":  # which does not lock yet
@@ -167,6 +166,7 @@ class Sqlite:
         name = f"file:{quote(str(self.path.absolute()))}?mode=rw"  # never creates it: see _make
         connection: sqlite3.Connection = sqlite3.connect(name, uri=True, **PLAIN)
         try:
+            self._check_file()  # the first statement may write: a journal, another journal mode
             for pragma in PRAGMAS:
                 _when_free(connection.execute, f"PRAGMA {pragma}")
         except BaseException:
@@ -206,8 +206,7 @@ class Sqlite:
 
     def vacuum(self) -> None:
         with self._turn, faults(self.path):
-            if self._connection is None:
-                self._connection = self._engine.connect()
+            self._connection = self._connection or self._engine.connect()
             self._check_file()
             try:
                 _when_free(self._connection.exec_driver_sql, "VACUUM")
