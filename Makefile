@@ -148,7 +148,7 @@ test-deploy: $(WITH_DEPLOY)
 	$(BIN)/python -m pytest -n 2 $(DEPLOY) $(LEAN)
 
 test-browser: $(WITH_BROWSER) $(AXE)
-	$(BIN)/python -m pytest $(BROWSER) $(LEAN)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(BROWSER) $(LEAN)
 
 test-bridges: $(WITH_BRIDGES)
 	$(BIN)/python -m pytest -n 2 -m "not chaos" $(BRIDGES) $(LEAN)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 
+@pytest.mark.slow
 def test_alone_it_lists_the_experiments(anarchic):
     shown = anarchic("reproduce")
     assert shown.exit_code == 0

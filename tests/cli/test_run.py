@@ -66,6 +66,7 @@ KEPT = {
 }
 
 
+@pytest.mark.slow
 def test_what_is_kept_and_when_it_ends_is_recorded_and_holds_for_its_servers(
     anarchic, refused, model, tmp_path, monkeypatch
 ):

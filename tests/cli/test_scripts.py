@@ -91,6 +91,7 @@ def test_replay_tells_whether_it_is_equal(told, tmp_path, monkeypatch, equal):
     assert (found["version"], found["updates"], found["equal"]) == (2, 4, equal)
 
 
+@pytest.mark.slow
 def test_reproduce_can_be_quiet_and_errors_are_told_all_the_same(anarchic, refused):
     assert anarchic("reproduce", "--quiet").output == ""
     assert "Which experiment?" in refused(2, "reproduce", "--smoke", "--quiet")

@@ -31,6 +31,7 @@ def test_a_larger_step_needs_fewer_rounds(anarchic, tmp_path):
     assert value == pytest.approx(-1, abs=0.1)
 
 
+@pytest.mark.slow
 def test_repeats_give_an_interval_and_a_picture(anarchic, runs, tmp_path):
     picture = tmp_path / "speedup.svg"
     told = anarchic("speedup", *runs((2, 8), (0, 1)), "--to", "accuracy=0.5", "--out", picture)
@@ -68,6 +69,7 @@ def test_a_place_that_is_not_there(refused, tmp_path):
     assert told.endswith("none does not exist: it is not the directory of a run.")
 
 
+@pytest.mark.slow
 def test_a_size_that_never_reaches_the_target_is_named(anarchic, runs):
     places = [*runs((2, 4, 8)), *runs((3,), rounds=1)]
     told = anarchic("speedup", *places, "--to", "accuracy=0.7").output

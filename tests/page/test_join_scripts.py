@@ -166,6 +166,7 @@ def drawn(run, drawings, inputs=64):
     return run(DRAWN, [{"strokes": strokes, "inputs": inputs} for strokes in drawings])
 
 
+@pytest.mark.slow
 def test_drawn_digits_look_like_the_embedded_ones_to_a_model(run):
     data = load_digits()
     task = SoftmaxTask(data.x_train, data.y_train, 10, rng=np.random.default_rng(0))

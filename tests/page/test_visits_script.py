@@ -256,12 +256,14 @@ def looped(run, **given):
     return run(LOOP, {"tensors": DIGITS, **given})
 
 
+@pytest.mark.slow
 def test_an_update_that_cannot_be_kept_stops_with_a_reason_until_start(run):
     found = looped(run, full=True)
     assert (found["state"], found["kept"], found["later"]) == ("stopped", 0, 1)
     assert "could not keep the update (QuotaExceededError): free space" in found["detail"]
 
 
+@pytest.mark.slow
 def test_a_model_that_is_not_finite_is_told_so(run):
     found = looped(run, first="nan")
     assert (found["state"], found["later"]) == ("stopped", 0)
@@ -274,6 +276,7 @@ def test_the_wall_clock_may_be_set_back(run):
     assert found["kept"] >= 1
 
 
+@pytest.mark.slow
 def test_no_sleep_is_longer_than_a_timer_can_be(run):
     found = looped(run, retryAfter_s=3_000_000)
     assert 50_000 <= found["sleep"] <= 60_000

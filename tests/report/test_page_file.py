@@ -61,6 +61,7 @@ def test_where_it_cannot_be_written_the_error_says_so(tmp_path):
 
 
 @pytest.mark.parametrize("ending", ["png", "pdf"])
+@pytest.mark.slow
 def test_a_report_is_a_picture_too(tmp_path, ending):
     found = plot_report([make_run(tmp_path / "one")], tmp_path / f"report.{ending}")
     assert found.stat().st_size > 10_000

@@ -32,6 +32,7 @@ FREE = {"per_worker": 1000, "burst": 1000}
 WAIT_S = 0.3
 
 
+@pytest.mark.slow
 def test_a_timer_counts_from_the_oldest_update_that_waits(tmp_path):
     """Not from one that an earlier step has used up: the second would be stepped with at once."""
 
@@ -341,6 +342,7 @@ def test_no_exception_ends_the_aggregator(tmp_path, monkeypatch):
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_updates_do_not_shorten_the_pause_after_an_error(tmp_path, monkeypatch):
     tries, publish = [], Store.publish
 

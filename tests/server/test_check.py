@@ -179,6 +179,7 @@ def test_tokens_that_let_nobody_push_are_told(store):
     )
 
 
+@pytest.mark.slow
 def test_a_judge_and_callbacks_must_load(store):
     findings = not_ok(found(store, evaluate="tests.server.no_such:judge", callback="nope"))
     assert findings["evaluate"][0] == findings["callback"][0] == "failed"

@@ -105,6 +105,7 @@ def test_what_waits_when_it_starts_again_makes_no_other_version(tmp_path, monkey
     check_ended(path, accepted)
 
 
+@pytest.mark.slow
 def test_the_version_and_the_end_are_durable_together(tmp_path, monkeypatch):
     """While the end cannot be written, nor is the version; both come with a later attempt."""
     path, failed = tmp_path / "run.db", []
@@ -151,6 +152,7 @@ def test_a_run_that_is_there_already_ends_where_it_stands(tmp_path):
         assert (end.kind, end.version) == ("end", 6)
 
 
+@pytest.mark.slow
 def test_a_rollback_may_make_the_last_version(tmp_path):
     path = tmp_path / "run.db"
 

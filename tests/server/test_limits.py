@@ -131,6 +131,7 @@ def test_duplicates_do_not_count_as_another_worker():
     sends("ann")
 
 
+@pytest.mark.slow
 def test_duplicates_and_conflicts_do_not_stall_those_who_work(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "ALONE_S", 0.5)
 

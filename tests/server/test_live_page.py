@@ -275,6 +275,7 @@ def test_an_open_stream_ends_when_its_operator_may_no_longer_look(tmp_path, monk
     run(scenario, tmp_path)
 
 
+@pytest.mark.slow
 def test_an_operator_revokes_a_worker_from_the_page(tmp_path):
     async def scenario(service, client):
         token, account = new_token("eva")

@@ -326,6 +326,7 @@ def test_the_description_names_the_run_in_every_path_of_a_worker(tmp_path):
             assert ("run" in names) == path.startswith("/v1/runs/")
 
 
+@pytest.mark.slow
 def test_each_run_is_kept_evaluated_and_ended_as_it_was_created(where):
     begin_run(where, "short", m=1, kept={"max_versions": 3, "keep_every": 2, "history": 1})
     judged = {"evaluate": "tests.server.evaluations:seen", "target": "seen=2"}

@@ -73,6 +73,7 @@ def test_the_worker_is_named_by_its_token_and_nothing_secret_is_logged(tmp_path)
     ]
 
 
+@pytest.mark.slow
 def test_what_is_not_http_is_logged_with_its_address(tmp_path):
     init = write_model(tmp_path / "model")
     words = (str(tmp_path / "run.db"), init, tmp_path / "log", "--open-enrolment")

@@ -193,6 +193,7 @@ def test_a_run_with_timer_steps_is_replayed_too(tmp_path):
     store.close()
 
 
+@pytest.mark.slow
 def test_a_run_with_a_timer_step_in_the_middle_has_no_timetable(tmp_path):
     pushed(tmp_path / "run.db", 1, rules={"m": 2}, step_after_s=0.05)
     pushed(tmp_path / "run.db", 3, rules={"m": 2}, first=1)

@@ -99,6 +99,7 @@ def test_fedasync_goes_on_after_rollbacks_with_the_versions_that_workers_hold(in
 
 
 @each_rule
+@pytest.mark.slow
 def test_a_rollback_without_a_worker_is_the_run_that_never_heard_of_it(in_file, name, tmp_path):
     run = in_file(RULES[name])
     run.train(2)

@@ -86,6 +86,7 @@ def test_a_second_server_on_one_file_is_refused(tmp_path):
     second.close()
 
 
+@pytest.mark.slow
 def test_a_server_waits_for_a_command_line_that_applies_a_command(tmp_path):
     """On a store that no server runs on. It used to end after 3 seconds."""
     first, second = open_store(tmp_path / "run.db"), open_store(tmp_path / "run.db")

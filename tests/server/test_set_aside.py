@@ -250,6 +250,7 @@ def test_what_a_rule_had_taken_before_it_failed_is_set_aside_if_the_fault_lies_t
         assert replay(store).equal
 
 
+@pytest.mark.slow
 def test_a_rule_that_always_fails_does_not_throw_every_update_away(tmp_path):
     bodies = [sent(f"w{number}") for number in range(40)]
     service, aside, store = fussy(tmp_path, "FailsAlways", *bodies)

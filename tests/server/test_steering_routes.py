@@ -90,6 +90,7 @@ def test_what_is_no_command_is_refused(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_listeners_hear_of_commands(tmp_path):
     who = tokens(tmp_path / "run.db")["olga"]
 

@@ -38,6 +38,7 @@ def test_every_second_then_every_fourth_version_is_kept() -> None:
     assert all(gap <= max(1, age // 8) for age, gap in zip(ages, gaps, strict=False))
 
 
+@pytest.mark.slow
 def test_the_number_kept_grows_with_the_logarithm() -> None:
     few, many = (len(run_of(range(n), history=16)) for n in (1_000, 32_000))
     assert few < 80

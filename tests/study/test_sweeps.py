@@ -65,6 +65,7 @@ def test_a_sweep_gives_the_bytes_of_single_runs(tmp_path):
             )
 
 
+@pytest.mark.slow
 def test_equal_models_and_losses_to_rounding_whatever_shares_a_batch(tmp_path):
     """The models of a batch are evaluated in one product, which BLAS may add in another order."""
     every = {"rule": ["afa-cd", "ca2fl"], "seed": range(5), "max_staleness": 4}

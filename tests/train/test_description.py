@@ -79,6 +79,7 @@ def test_the_digest_of_a_default_task_is_what_it_was():
     assert digest() == "f06e9d1b1f67b0a3da9ddbc700504a07a28bb6e6cc99d10d743ada73f9bad331"
 
 
+@pytest.mark.slow
 def test_a_description_is_the_same_in_another_process():
     here = [described(make()) for make in LOSSES.values()]
     code = (

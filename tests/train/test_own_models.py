@@ -13,6 +13,7 @@ pytest.importorskip("torch")
 PAGE = Path(__file__).parents[2] / "docs" / "own_models.md"
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_page_run(capsys):
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     names: dict[str, Any] = {}

@@ -231,6 +231,7 @@ def scaled(policy, **options):
     return anarchic.Experiment(task, anarchic.FedAvg(4), table, work, eval_every=15)
 
 
+@pytest.mark.slow
 def test_workers_are_judged_with_the_buffers_that_they_keep():
     average, local = (simulate(scaled(policy)) for policy in ("average", "local"))
     assert local.per_worker.values[-1].min() > 0.8  # the mean of their statistics fits nobody
@@ -251,6 +252,7 @@ def test_own_buffers_take_the_places_of_the_servers():
     np.testing.assert_array_equal(same[1], task.evaluate_workers(params)[1])
 
 
+@pytest.mark.slow
 def test_a_resumed_run_judges_workers_with_the_same_buffers(tmp_path):
     def cut(progress):
         if progress.round == 20:
@@ -265,6 +267,7 @@ def test_a_resumed_run_judges_workers_with_the_same_buffers(tmp_path):
     assert tables[0] == tables[1]
 
 
+@pytest.mark.slow
 def test_one_line_says_what_the_common_accuracy_is_of(caplog):
     run._say_own_buffers.cache_clear()
     for policy in ("average", "local", "local"):
