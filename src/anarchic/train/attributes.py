@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from anarchic.models.unregistered import APART, DEPTH, leaves
 
-MOST = 1 << 20  # numbers of an array that are compared; of a larger one so many of all
+MOST = 1 << 20  # numbers of an array that are compared; of a larger one, this many spread over it
 ROUNDED = 1e-4  # of a tensor on a GPU, relative to its largest number
 PLAIN = (bool, str, bytes, int, float, complex, np.generic)
 GENERATORS = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator, count)
