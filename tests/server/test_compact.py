@@ -175,16 +175,22 @@ def test_nothing_counts_twice_while_a_server_appends(opened: Opener) -> None:
     assert store.waiting() == []
 
 
-def test_an_update_that_is_dropped_while_it_is_sent_again_is_too_old(
-    opened: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is known when it is inserted, and gone when it is looked up."""
+def shared_by_two(opened: Opener) -> tuple[Store, Store]:
+    """A store with 20 versions, opened twice, where two may write at the same time."""
     store, beside = opened(), opened()
     if not store.shared:
         pytest.skip("here nobody writes while another does")
     if store.run() is None:
         store.create({}, b"model 0", b"state 0")
     grown(store, 20)
+    return store, beside
+
+
+def test_an_update_that_is_dropped_while_it_is_sent_again_is_too_old(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is known when it is inserted, and gone when it is looked up."""
+    store, beside = shared_by_two(opened)
     find = records.find_updates
 
     def find_later(*asked: Any) -> Any:
@@ -204,12 +210,7 @@ def test_two_that_compact_at_once_never_move_the_run_back(
     opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second comes while the first knows what it will delete, and has not deleted it yet."""
-    store, beside = opened(), opened()
-    if not store.shared:
-        pytest.skip("here nobody writes while another does")
-    if store.run() is None:
-        store.create({}, b"model 0", b"state 0")
-    grown(store, 20)
+    store, beside = shared_by_two(opened)
     second = threading.Thread(target=compact, args=(beside,), kwargs={"before": 11})
     last = module._last
 
